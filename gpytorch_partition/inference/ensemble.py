@@ -1,11 +1,11 @@
 r"""
-What a kernel's partitions are worth as an ensemble: strength and correlation, and the standard error of the kernel.
+Diagnosis of a kernel's partitions as an ensemble: strength, correlation, and the standard error of the kernel.
 
 Each partition alone is a predictor, the mean of the targets in a point's cluster: with its share :math:`k_r` of the
 kernel, the Nadaraya-Watson estimate :math:`\sum_j k_r(x, x_j) y_j / \sum_j k_r(x, x_j)`. Breiman (2001, "Random
-forests", sections 2.2 and 11) bounds the error of such an ensemble by how good its members are and how alike their
-errors; Zhu (2008, section 3.3) calls this the secret of ensembles. The kernel itself is a mean over partitions, whose
-standard error lemma 3.2 of Davies & Ghahramani (2014) bounds.
+forests", sections 2.2 and 11) bounds the error of such an ensemble by the strength of its members and the correlation
+of their errors; Zhu (2008, section 3.3) calls this the secret of ensembles. The kernel itself is a mean over
+partitions, whose standard error lemma 3.2 of Davies & Ghahramani (2014) bounds.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from gpytorch_partition.operators.partition_linear_operator import PartitionLine
 _SUMS_AT_ONCE = 2**22  # (point, partition, column) of a block
 _MOST_POINTS = 10_000  # points to judge by; more are sampled
 _NUM_PAIRS = 10_000  # pairs of points whose kernel is looked at
-_ROUNDING = 1e-9  # relative difference of equal sums, and what is left of a sum without its only term
+_ROUNDING = 1e-9  # relative difference of equal sums, and the rest of a sum without its only term
 
 
 @dataclass(frozen=True)
 class KernelDiagnosis:
     r"""
-    What :meth:`~gpytorch_partition.PartitionKernel.diagnose` found; print it.
+    The result of :meth:`~gpytorch_partition.PartitionKernel.diagnose`; print it.
 
     Errors are mean squared ones, in squared units of the targets, or shares of wrong classes.
 
     :param num_partitions: m.
-    :param num_points: Number of points that the partitions were judged by.
+    :param num_points: Number of points on which the partitions were judged.
     :param are_new: Whether these were new points, not rows of the clusters, each without its own target.
     :param are_classes: Whether the targets were classes.
     :param strength: Classes: the mean margin s, the share of the partitions' votes for the right class less that for
@@ -80,9 +80,9 @@ class KernelDiagnosis:
 
     def num_partitions_for(self, standard_error: float) -> int:
         """
-        How many partitions are enough: standard errors fall as one over the square root of their number.
+        Return the number of partitions for a standard error, which falls as one over the square root of their number.
 
-        :param standard_error: The largest that k(x, x') may have for any of the pairs that were looked at.
+        :param standard_error: The largest allowed for k(x, x') of any pair looked at.
         :raises ValueError: If it is not positive and finite.
         """
         if not 0 < standard_error < math.inf:
@@ -113,15 +113,15 @@ def diagnosis(
     covariance: PartitionLinearOperator, y: Any, targets: Any, are_classes: bool | None, random: np.random.RandomState
 ) -> KernelDiagnosis:
     """
-    Strength, correlation and standard errors of the kernel with this covariance.
+    Return strength, correlation and standard errors of the kernel with this covariance.
 
-    At most 10,000 random points are judged, and 10,000 random pairs of them.
+    At most 10,000 random points are judged, with 10,000 random pairs.
 
-    :param covariance: `N' x N`, of points with the rows of the clusters; the same object on both sides if points are
-        the rows.
+    :param covariance: `N' x N` of points and the rows of the clusters; rows and columns are one object if the points
+        are the rows.
     :param y: `N` targets of the rows, a tensor or an array.
     :param targets: `N'` targets of the points.
-    :param are_classes: Whether targets are classes; None goes by the dtype of y.
+    :param are_classes: Whether targets are classes; None decides by the dtype of y.
     :param random: Source of the sample.
     :raises ValueError: If there is one partition only, targets do not match the rows, are not finite, or do not vary.
     """
@@ -146,7 +146,6 @@ def diagnosis(
 
 
 def _checked_targets(values: Any, number: int, name: str) -> np.ndarray:
-    """Targets as an array: one for each row, finite, and not all the same."""
     found = values.detach().cpu().numpy() if torch.is_tensor(values) else np.asarray(values)
     if found.shape != (number,):
         raise ValueError(f"expected one target for each of the {number} rows of {name}, got shape {found.shape}")
@@ -165,7 +164,7 @@ def _is_missing(label: Any) -> bool:
 
 
 def _check_kinds(y: np.ndarray, targets: np.ndarray, are_classes: bool) -> None:
-    """Refuse names where there must be numbers, as strings that are compared with numbers are all different."""
+    """Refuse names where numbers are needed: strings never equal numbers."""
     are_names = [values.dtype.kind not in "fiub" for values in (y, targets)]
     if are_names[0] != are_names[1]:
         raise ValueError(
@@ -176,7 +175,6 @@ def _check_kinds(y: np.ndarray, targets: np.ndarray, are_classes: bool) -> None:
 
 
 def _pairs(covariance: PartitionLinearOperator, judged: Tensor, random: np.random.RandomState) -> tuple[Tensor, Tensor]:
-    """Random pairs of points and rows, different ones where points are the rows."""
     first = judged[torch.from_numpy(random.randint(len(judged), size=_NUM_PAIRS))]
     num_rows = covariance.right.num_rows
     if not covariance.is_symmetric:
@@ -198,14 +196,14 @@ def regression_quality(
     covariance: PartitionLinearOperator, y: Tensor, points: Tensor, targets: Tensor
 ) -> EnsembleQuality:
     r"""
-    Strength and correlation for regression (Breiman 2001, section 11).
+    Return strength, correlation and errors for regression (Breiman 2001, section 11).
 
     With the errors :math:`e_r` of the members and their root mean squares :math:`\sigma_r`,
-    :math:`\bar\rho = \overline{e_r e_q} / \bar\sigma^2` over all pairs :math:`r \ne q`, which takes no loop over pairs:
-    their sum is :math:`(\sum_r e_r)^2 - \sum_r e_r^2`. Costs a product for two columns and :math:`O(n m)`.
+    :math:`\bar\rho = \overline{e_r e_q} / \bar\sigma^2` over all pairs :math:`r \ne q`. Their sum needs no loop over
+    pairs: it is :math:`(\sum_r e_r)^2 - \sum_r e_r^2`. This costs a product for two columns and :math:`O(n m)`.
 
-    :param covariance: `N' x N`, of points with the rows of the clusters; if both are the same object, each point is
-        judged without its own target.
+    :param covariance: `N' x N` of points and the rows of the clusters; if both are one object, each point is judged
+        without its own target.
     :param y: `N` targets of the rows (float64).
     :param points: `n` numbers of the points to judge by (of N').
     :param targets: `n` their targets.
@@ -230,15 +228,16 @@ def class_quality(
     covariance: PartitionLinearOperator, y: Tensor, points: Tensor, targets: Tensor, num_classes: int
 ) -> EnsembleQuality:
     r"""
-    Strength and correlation for classes (Breiman 2001, section 2.2).
+    Return strength, correlation and errors for classes (Breiman 2001, section 2.2).
 
-    A member votes for the class that is heaviest in the point's cluster; ties, of votes too, and clusters without other
-    rows go to the class that is more frequent among all rows. With the shares of the votes, the margin of a point is
-    that of its class less the largest of the others, :math:`\hat\jmath`; s is its mean, and
+    A member votes for the heaviest class in the point's cluster. Ties, also of votes, and clusters without other rows
+    go to the class that is more frequent among all rows. The margin of a point is the share of the votes for its class
+    less the largest share of the others, :math:`\hat\jmath`; s is the mean margin, and
     :math:`\bar\rho = \mathrm{var}(\text{margin}) / \bar\sigma^2`, :math:`\sigma_r` the standard deviation of the raw
-    margin :math:`1[h_r = y] - 1[h_r = \hat\jmath]` of a member. Costs a product for C columns and :math:`O(n m C)`.
+    margin :math:`1[h_r = y] - 1[h_r = \hat\jmath]` of a member. This costs a product for C columns and
+    :math:`O(n m C)`.
 
-    :param covariance: As in :func:`regression_quality`, and so are `points`.
+    :param covariance: As in :func:`regression_quality`.
     :param y: `N` class numbers of the rows, 0 ... C - 1.
     :param points: `n` numbers of the points.
     :param targets: `n` their class numbers.
@@ -263,11 +262,12 @@ def class_quality(
 
 def standard_errors(covariance: PartitionLinearOperator, first: Tensor, second: Tensor) -> Tensor:
     r"""
-    The standard errors of the kernel at pairs of points (`q`, float64), over independent draws of its m partitions.
+    Return the standard errors of the kernel at pairs of points (`q`, float64), over independent draws of its
+    partitions.
 
-    k is the mean of the :math:`k_r`, whose variance is estimated by that of the m of them. For flat partitions
-    :math:`k_r` is 0 or 1, and this is the root of :math:`k (1 - k) / m`, at most 1 / (4 m) (lemma 3.2 of Davies &
-    Ghahramani 2014). Costs :math:`O(q m)` entries of S.
+    k is the mean of m :math:`k_r`, whose sample variance estimates theirs. For flat partitions :math:`k_r` is 0 or 1,
+    and this is the root of :math:`k (1 - k) / m`, at most 1 / (4 m) (lemma 3.2 of Davies & Ghahramani 2014). This costs
+    :math:`O(q m)` entries of S.
 
     :param covariance: `N' x N`.
     :param first: `q` numbers of left rows.
@@ -283,7 +283,7 @@ def standard_errors(covariance: PartitionLinearOperator, first: Tensor, second: 
 
 
 def _first_largest(totals: Tensor) -> Tensor:
-    """Number of the first column that is the largest up to rounding, along the last dimension."""
+    """The number of the first column within rounding of the largest, along the last dimension."""
     return (totals >= (1 - _ROUNDING) * totals.amax(-1, keepdim=True)).int().argmax(-1)
 
 
@@ -291,8 +291,8 @@ def _member_sums(
     covariance: PartitionLinearOperator, values: Tensor, points: Tensor
 ) -> Iterator[tuple[slice, tuple[Tensor, Tensor]]]:
     r"""
-    For blocks of points: where they are in `points`, the sums :math:`\sum_j k_r(x, x_j) v_j` (`b x m x c`), and the
-    sums of the weights :math:`k_r(x, x_j)` (`b x m`), 0 where only the point itself is in its cluster.
+    Yield blocks of `points`: their slice, the sums :math:`\sum_j k_r(x, x_j) v_j` (`b x m x c`), and the sums of the
+    weights :math:`k_r(x, x_j)` (`b x m`), 0 where a point is alone in its cluster.
 
     :param covariance: As in :func:`regression_quality`.
     :param values: `N x (c + 1)` values of the rows, ones in the last column.

@@ -1,8 +1,8 @@
 r"""
 Bayesian ridge regression on the clusters of flat partitions: marginal likelihood and posterior mean of the effects.
 
-Outputscale and noise are given. With :math:`f(x) = \sum_r \theta_{\varrho_r(x)}` and independent effects of variance
-s / m, :math:`K = \tfrac sm Z Z^\top`, all follows from the regularized counts :math:`M = G + \lambda I` (`p x p`),
+Outputscale and noise are given. With :math:`f(x) = \sum_r \theta_{\varrho_r(x)}` and independent effects of variance s
+/ m, :math:`K = \tfrac sm Z Z^\top`. All follows from the regularized counts :math:`M = G + \lambda I` (`p x p`),
 :math:`G = Z^\top Z, \lambda = m \sigma^2 / s` (Balog et al. 2016, section 4.2.1, with features divided by the square
 root of m).
 """
@@ -29,7 +29,7 @@ class Regression:
     :param num_partitions: m.
     :param num_rows: N.
     :param squares: :math:`y^\top y`, of targets less their prior mean.
-    :param mean: The prior mean of the targets, as far as it is chosen. (Default: 0.)
+    :param mean: The prior mean of the targets, if it is chosen. (Default: 0.)
     """
 
     outputscale: float
@@ -46,8 +46,12 @@ class Regression:
 
     def log_marginal_likelihood(self, explained: float, log_determinant: float, num_clusters: int) -> float:
         r"""
-        :math:`-\tfrac12 \left[\frac{y^\top y - b^\top M^{-1} b}{\sigma^2} + \log |M| - p \log \lambda + N \log 2 \pi
-        \sigma^2 \right]`, in nats, of all rows.
+        Return the log marginal likelihood of all rows, in nats.
+
+        .. math::
+
+            -\tfrac12 \left[\frac{y^\top y - b^\top M^{-1} b}{\sigma^2} + \log |M| - p \log \lambda
+            + N \log 2 \pi \sigma^2 \right]
 
         :param explained: :math:`b^\top M^{-1} b` with :math:`b = Z^\top y`.
         :param log_determinant: :math:`\log |M|`.
@@ -96,7 +100,7 @@ class ClusterRidge:
 
     @cached_property
     def effects(self) -> Tensor:
-        r"""The posterior means of the effects (`p`): :math:`\theta = M^{-1} b`, zero for clusters without rows."""
+        r"""The posterior means :math:`\theta = M^{-1} b` of the effects (`p`), zero for clusters without rows."""
         return torch.cholesky_solve(self.sums.unsqueeze(-1), self._factor).squeeze(-1)
 
     @property
@@ -112,7 +116,7 @@ class ClusterRidge:
 
     def with_regression(self, regression: Regression) -> ClusterRidge:
         r"""
-        The regression of the same rows with other values; :math:`b = Z^\top (y - c)` for a mean c.
+        Return the regression of the same rows with other values; :math:`b = Z^\top (y - c)` for a mean c.
 
         :param regression: The values, with the squares of :math:`y - c`, where y has the present prior mean 0.
         """
@@ -120,7 +124,7 @@ class ClusterRidge:
 
     def coarsened(self, clusters: Tensor, num_clusters: int) -> ClusterRidge:
         r"""
-        The regression on unions of clusters: sums of rows and columns of G, :math:`O(p^2)`, whatever N.
+        Return the regression on unions of clusters: sums of rows and columns of G, :math:`O(p^2)` for any N.
 
         :param clusters: `p` numbers of the union that each cluster lies in.
         :param num_clusters: Number of unions.

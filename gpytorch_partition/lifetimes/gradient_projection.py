@@ -5,19 +5,18 @@ This is the loop of transformed iterative Mondrian forests (Baptista, O'Reilly &
 Mondrian forests for gradient-based dimension reduction and high-dimensional regression"), with the posterior mean of
 the joint Gaussian model in place of the forest. The expected gradient outer product
 :math:`H = E[\nabla f(x) \nabla f(x)^\top]` of a function that varies along a few directions has these as its range. A
-model estimates H, and the next one draws its trees over :math:`H^{1/2} x`, where they cut mostly across the directions
-found so far, so that its own estimate is better.
+model estimates H. The next one draws its trees over :math:`H^{1/2} x`, where they cut mostly across the directions
+found so far, and so estimates H better.
 
-The trees of each round are drawn anew, independently of the targets, so that the kernel's limit is exactly the Laplace
-kernel of :math:`H^{1/2} x`. Trees cannot be adapted instead: leaving out cuts across a column with some probability is
-not the process with a lower rate there, because the two parts that an omitted cut had made are later cut independently,
-whereas a cell that was never cut is cut as one.
+The trees of each round are drawn anew, independently of the targets, so the kernel's limit is exactly the Laplace
+kernel of :math:`H^{1/2} x`. Trees cannot be adapted instead. Leaving out cuts across a column with some probability is
+not the process with a lower rate there: the two parts of an omitted cut are later cut independently, a cell that was
+never cut as one.
 
-The choice of H is biased: it is made with the targets that the final model sees again, noise included. The likelihood
-of that model treats `D x D` numbers (D with lengthscales only) as known: it is too high to be compared with that of
-another kernel, and standard deviations are too small; the more so, the fewer rows there are. Gradients of a rough
-posterior mean are noisy, which adds about the same to all directions, so that irrelevant directions keep some weight.
-Compare on held-out rows.
+The choice of H is biased: the final model sees the same targets again, noise included. Its likelihood treats `D x D`
+numbers (D with lengthscales only) as known. It is too high to compare with that of another kernel, and standard
+deviations are too small; the more so, the fewer rows there are. Gradients of a rough posterior mean are noisy, which
+adds about the same to all directions, so irrelevant directions keep some weight. Compare on held-out rows.
 """
 
 from __future__ import annotations
@@ -55,27 +54,28 @@ def expected_gradient_projection(
     random_state: int | np.random.RandomState | None = None,
 ) -> Tensor:
     r"""
-    A `projection` for :class:`~gpytorch_partition.MondrianKernel`: the square root of the expected gradient outer
-    product of the regression function.
+    Return a `projection` for :class:`~gpytorch_partition.MondrianKernel` from the gradients of the regression function.
 
-    Call it where few columns, or few directions, may matter: the trees themselves do not look at the targets.
+    It is the square root of their expected outer product.
+
+    Call it where few columns, or few directions, may matter: trees are drawn without the targets.
 
     Each round fits outputscale, noise and mean of a Gaussian process with a Mondrian kernel
     (:func:`~gpytorch_partition.fit_exact_gp`), estimates the gradients of its posterior mean by central differences,
 
     .. math:: g_d = \frac{\mu(x + h s_d e_d) - \mu(x - h s_d e_d)}{2 h}, \qquad h = \tfrac12,
 
-    with :math:`s_d` the standard deviation of column d, and takes :math:`H = c\, \overline{g g^\top}`, c such that its
-    trace is D, and :math:`U = \operatorname{diag}(s)^{-1} H^{1/2}` (the symmetric root) for the next. The first round
-    sees standardized columns, :math:`U = \operatorname{diag}(s)^{-1}`, which have the same trace. Columns that do not
-    vary have the weight 0. Units of x and y do not matter.
+    with :math:`s_d` the standard deviation of column d, and takes :math:`H = c\, \overline{g g^\top}` with trace D. The
+    next round has :math:`U = \operatorname{diag}(s)^{-1} H^{1/2}` (the symmetric root). The first round sees
+    standardized columns, :math:`U = \operatorname{diag}(s)^{-1}`, which have the same trace. Columns that do not vary
+    have the weight 0. Units of x and y do not matter.
 
-    With the full H, trees cut across mixtures of columns, about equally in all directions of its range: better where f
-    varies along a few oblique directions, and worse than `diagonal=True`, or than no projection at all, where f depends
-    on single columns. Both were seen; compare on held-out rows.
+    With the full H, trees cut across mixtures of columns, about equally in all directions of its range. This is better
+    where f varies along a few oblique directions, and worse than `diagonal=True`, or than no projection, where f
+    depends on single columns. Both were seen; compare on held-out rows.
 
-    At most 5,000 rows, sampled, are fitted, and gradients are averaged over at most 1,000 of these, `2 D` posterior
-    means each: :math:`O(m)` and a descent of m trees per mean, which takes most of the time.
+    At most 5,000 rows, sampled, are fitted. Gradients are averaged over at most 1,000 of these, from `2 D` posterior
+    means each. Most of the time is for means: :math:`O(m)` and a descent of m trees each.
 
     :param x: `N x D` training inputs.
     :param y: `N` targets.
@@ -126,7 +126,7 @@ def _fitted(x: Tensor, y: Tensor, kernel: MondrianKernel) -> PartitionGP:
 
 @torch.no_grad()
 def _gradients(model: PartitionGP, x: Tensor, steps: Tensor) -> Tensor:
-    """Gradients (`n x D`) of the posterior mean at points by central differences; 0 in columns with a step of 0."""
+    """Gradients (`n x D`) of the posterior mean by central differences; 0 in columns with a step of 0."""
     gradients = torch.zeros_like(x)
     with settings.iterative():
         for column in steps.nonzero().squeeze(-1).tolist():
@@ -147,20 +147,17 @@ def _normalized(outer: Tensor) -> Tensor:
 
 
 def _root(matrix: Tensor) -> Tensor:
-    """The symmetric square root."""
     values, vectors = stable_eigh(matrix)
     return (vectors * values.clamp_min(0).sqrt()) @ vectors.T
 
 
 def _sample(number: int, most: int, random: np.random.RandomState) -> Tensor:
-    """Numbers of rows, in ascending order: all, or a random sample of `most` of them."""
     if number <= most:
         return torch.arange(number)
     return torch.from_numpy(np.sort(random.choice(number, most, replace=False)))
 
 
 def _checked(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows and targets in float64."""
     rows = checked_rows(x, expected_gradient_projection.__name__)
     if not torch.is_tensor(y) or y.shape != rows.shape[:1]:
         got = tuple(y.shape) if torch.is_tensor(y) else type(y).__name__

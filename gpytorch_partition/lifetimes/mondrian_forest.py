@@ -11,7 +11,7 @@ and penalize parameters alike, with :math:`\delta = \sigma^2 / s` the ratio of n
     \text{forest (4):} \quad & \sum_i \frac1m \sum_r \bigl(y_i - \theta_{r, c_r(i)}\bigr)^2
         + \frac{\delta}{m} \|\theta\|^2.
 
-They differ only in where the average over trees is taken, and for m = 1 not at all. The paper's normalized features
+They differ only in the place of the average over trees, and are equal for m = 1. The paper's normalized features
 (equation 2) have weights :math:`w = \theta / \sqrt m`, and both penalties are :math:`\delta \|w\|^2`. As Gaussian
 models, the kernel has the prior :math:`\theta \sim N(0, m s)`, so that f has the variance s; each tree of the forest
 has :math:`\theta \sim N(0, s)`, so that its own prediction has the variance s.
@@ -34,9 +34,9 @@ from gpytorch_partition.settings import predictions
 
 class MondrianForest:
     r"""
-    The mean over partitions of separate ridge regressions (Balog et al. 2016, equation 4), in closed form.
+    A Mondrian forest: the mean over partitions of ridge regressions in closed form (Balog et al. 2016, equation 4).
 
-    Use it when a Mondrian kernel is to be compared with the forest of the same trees.
+    Use it to compare a Mondrian kernel with the forest of the same trees.
 
     With :math:`n_c` rows in a cluster c and :math:`\delta = \sigma^2 / s`,
 
@@ -45,11 +45,11 @@ class MondrianForest:
         \hat\theta_c = \frac{\sum_{i \in c} y_i}{n_c + \delta}, \qquad
         \mathrm{Var}(\theta_c \mid y) = \frac{\sigma^2}{n_c + \delta}.
 
-    The prior mean is 0, which is also what clusters without rows predict: center the targets. This is
-    the baseline of figures 9 and 10, without the hierarchical smoothing of Lakshminarayanan et al. 2016.
+    The prior mean is 0, which clusters without rows predict as well: center the targets. This is the baseline of
+    figures 9 and 10, without the hierarchical smoothing of Lakshminarayanan et al. 2016.
 
     Fitting costs the labels and :math:`O(N m)`. Memory is that of the training inputs, `16 p` bytes for p clusters, and
-    the codes of rows that the kernel caches: one kernel serves the forest and its own joint fit.
+    the codes of rows that the kernel caches: one kernel serves the forest and the joint fit.
 
     :param kernel: A kernel of flat partitions of equal weight: Mondrian, random binning, fast clusters, a user's own,
         or a random forest with `heights` of `"leaf"` or `"sampled"`.
@@ -89,7 +89,7 @@ class MondrianForest:
 
     def predict(self, x: Tensor) -> Tensor:
         """
-        The mean over trees of their posterior means (`N_test`, float64); O(m) per point, beside its labels.
+        Return the mean over trees of their posterior means (`N_test`, float64); O(m) per point, beside its labels.
 
         :param x: `N_test x D` points, all columns.
         :raises ValueError: If they cannot be labelled.
@@ -98,8 +98,9 @@ class MondrianForest:
 
     def variance(self, x: Tensor) -> Tensor:
         """
-        The variance of the mixture of the trees' posteriors (`N_test`, float64), without noise: the mean of their
-        variances plus the variance of their means.
+        Return the variance of the mixture of the trees' posteriors (`N_test`, float64), without noise.
+
+        It is the mean of their variances plus the variance of their means.
 
         :param x: `N_test x D` points, all columns.
         :raises ValueError: If they cannot be labelled.
@@ -110,12 +111,10 @@ class MondrianForest:
         return square - mean**2
 
     def _averages(self, x: Tensor, table: Tensor) -> Tensor:
-        """For each point the averages over its clusters (`N_test x t`) of a table (`p x t`)."""
         rows = self._rows(self.kernel.columns.select(x))
         return rows.row_values(table / rows.num_partitions)
 
     def _rows(self, x: Tensor) -> Incidence:
-        """The clusters of points, numbered as those of the training rows."""
         partition = self.kernel.partition
         if not partition.has_tensors(self._tensors):
             raise RuntimeError(
@@ -130,18 +129,18 @@ class MondrianForest:
 @torch.no_grad()
 def joint_weights(kernel: PartitionKernel, x: Tensor, y: Tensor, *, outputscale: float, noise: float) -> Tensor:
     r"""
-    The parameters of the kernel's joint fit (Balog et al. 2016, equation 3), to be compared with those of the forest.
+    Return the parameters of the kernel's joint fit (Balog et al. 2016, equation 3), to compare with the forest's.
 
     With :math:`\alpha = (s K + \sigma^2 I)^{-1} y` the posterior mean is :math:`s Z S Z^\top \alpha` with
     :math:`S = I / m`, so that :math:`f(x) = \frac1m \sum_r \theta_{r, c_r(x)}` for
 
     .. math:: \theta = m s S Z^\top \alpha = s Z^\top \alpha.
 
-    Costs the labels, :math:`O(N m)`, and a solve in the dtype of the kernel and the inputs: dense up to
-    `max_cholesky_size` rows, above by conjugate gradients to GPyTorch's `eval_cg_tolerance`, whose default of .01 left
-    an error of 4 % in 295 parameters of 1,500 rows.
+    This costs the labels, :math:`O(N m)`, and a solve in the dtype of the kernel and the inputs: dense up to
+    `max_cholesky_size` rows, by conjugate gradients above. These stop at GPyTorch's `eval_cg_tolerance`, whose default
+    of .01 left an error of 4 % in 295 parameters of 1,500 rows.
 
-    :param kernel: As for :class:`MondrianForest`, and so are the other parameters.
+    :param kernel: A kernel as for :class:`MondrianForest`.
     :param x: `N x D` training inputs, all columns.
     :param y: `N` finite targets.
     :param outputscale: s, the prior variance of f.

@@ -35,8 +35,10 @@ _LEAST_NOISE = 1e-6  # least noise that is chosen, in mean squares of the target
 
 class SweepData(NamedTuple):
     """
-    The data of a sweep: a copy of the kernel, training data (targets in float64, less their own mean), the trees over
-    these rows, outputscale and noise (1 and 1 if they are to be chosen), and whether these are given.
+    The data of a sweep.
+
+    These are a copy of the kernel, training data (targets in float64, less their own mean), the trees over these rows,
+    outputscale and noise (1 and 1 if they are to be chosen), and whether these are given.
     """
 
     kernel: MondrianKernel
@@ -60,14 +62,14 @@ class SweepData(NamedTuple):
         return cls(kernel, x, y, mean, rows, regression, noise is not None)
 
     def covariance(self, cells: Cells) -> PartitionLinearOperator:
-        """The covariance K at the lifetime of these cells, in float64 whatever the dtype of the rows."""
+        """Return the covariance K at the lifetime of these cells, in float64 for rows of any dtype."""
         rows, one = Incidence(self.rows.codes(cells), cells.num_clusters), torch.ones((), dtype=torch.float64)
         share = one.view(1) / self.regression.num_partitions
         effects = FlatLinearOperator(share, num_clusters=cells.num_clusters)
         return PartitionLinearOperator(one, effects, left=rows, right=rows)
 
     def regression_of(self, likelihood: SpectralLikelihood) -> Regression:
-        """The regression with outputscale, noise and mean as they are given, or the most likely ones."""
+        """Return the regression with the given outputscale, noise and mean, or the most likely ones."""
         if self.is_given:
             return self.regression
         least = _LEAST_NOISE * max(self.regression.squares / self.regression.num_rows, 1e-30)
@@ -78,14 +80,14 @@ class SweepData(NamedTuple):
         )
 
     def model(self) -> PartitionGP:
-        """An exact process of the training rows, for :meth:`predict`, whose trees are grown for its points once."""
+        """Return an exact process of the training rows for :meth:`predict`, with trees grown for its points once."""
         likelihood = GaussianLikelihood()
         model = PartitionGP(self.x, self.y.to(self.x), likelihood, self.kernel.cut(self.kernel.lifetime))
         likelihood.noise_covar.raw_noise_constraint.lower_bound.fill_(0)
         return model
 
     def predict(self, model: PartitionGP, lifetime: float, regression: Regression, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Predictive means and latent variances of the exact process at a lifetime, to which a model is set."""
+        """Return predictive means and latent variances at a lifetime, to which the model is set."""
         model.train()  # forgets what it solved at another lifetime
         model.set_train_data(targets=(self.y - regression.mean).to(self.x), strict=True)
         cast(MondrianKernel, model.covar_module.base_kernel).lifetime = lifetime
@@ -96,7 +98,7 @@ class SweepData(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """Held-out rows: where they leave the trees of the training rows, and their targets, less the training mean."""
+    """The held-out rows: their exits from the trees of the training rows, and their targets, less the training mean."""
 
     events: Attachments
     y: Tensor
@@ -106,13 +108,13 @@ class HeldOut(NamedTuple):
         return cls(partition_of(kernel).attached(data.rows, kernel.columns.select(x)), y.double() - data.mean)
 
     def error(self, rows: GrownRows, cells: Cells, lifetime: float, effects: Tensor, mean: float) -> float:
-        """The root mean squared error, given the effects of the cells at a lifetime and the prior mean."""
+        """Return the root mean squared error, given the effects of the cells at a lifetime and the prior mean."""
         by_event = effects[self.events.cells(rows.trees, cells, lifetime)]
         return float((by_event[self.events.codes].sum(-1) + mean - self.y).square().mean().sqrt())
 
 
 class LifetimeResult(NamedTuple):
-    """The result of one lifetime; effects of cells only where there are validation rows or they cost nothing."""
+    """The result of one lifetime; effects of cells only for validation rows, or where they cost nothing."""
 
     regression: Regression
     log_likelihood: float
@@ -121,7 +123,7 @@ class LifetimeResult(NamedTuple):
 
 
 def uses_counts(data: SweepData, cells: Cells) -> bool:
-    """Whether the likelihood is computed exactly, by the p x p matrix of clusters."""
+    """Return whether the likelihood is computed exactly, by the p x p matrix of clusters."""
     num_rows, size = data.regression.num_rows, cells.num_clusters
     if _is_dense(data):
         return size <= num_rows
@@ -129,12 +131,11 @@ def uses_counts(data: SweepData, cells: Cells) -> bool:
 
 
 def _is_dense(data: SweepData) -> bool:
-    """Whether there are few enough rows for dense algebra."""
     return data.regression.num_rows <= linear_settings.max_cholesky_size.value()
 
 
 def counted(data: SweepData, cells: Cells) -> tuple[ClusterRidge, Cells]:
-    """The regression at a lifetime, from the rows."""
+    """Return the regression at a lifetime, from the rows."""
     codes, counts = data.rows.codes(cells), zero_counts(cells.num_clusters, data.x.device)
     count_co_occurrences(counts, codes)
     sums = streamed_cluster_sums(codes, data.y.unsqueeze(-1), cells.num_clusters).squeeze(-1)
@@ -142,13 +143,13 @@ def counted(data: SweepData, cells: Cells) -> tuple[ClusterRidge, Cells]:
 
 
 def coarser(finer: tuple[ClusterRidge, Cells], cells: Cells) -> tuple[ClusterRidge, Cells]:
-    """The regression at a shorter lifetime, from that at a longer one."""
+    """Return the regression at a shorter lifetime, from that at a longer one."""
     ridge, before = finer
     return ridge.coarsened(before.place_in(cells), cells.num_clusters), cells
 
 
 def by_counts(data: SweepData, ridge: ClusterRidge) -> LifetimeResult:
-    """The likelihood from the counts of clusters."""
+    """Return the likelihood from the counts of clusters."""
     if not data.is_given:
         share = ridge.counts.new_full((1,), 1 / data.regression.num_partitions)
         space = FeatureSpace(ridge.counts, FlatLinearOperator(share, num_clusters=len(ridge.sums)))
@@ -160,7 +161,7 @@ def by_counts(data: SweepData, ridge: ClusterRidge) -> LifetimeResult:
 
 
 def by_rows(data: SweepData, cells: Cells, with_effects: bool) -> LifetimeResult:
-    """The likelihood from the covariance of the rows: dense for few, one Lanczos run for many."""
+    """Return the likelihood from the covariance of the rows: dense for few, one Lanczos run for many."""
     covariance = data.covariance(cells)
     if _is_dense(data):
         return _by_cholesky(data, covariance, cells)
@@ -173,7 +174,6 @@ def by_rows(data: SweepData, cells: Cells, with_effects: bool) -> LifetimeResult
 
 
 def _by_cholesky(data: SweepData, covariance: PartitionLinearOperator, cells: Cells) -> LifetimeResult:
-    """The exact likelihood by dense algebra."""
     dense, regression = covariance.to_dense(), data.regression
     if not data.is_given:
         regression = data.regression_of(SpectralLikelihood(dense_measure(dense, data.y.unsqueeze(-1))))
@@ -187,7 +187,6 @@ def _by_cholesky(data: SweepData, covariance: PartitionLinearOperator, cells: Ce
 
 
 def _by_lanczos(data: SweepData, covariance: PartitionLinearOperator) -> tuple[Regression, float, float]:
-    """The likelihood and its standard error, by Lanczos steps until the likelihood settles."""
     targets, seed = data.y.unsqueeze(-1), settings.probe_seed.value()
     regression, before, value, error = data.regression, math.inf, math.inf, math.inf
     for measure in krylov_measures(covariance, targets, default_num_probes(len(targets)), seed):
@@ -202,11 +201,10 @@ def _by_lanczos(data: SweepData, covariance: PartitionLinearOperator) -> tuple[R
 
 
 def _effects(data: SweepData, regression: Regression, cells: Cells, alpha: Tensor) -> Tensor:
-    r"""Effects of cells (:math:`\tfrac sm Z^\top \alpha`) from the weights of rows (`N x 1`)."""
     share = regression.outputscale / regression.num_partitions
     return share * streamed_cluster_sums(data.rows.codes(cells), alpha, cells.num_clusters).squeeze(-1)
 
 
 def partition_of(kernel: MondrianKernel) -> MondrianPartition:
-    """The trees of the kernel."""
+    """Return the trees of the kernel."""
     return cast(MondrianPartition, kernel.partition)

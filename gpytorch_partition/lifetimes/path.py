@@ -1,10 +1,10 @@
 r"""
 Linear models, such as an SVM, on the features of a Mondrian kernel, trained over increasing lifetimes with warm starts.
 
-As the lifetime grows, cells are only ever cut into parts. A part inherits the weight of the cell that it comes from, so
-that predictions do not change, and descent continues from there (Balog et al. 2016, section 4.2.2). One pass over
-increasing lifetimes tries all their Laplace kernels :math:`\exp(-\lambda \|x - x'\|_1)`: a way to choose the kernel
-width of a support vector machine, which has no marginal likelihood.
+As the lifetime grows, cells are only cut into parts. A part inherits the weight of its cell, so predictions do not
+change, and descent continues from there (Balog et al. 2016, section 4.2.2). One pass over increasing lifetimes tries
+all their Laplace kernels :math:`\exp(-\lambda \|x - x'\|_1)`: a way to choose the kernel width of a support vector
+machine, which has no marginal likelihood.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class LifetimeCells:
     r"""
     The feature columns of one lifetime: its cells with training rows, then the columns of the previous lifetime.
 
-    A part of a cell that has no training rows has no column of its own. Points in it keep the column of the whole cell,
-    whose weight no training row changes any more: predictions for them are those before the cut.
+    A part of a cell without training rows has no column of its own. Points in it keep the column of the whole cell. No
+    training row changes that weight any more, so their predictions are those before the cut.
 
-    Memory is that of the codes of the training rows, once features are computed: 4 bytes per (row, tree).
+    Once features are computed, the codes of the training rows take 4 bytes per (row, tree).
 
     :param full_kernel: The kernel with the trees up to its `max_lifetime`.
     :param lifetime: :math:`\lambda`, in units of 1/x.
@@ -54,12 +54,12 @@ class LifetimeCells:
 
     @cached_property
     def kernel(self) -> MondrianKernel:
-        """The kernel of this lifetime."""
+        """The kernel cut at this lifetime."""
         return self.full_kernel.cut(self.lifetime)
 
     def features(self, x: Tensor) -> csr_matrix:
         r"""
-        The features of points: in each row m entries of :math:`1 / \sqrt m`, one per tree.
+        Return the features of points: in each row m entries of :math:`1 / \sqrt m`, one per tree.
 
         :param x: `N2 x D` points.
         :return: `N2 x p`; at the first lifetime, cells without training rows have no entry.
@@ -69,10 +69,11 @@ class LifetimeCells:
 
     def columns(self, x: Tensor, before: Columns | None = None) -> Columns:
         """
-        The columns of the entries of :meth:`features` (`N2 x m`, -1 for none), and the number of columns.
+        Return the columns of the entries of :meth:`features` (`N2 x m`, -1 for none), and the number of columns.
 
         :param x: `N2 x D` points.
-        :param before: What the previous lifetime gave for them. (Default: None, computed for those that need it.)
+        :param before: The result of the previous lifetime for these points. (Default: None, computed for the points
+            that need it.)
         """
         columns, num_columns = cluster_columns(self.kernel, x, self.train_x)
         if self.previous is None:
@@ -93,7 +94,7 @@ class LifetimeModel:
 
     Use it to predict at one lifetime: a :class:`LifetimePath` has one for each, and says which is the best.
 
-    :param cells: The cells that its features stand for.
+    :param cells: The cells of the feature columns.
     :param estimator: The fitted scikit-learn estimator.
     :param score: Its score on the validation rows; None without these.
     """
@@ -108,12 +109,14 @@ class LifetimeModel:
         return self.cells.lifetime
 
     def features(self, x: Tensor) -> csr_matrix:
-        """The features (`N2 x p`) of points (`N2 x D`) that the estimator takes (:meth:`LifetimeCells.features`)."""
+        """Return the features (`N2 x p`) of points (`N2 x D`) for the estimator (:meth:`LifetimeCells.features`)."""
         return self.cells.features(x)
 
     def predict(self, x: Tensor) -> np.ndarray:
         """
-        Predicted targets or classes (`N2`) of points (`N2 x D`); the estimator's other methods take :meth:`features`.
+        Return the predicted targets or classes (`N2`) of points (`N2 x D`).
+
+        The estimator's other methods take :meth:`features`.
 
         :raises ValueError: If x is not a finite floating point matrix of the right width.
         """
@@ -151,7 +154,7 @@ class LifetimePath:
     @property
     def best(self) -> LifetimeModel:
         """
-        The model of the largest score; of equal ones, that of the shortest lifetime.
+        The model of the largest score; among equal scores, the one of the shortest lifetime.
 
         :raises RuntimeError: If there were no validation rows.
         """
@@ -175,22 +178,22 @@ def fit_along_lifetimes(
     Call it to choose, by error on held-out rows, the width of a machine that has no marginal likelihood, such as a
     support vector machine. For a Gaussian process there is :func:`lifetime_sweep`.
 
-    The first starts like the estimator, every other one with the weights of the previous lifetime: each cell with that
-    of the cell that it is a part of (Balog et al. 2016, section 4.2.2). Then follow `epochs` passes over the rows, each
-    in a new random order. The estimator's own shuffling is switched off, so that randomness comes from `random_state`
-    alone. Its other state carries over, such as the count of steps by which learning rates fall.
+    The first model starts like the estimator. Every other one starts with the weights of the previous lifetime: each
+    cell has the weight of the cell that contains it (Balog et al. 2016, section 4.2.2). `epochs` passes over the rows
+    follow, each in a new random order. The estimator's own shuffling is switched off, so randomness comes from
+    `random_state` alone. The rest of its state carries over, such as the count of steps by which learning rates fall.
 
-    Feature vectors have length 1 at every lifetime, so that one penalty and one learning rate serve all. Targets of
-    a regression should be standardized; with scikit-learn's default learning rate it takes many epochs.
+    Feature vectors have length 1 at every lifetime, so one penalty and one learning rate serve all. Standardize the
+    targets of a regression; with scikit-learn's default learning rate a regression takes many epochs.
 
-    Per lifetime, costs the labels of the rows and :math:`O(N m)` per epoch. Memory is 4 bytes per (row, tree) and
-    lifetime, some 40 per (row, tree) during training, and for each lifetime 8 per weight and class: one weight for each
-    cell of this lifetime and of all before it.
+    A lifetime costs the labels of the rows and :math:`O(N m)` per epoch. It takes 4 bytes per (row, tree), and 8 per
+    weight and class; cells of this lifetime and of all before it have a weight each. Training takes some 40 bytes per
+    (row, tree).
 
     :param kernel: The kernel with the trees, whose `max_lifetime` is at least the longest lifetime.
     :param estimator: A linear model of scikit-learn with `partial_fit`, such as
         :class:`sklearn.linear_model.SGDClassifier` (by default a support vector machine) or
-        :class:`sklearn.linear_model.SGDRegressor`. It is cloned: what it may have learned is not used.
+        :class:`sklearn.linear_model.SGDRegressor`. It is cloned, so an earlier fit is not used.
     :param x: `N x D` training rows.
     :param y: `N` targets or class labels, an array or a tensor.
     :param lifetimes: In units of 1/x, positive and increasing, up to the kernel's `max_lifetime`.
@@ -245,9 +248,9 @@ def fit_along_lifetimes(
 
 def inherit_weights(estimator: Any, features: csr_matrix, later_features: csr_matrix) -> None:
     """
-    Give each cell of a later lifetime the weight of the cell that it is a part of, which changes no prediction.
+    Give each cell of a later lifetime the weight of the earlier cell that contains it, which changes no prediction.
 
-    The earlier cell of a later one is looked up by any training row in it: :math:`O(N m + p)`.
+    Any training row in the later cell locates the earlier one: :math:`O(N m + p)`.
 
     :param estimator: Estimator with one weight per column of `features`, in all attributes named `*coef*`; changed.
     :param features: `N x p` features of the training rows at the earlier lifetime.
@@ -261,8 +264,9 @@ def inherit_weights(estimator: Any, features: csr_matrix, later_features: csr_ma
 
 def pad_weights(estimator: Any, num_columns: int) -> None:
     """
-    Give new columns, which come after those that there are, the weight 0: no prediction changes for rows without them
-    (Balog et al. 2016, section 5).
+    Give new columns, after the present ones, the weight 0 (Balog et al. 2016, section 5).
+
+    Predictions for rows without the new columns do not change.
 
     :param estimator: Estimator with one weight per column, in all attributes named `*coef*`; changed.
     :param num_columns: Number of columns from now on.
@@ -283,14 +287,13 @@ def _replace_weights(estimator: Any, replaced: Callable[[np.ndarray], np.ndarray
 
 
 def _unfitted_copy(estimator: Any) -> Any:
-    """An unfitted copy that does not shuffle rows, and whose seed is no draw of NumPy's global random state."""
+    """Return an unfitted copy that does not shuffle rows and draws nothing from NumPy's global random state."""
     copied = clone(estimator)
     ours = {"shuffle": False, "random_state": 0}
     return copied.set_params(**{name: value for name, value in ours.items() if name in copied.get_params(deep=False)})
 
 
 def _train(estimator: Any, features: csr_matrix, y: np.ndarray, epochs: int, random: np.random.RandomState) -> None:
-    """`epochs` passes over the rows, each in a random order."""
     options = {"classes": np.unique(y)} if is_classifier(estimator) else {}
     for _ in range(epochs):
         order = random.permutation(len(y))
@@ -327,7 +330,6 @@ def _check_training(estimator: Any, epochs: int) -> None:
 
 
 def _checked_targets(x: Tensor, y: Any, name: str) -> np.ndarray:
-    """One target per row of a matrix."""
     if x.dim() != 2:
         raise ValueError(f"expected {name} as a matrix (N x D), got shape {tuple(x.shape)}")
     targets = y.detach().cpu().numpy() if torch.is_tensor(y) else np.asarray(y)

@@ -39,7 +39,7 @@ _MOST_CELLS = 10_000  # cells at the longest lifetime with which the regression 
 _LARGEST_SHARE = 0.1  # posterior probability of a lifetime from which on neighbours of it are tried ...
 _SMALLEST_STEP = 1e-3  # ... as long as they are further away than this, in the logarithm
 _NEARLY = 0.8  # share of the longest lifetime from which on a longer one may be better ...
-_NEAR_THE_USUAL = 0.4  # ... and of the usual one, at which trees end whose max_lifetime nobody gave ...
+_NEAR_THE_USUAL = 0.4  # ... and of the usual one, at which trees end without a given max_lifetime ...
 _CLEARLY = 3.0  # ... if the likelihood is so many nats larger than that of the shortest: chance makes 1 or 2
 _NEGLIGIBLE = 1e-4  # posterior probability of a lifetime below which averages leave it out
 
@@ -49,9 +49,9 @@ class LifetimeSweep:
     """
     The results of :func:`lifetime_sweep`, for L lifetimes in ascending order.
 
-    Use it to see how sure the width of these trees is (:meth:`posterior`, :meth:`plot`), and to predict by the average
-    over all widths in place of the best alone (:meth:`predict`). Other trees, drawn by another `random_state`, have
-    other best widths, and more so where columns have few distinct values: sweep a few of them to see how much.
+    Use it to see how certain the width of these trees is (:meth:`posterior`, :meth:`plot`), and to predict by the
+    average over all widths (:meth:`predict`). Trees of another `random_state` have other best widths, the more so where
+    columns have few distinct values: sweep a few of them to see how much.
 
     :param lifetimes: `L`, in units of 1/x.
     :param log_marginal_likelihood: `L`, in nats, of all rows together.
@@ -59,7 +59,7 @@ class LifetimeSweep:
         lifetimes share.
     :param validation_error: `L` root mean squared errors of the validation rows, in units of y; None without such rows.
     :param edges: `L + 1` bounds of the intervals that the lifetimes represent, up to the kernel's `max_lifetime`.
-    :param outputscales: `L` outputscales s that the likelihoods are those of.
+    :param outputscales: `L` outputscales s of the likelihoods.
     :param noises: `L` noises.
     :param means: `L` prior means of the targets, in units of y.
     """
@@ -81,8 +81,9 @@ class LifetimeSweep:
 
     def posterior(self, prior: Prior | None = None) -> Tensor:
         r"""
-        The posterior probabilities of the lifetimes (`L`): :math:`p(y | \lambda_i) [F(e_{i + 1}) - F(e_i)]`, normalized
-        (Balog et al. 2016, supplement B), with e the :attr:`edges`.
+        Return the posterior probabilities of the lifetimes (`L`; Balog et al. 2016, supplement B).
+
+        With e the :attr:`edges`, they are :math:`p(y | \lambda_i) [F(e_{i + 1}) - F(e_i)]`, normalized.
 
         :param prior: Prior of the lifetime: its distribution function F, or a distribution of PyTorch or SciPy with a
             `cdf`; the first and the last lifetime then represent all shorter and all longer ones. (Default: uniform in
@@ -97,15 +98,14 @@ class LifetimeSweep:
 
     def predict(self, x: Tensor, prior: Prior | None = None) -> tuple[Tensor, Tensor]:
         r"""
-        The Bayesian model average over the lifetimes: means and latent variances of points (`N_test` each).
+        Return the means and latent variances of points (`N_test` each), averaged over the lifetimes by their posterior.
 
-        The predictive distribution is the mixture of those of all lifetimes (supplement B); returned are its moments,
-        :math:`\sum_i w_i \mu_i` and :math:`\sum_i w_i (v_i + \mu_i^2) - \mu^2`. Add the noise to the variances for
-        those of new targets. Costs a prediction, with its solves, for each lifetime with a posterior probability above
-        1e-4.
+        The predictive distribution is the mixture of those of all lifetimes (supplement B); its moments are
+        :math:`\sum_i w_i \mu_i` and :math:`\sum_i w_i (v_i + \mu_i^2) - \mu^2`. Add the noise for the variances of new
+        targets. Each lifetime with a posterior probability above 1e-4 costs a prediction, with its solves.
 
         :param x: `N_test x D` points.
-        :param prior: Prior of the lifetime, as in :meth:`posterior`, and so are the errors.
+        :param prior: Prior of the lifetime, as in :meth:`posterior`, with the same errors.
         """
         weights = self.posterior(prior)
         weights = torch.where(weights > _NEGLIGIBLE, weights, 0)
@@ -120,7 +120,7 @@ class LifetimeSweep:
 
     def plot(self, ax: Any = None, *, prior: Prior | None = None) -> Any:
         """
-        The posterior over lifetimes (:func:`gpytorch_partition.explain.plots.plot_lifetimes`).
+        Plot the posterior over lifetimes (:func:`gpytorch_partition.explain.plots.plot_lifetimes`).
 
         :param ax: A matplotlib `Axes`. (Default: new ones.)
         :param prior: Prior of the lifetime, as in :meth:`posterior`.
@@ -147,60 +147,62 @@ def lifetime_sweep(
     validation: tuple[Tensor, Tensor] | None = None,
 ) -> LifetimeSweep:
     r"""
-    The marginal likelihood of :math:`y \sim N(c, s K_\lambda + \sigma^2 I)` at every lifetime, from one set of trees,
-    and the best lifetime set in the kernel (Balog et al. 2016, section 4).
+    Return the marginal likelihood of each lifetime, and set the kernel to the best (Balog et al. 2016, section 4).
+
+    The model is :math:`y \sim N(c, s K_\lambda + \sigma^2 I)` at every lifetime, with one set of trees.
 
     Call it with kernel, rows and targets alone to choose the width: mean c, outputscale s and noise are then the most
-    likely ones at each lifetime, and lifetimes are added to the grid where the posterior is, by halving its steps (in
-    the logarithm), until no lifetime has more than a tenth of the posterior or steps are a thousandth.
+    likely ones at each lifetime. The grid is refined where the posterior is, by halving its steps (in the logarithm),
+    until no lifetime has more than a tenth of the posterior or steps are a thousandth.
 
     Rows are sorted into the trees once. At a lifetime with p cells the likelihood is exact, by a p x p Cholesky factor
-    (:class:`~gpytorch_partition.lifetimes.cluster_ridge.ClusterRidge`), if that takes no more than a few times as long
-    as an estimate. Co-occurrences are then counted once, :math:`O(N m^2)`: those of shorter lifetimes are sums of their
-    rows and columns, at a cost that does not depend on N. As p grows about geometrically with the lifetime, all factors
-    together, :math:`O(p^3)`, cost a few times the last. With too many cells for this, each lifetime takes one Lanczos
-    run, whose estimate has a standard error, or, up to 2,000 rows, dense algebra. So 1,000 rows and 200 trees take 17
-    processor seconds in all, but with 2,300 rows (Friedman's function of 10 columns) a single lifetime takes 2 at
-    11,500 cells, 6 at 35,000 and 33 at 380,000, and refinement adds up to 30 lifetimes: minutes. Choose the width by
-    2,000 random rows then; the kernel may be built on all of them.
+    (:class:`~gpytorch_partition.lifetimes.cluster_ridge.ClusterRidge`), if that takes at most a few times as long as an
+    estimate. Co-occurrences are then counted once, :math:`O(N m^2)`. Shorter lifetimes sum rows and columns of these
+    counts, at a cost that does not depend on N. As p grows about geometrically with the lifetime, all factors together,
+    :math:`O(p^3)`, cost a few times the last. With too many cells for this, each lifetime takes one Lanczos run, whose
+    estimate has a standard error, or, up to 2,000 rows, dense algebra. 1,000 rows and 200 trees take 17 processor
+    seconds in all. With 2,300 rows (Friedman's function of 10 columns) a single lifetime takes 2 at 11,500 cells, 6 at
+    35,000 and 33 at 380,000, and refinement adds up to 30 lifetimes: minutes. Choose the width by 2,000 random rows
+    then; the kernel may be built on all of them.
 
-    At every cut: :math:`O(p^{3.5})` in all and `24 p^2` bytes, for up to 10,000 cells at the longest lifetime.
+    A sweep over every cut costs :math:`O(p^{3.5})` in all and `24 p^2` bytes, for up to 10,000 cells at the longest
+    lifetime.
 
     **With few trees the best lifetime is too long**, the more so the smaller a given noise is. The kernel of m trees
-    misses the Laplace kernel by up to :math:`1 / (2 \sqrt m)`, and targets that have less noise than that can only be
-    explained by smaller cells. Of a draw of a Laplace process of lifetime 10 (1,000 rows, two columns, a noise of 1e-4
-    outputscales; `python -m benchmarks mondrian_figures`) the likelihood with outputscale and noise as they were
-    is largest at 83 with 20 trees, 28 with 50, 19 with 100 and 9.3 with 200, where the exact kernel's is largest at
-    9.3. Without `outputscale` and `noise`, which are then the most likely ones at each lifetime, the noise makes up for
-    the missing trees: 19, 9.3, 13 and 9.3. Use 200 trees or more (the kernel's default), or leave both out.
+    misses the Laplace kernel by up to :math:`1 / (2 \sqrt m)`, and only smaller cells explain targets with less noise
+    than that. An example is a draw of a Laplace process of lifetime 10 (1,000 rows, two columns, a noise of 1e-4
+    outputscales; `python -m benchmarks mondrian_figures`). With the true outputscale and noise, the likelihood is
+    largest at 83 with 20 trees, 28 with 50, 19 with 100 and 9.3 with 200; the exact kernel's is largest at 9.3. Without
+    `outputscale` and `noise` the noise makes up for the missing trees: 19, 9.3, 13 and 9.3. Use 200 trees or more (the
+    kernel's default), or leave both out.
 
     With little given noise the error of validation rows has a peak on the way, about where there are as many cells as
     training rows: the regression interpolates there ("double descent"). With more trees the peak moves to shorter
     lifetimes; with the most likely noise there is none.
 
-    :param kernel: The kernel, whose `max_lifetime` is the longest that is tried; its :attr:`~MondrianKernel.lifetime`
-        is set to the best.
+    :param kernel: The kernel, whose `max_lifetime` is the longest tried; its :attr:`~MondrianKernel.lifetime` is set to
+        the best.
     :param x: `N x D` training points.
     :param y: `N` training targets. Where outputscale and noise are given, their prior mean is their own mean.
     :param outputscale: s. (Default: None; it, the noise and the mean are the most likely ones at each lifetime, at the
-        cost of an eigendecomposition in place of a Cholesky factor, some ten times as long.) The best lifetime moves
-        with values that are given: give them only if they are known.
+        cost of an eigendecomposition in place of a Cholesky factor, some ten times as long.) The best lifetime depends
+        on given values: give them only if they are known.
     :param noise: :math:`\sigma^2`; given together with the outputscale, or neither.
     :param lifetimes: Lifetimes to try, in units of 1/x; or `"cuts"`, every lifetime at which a cut separates rows.
         (Default: 30, evenly in the logarithm, from a thousandth of the longest lifetime to the longest, and some 15 to
         30 more where the posterior is.)
     :param validation: Points (`N_val x D`) and targets (`N_val`) to compute errors of at every lifetime. Between cuts
         of the training rows the likelihood is constant, but errors may change where other points leave the cells.
-    :return: The likelihoods, the posterior over the lifetime, and predictions averaged over it. A `UserWarning` says
-        where the best lifetime of the default grid is about the longest that the trees have, and clearly more likely
-        than the shortest, so that a longer one may be better.
+    :return: The likelihoods, the posterior over the lifetime, and predictions averaged over it. A `UserWarning` is
+        given if the best lifetime of the default grid is about the longest of the trees and clearly more likely than
+        the shortest: a longer one may be better.
     :raises TypeError: If the kernel is not a :class:`~gpytorch_partition.MondrianKernel`, or rows or targets are no
         tensors.
     :raises RuntimeError: If the kernel is unfitted.
     :raises ValueError: If rows and targets do not match or are not finite, outputscale or noise are not positive or
-        only one of them is given, or lifetimes are none, not positive, or longer than the kernel's `max_lifetime`; for
-        cuts, if there are too many cells, or outputscale and noise are not given; if the noise is so small that
-        rounding makes the Cholesky factor fail.
+        only one of them is given, or lifetimes are none, not positive, or longer than the kernel's `max_lifetime`. For
+        cuts, also if there are too many cells, or outputscale and noise are not given. Also if the noise is so small
+        that rounding makes the Cholesky factor fail.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -234,7 +236,6 @@ def lifetime_sweep(
 
 
 def _warn_if_longest(sweep: LifetimeSweep, is_usual: bool) -> None:
-    """Say that the trees may have too few cuts, if the likelihood rises to their end, or near the usual one."""
     longest, values = float(sweep.lifetimes[-1]), sweep.log_marginal_likelihood
     nearly = _NEAR_THE_USUAL if is_usual else _NEARLY
     if sweep.best_lifetime > nearly * longest and float(values.max() - values[0]) > _CLEARLY:
@@ -247,7 +248,7 @@ Found = dict[float, tuple[LifetimeResult, float | None]]  # by lifetime: the res
 
 
 def _refined(data: SweepData, held_out: HeldOut | None, lifetimes: list[float]) -> LifetimeSweep:
-    """The sweep over given lifetimes, and over more of them where the posterior is, until none has most of it."""
+    """Sweep given lifetimes, and more of them where the posterior is, until none has most of it."""
     found: Found = {}
     while lifetimes:
         found |= _at_lifetimes(data, held_out, lifetimes)
@@ -273,7 +274,7 @@ def _on_grid(data: SweepData, found: Found) -> LifetimeSweep:
 
 
 def _at_lifetimes(data: SweepData, held_out: HeldOut | None, lifetimes: list[float]) -> Found:
-    """What is found at lifetimes: from the longest on, because counts of shorter ones are sums of its counts."""
+    """From the longest lifetime on, as the counts of shorter ones are sums of its counts."""
     ridge: tuple[ClusterRidge, Cells] | None = None
     found: Found = {}
     for lifetime in progress(lifetimes[::-1], "sweeping lifetimes"):
@@ -336,7 +337,7 @@ def _at_cuts(data: SweepData, held_out: HeldOut | None) -> LifetimeSweep:
 
 
 def _distribution_function(edges: Tensor, prior: Prior | None) -> Tensor:
-    """The distribution function F at the edges; all probability lies between the first and the last."""
+    """The distribution function at the edges; all probability lies between the first and the last."""
     if prior is None:
         return edges.log()
     edges = edges.clone()

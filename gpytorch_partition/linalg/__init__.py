@@ -1,1 +1,1 @@
-"""Solvers, quadratures and threads for matrices that are known by their products only; independent of partitions."""
+"""Solvers, quadratures and threads for matrices known by their products only; independent of partitions."""

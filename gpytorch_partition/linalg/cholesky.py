@@ -1,4 +1,4 @@
-"""Cholesky factors that rounding does not let fail."""
+"""Cholesky factors of covariances, also of those that rounding has left without one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _LEAST_EIGENVALUE = 1e-10  # in the same units
 
 def stable_cholesky(matrix: Tensor) -> Tensor:
     r"""
-    The lower Cholesky factor L (`*batch x n x n`, float64) of a covariance matrix, with gradients.
+    Return the lower Cholesky factor L (`*batch x n x n`, float64) of a covariance matrix, with gradients.
 
-    Where rounding has left a matrix without a factor, L is that of the matrix with a jitter on its diagonal: 1e-10 of
-    the diagonal's mean, then 1e-8, 1e-6 and 1e-4; where that is too little as well, of the matrix whose eigenvalues
-    below 1e-10 of it are raised to that. Other matrices of a batch stay as they are.
+    If rounding has left a matrix without a factor, a jitter is added to its diagonal: 1e-10 of the diagonal's mean,
+    then 1e-8, 1e-6 and 1e-4. If that is too little as well, eigenvalues below 1e-10 of the mean are raised to that.
+    Other matrices of a batch stay as they are.
 
     :param matrix: `*batch x n x n` matrices, of which the lower triangles are read; they are not changed.
     :raises ValueError: If a number is infinite or NaN.

@@ -1,11 +1,10 @@
 """
 Preconditioned conjugate gradients for many right-hand sides, each stopped by its own residual, with Lanczos matrices.
 
-An alternative was tried: accelerated coordinate descent on the dual (Lin, Lu & Xiao 2014; one row at a time, with
-running cluster sums) needs a number of passes that does not grow with N, while iterations here grow like N^.4. Compared
-with this solver and a Nystrom preconditioner on flat partitions, a compiled version was as fast for one column and
-slower for sixteen up to 256,000 rows, 1.4 times as fast at 1,000,000. It cannot handle tree kernels at that cost: it is
-not used.
+Accelerated coordinate descent on the dual (Lin, Lu & Xiao 2014; one row at a time, with running cluster sums) was
+tried. Its number of passes does not grow with N, while iterations here grow like N^.4. On flat partitions, with a
+Nystrom preconditioner here, a compiled version was as fast for one column and slower for sixteen up to 256,000 rows,
+and 1.4 times as fast at 1,000,000. It is not used, as it cannot handle tree kernels at that cost.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ _MAX_RESTARTS = 3  # most restarts from the true residual, where rounding has ma
 
 
 class UnconvergedError(RuntimeError):
-    """A solve did not become as accurate as was asked for; the message says how far it came, and what to do."""
+    """An error of a solve that is less accurate than asked for; the message says how accurate, and what to do."""
 
 
 class CGState(NamedTuple):
-    """What a stopping rule is given; norms and quadratic forms are `*batch x 1 x t`."""
+    """The argument of a stopping rule; norms and quadratic forms are `*batch x 1 x t`."""
 
     residual_norm: Tensor  # norm of the residual
     rhs_norm: Tensor  # norm of the right-hand side
@@ -54,7 +53,7 @@ class CGResult(NamedTuple):
 
 def relative_residual(tolerance: float) -> Callable[[CGState], Tensor]:
     """
-    A rule that stops a column when the norm of its residual is at most `tolerance` times that of its right-hand side.
+    Return a rule that stops a column when its residual's norm is at most `tolerance` times its right-hand side's.
 
     Example:
         >>> residual, zeros = torch.tensor([[0.1, 0.3]]), torch.zeros(1, 2)
@@ -81,29 +80,30 @@ def conjugate_gradients(
     r"""
     Solve :math:`A X = B` for a symmetric positive definite A that is known by its products.
 
-    Preconditioned conjugate gradients (Saad 2003). Every column stops by its own residual, not by the
-    mean over columns, and no threshold is absolute, so that scaling A, B or the preconditioner changes nothing. When
-    all columns have stopped, the true residual is computed; columns whose recursive residual rounding had made too
-    small restart from their solution.
+    These are preconditioned conjugate gradients (Saad 2003). Every column stops by its own residual, not by the mean
+    over columns. No threshold is absolute, so scaling A, B or the preconditioner changes nothing. When all columns have
+    stopped, the true residual is computed. Columns whose recursive residual is too small by rounding restart from their
+    solution.
 
-    One product, one application of the preconditioner and six vector operations per iteration and column; columns
-    that have stopped stay in the products until the last one stops. Holds four times the size of `rhs`, itself
+    An iteration takes one product, one application of the preconditioner and six vector operations per column; columns
+    that have stopped stay in the products until the last one stops. Memory is four times the size of `rhs`, itself
     included, and up to three times more within an iteration.
 
     :param matmul: :math:`V \mapsto A V`, for `*batch x N x t`.
     :param rhs: `*batch x N x t` right-hand sides.
-    :param stop: The stopping rule: from the :class:`CGState` to which columns are done (`*batch x 1 x t`).
+    :param stop: The stopping rule: a function of the :class:`CGState` that says which columns are done
+        (`*batch x 1 x t`).
     :param preconditioner: :math:`V \mapsto P^{-1} V`. (Default: none.)
     :param initial_guess: The solution to start from, of a shape that expands to that of `rhs`. (Default: zero.)
-    :param max_iterations: After so many iterations a :class:`NumericalWarning` gives the residual reached.
-        (Default: 1000.)
-    :param num_tridiag: For the first `num_tridiag` columns, not all zero, return the Lanczos matrix as well.
-        (Default: 0.)
+    :param max_iterations: Most iterations; a :class:`NumericalWarning` then gives the residual reached. (Default:
+        1000.)
+    :param num_tridiag: For the first `num_tridiag` columns, not all zero, return the Lanczos matrix as well. (Default:
+        0.)
     :param max_tridiag_iterations: Largest size of these matrices, 1 or more if any are wanted; they have at least 20
         rows where that and N allow it. (Default: 0.)
-    :param certain: What the stopping rule is for, where it also stops at what rounding allows: columns whose true
-        residual, halved, does not satisfy this have not converged. (Default: none.)
-    :param warn: Whether to warn of columns that are not finished. (Default: True.)
+    :param certain: The accuracy asked for, where the stopping rule also stops at the limit of rounding: columns whose
+        true residual, halved, does not satisfy this rule have not converged. (Default: none.)
+    :param warn: Whether to warn of unfinished columns. (Default: True.)
     :raises ValueError: If a right-hand side is not finite.
 
     Example:
@@ -164,7 +164,6 @@ class _Run:
         self.direction = direction
 
     def iterate(self, max_iterations: int) -> None:
-        """Iterate until every column is done."""
         while self.iterations < max_iterations and bool(self._active().any()):
             self._step()
             self.iterations += 1
@@ -186,7 +185,7 @@ class _Run:
         self.done = self._finished()
 
     def _active(self) -> Tensor:
-        """Columns of the next step: unfinished ones, and those with Lanczos matrices in their first steps."""
+        """Unfinished columns, and those with Lanczos matrices in their first steps."""
         active = ~self.done
         if self.is_first_run and self.iterations < min(_MIN_LANCZOS_STEPS, self.max_tridiag):
             exhausted = self.residual_norm <= 4 * torch.finfo(self.rhs.dtype).eps * self.rhs_norm
@@ -199,13 +198,13 @@ class _Run:
         return self.stop(state) | (self.residual_norm == 0)
 
     def satisfies(self, rule: Callable[[CGState], Tensor]) -> bool:
-        """Whether half the residual of every column satisfies a rule: restarts let it grow to twice what it was."""
+        """Return whether half the residual of every column satisfies a rule: restarts let residuals double."""
         norm = 0.5 * self.residual.norm(dim=-2, keepdim=True)
         state = CGState(norm, self.rhs_norm, self.quadratic_form, self.solution, 0.5 * self.residual)
         return bool((rule(state) | (norm == 0)).all())
 
     def is_solved(self) -> bool:
-        """Whether the true residual satisfies the stopping rule; if not, prepare a restart from it."""
+        """Return whether the true residual satisfies the stopping rule; if not, prepare a restart from it."""
         recursive_norm = self.residual_norm
         self.residual = self.rhs - self.matmul(self.solution)
         unsolved = ~self._finished() & (self.residual_norm > 2 * recursive_norm)
@@ -216,13 +215,13 @@ class _Run:
         return False
 
     def _record(self, alpha: Tensor, beta: Tensor) -> None:
-        """Keep the coefficients of the columns with Lanczos matrices; a restart begins another Krylov space."""
         if self.is_first_run and len(self.coefficients) < self.max_tridiag:
             self.coefficients.append((alpha[..., : self.num_tridiag], beta[..., : self.num_tridiag]))
 
     def tridiagonal(self) -> Tensor | None:
         """
-        Lanczos matrices from the coefficients (Saad 2003):
+        Return Lanczos matrices from the coefficients (Saad 2003).
+
         T_kk = 1/alpha_k + beta_{k-1}/alpha_{k-1} and T_k,k+1 = sqrt(beta_k)/alpha_k.
         """
         if not self.num_tridiag:
@@ -241,13 +240,11 @@ class _Run:
 
 
 def _ratio(numerator: Tensor, denominator: Tensor, where: Tensor) -> Tensor:
-    """The quotient in the columns that are active and not converged, zero in the others."""
     safe = where & (denominator > 0) & (numerator > 0)
     return torch.where(safe, numerator / torch.where(safe, denominator, 1), 0)
 
 
 def _unfinished(run: _Run) -> str:
-    """What to say of columns that are not finished."""
     relative = run.residual.norm(dim=-2, keepdim=True) / run.rhs_norm.clamp_min(torch.finfo(run.rhs.dtype).tiny)
     worst = float(torch.where(run.done, 0, relative).max())
     return (

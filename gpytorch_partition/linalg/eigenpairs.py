@@ -1,4 +1,4 @@
-"""The largest eigenvalues of a symmetric matrix that is known by its products only, with their eigenvectors."""
+"""The largest eigenpairs of a symmetric matrix that is known by its products only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DENSE_SPACES = 2  # up to so many times the dimension of a Krylov space, a dens
 
 class Eigenpairs(NamedTuple):
     """
-    Eigenvalues and eigenvectors, largest first.
+    The eigenvalues and eigenvectors, largest first.
 
     :param values: `k` eigenvalues.
     :param vectors: `N x k` orthonormal eigenvectors.
@@ -39,13 +39,13 @@ def largest_eigenpairs(
     max_restarts: int = 100,
 ) -> Eigenpairs:
     r"""
-    The algebraically largest eigenvalues and their eigenvectors, by block Lanczos from a random block, with restarts.
+    Return the algebraically largest eigenvalues and their eigenvectors, by block Lanczos from a random block.
 
-    A cycle builds an orthonormal basis of the Krylov space of eight blocks of k + 6 columns, fully reorthogonalized,
-    and takes its best approximations (Rayleigh-Ritz), with which the next one begins. It ends when all k have
-    residuals :math:`\|A v - \lambda v\| \le \epsilon |\lambda_1|`. Errors of eigenvalues are then at most that, and
-    mostly their squares divided by the gap to the next eigenvalue; errors of eigenvectors are at most residual
-    divided by gap. (Musco & Musco 2015 say why a block Krylov space needs so few products.)
+    A cycle builds an orthonormal basis of the Krylov space of eight blocks of k + 6 columns, fully reorthogonalized.
+    The next cycle begins with its best approximations (Rayleigh-Ritz). Cycles end when all k have residuals
+    :math:`\|A v - \lambda v\| \le \epsilon |\lambda_1|`. Errors of eigenvalues are then at most that, and mostly their
+    squares divided by the gap to the next eigenvalue; errors of eigenvectors are at most residual divided by gap.
+    (Musco & Musco 2015 explain why a block Krylov space needs so few products.)
 
     Each cycle costs 8 products with k + 6 columns and :math:`O(N k^2)`; work space is some 8 (k + 6) numbers per row.
     Matrices of up to twice 8 (k + 6) rows are decomposed densely, exactly.
@@ -55,7 +55,7 @@ def largest_eigenpairs(
     :param num_pairs: Number k of eigenpairs, at most N.
     :param generator: Source of the first block.
     :param tolerance: :math:`\epsilon`. (Default: 1e-9.)
-    :param max_restarts: Cycles at most; where they are not enough there is a `NumericalWarning`. (Default: 100.)
+    :param max_restarts: Most cycles; a `NumericalWarning` is given if they are too few. (Default: 100.)
     :return: The pairs, each vector with its largest entry positive.
 
     Example:
@@ -88,14 +88,13 @@ def largest_eigenpairs(
 
 
 def _dense_pairs(matmul: Callable[[Tensor], Tensor], num_rows: int, num_pairs: int) -> tuple[Tensor, Tensor]:
-    """Those of the dense matrix."""
     matrix = matmul(torch.eye(num_rows, dtype=torch.float64))
     values, vectors = stable_eigh(0.5 * (matrix + matrix.mT))
     return values.flip(0)[:num_pairs], vectors.flip(1)[:, :num_pairs]
 
 
 def _cycle(matmul: Callable[[Tensor], Tensor], block: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The best eigenvalues, vectors and residuals, as many as the block has columns, of its Krylov space."""
+    """The best eigenvalues, vectors and residuals of the block's Krylov space, as many as the block has columns."""
     width = block.shape[1]
     basis = block.new_empty(block.shape[0], _NUM_BLOCKS * width)
     basis[:, :width] = torch.linalg.qr(block).Q
@@ -121,6 +120,5 @@ def _orthogonalized(columns: Tensor, basis: Tensor) -> Tensor:
 
 
 def _signed(values: Tensor, vectors: Tensor) -> Eigenpairs:
-    """Each vector with its largest entry positive, as in scikit-learn."""
     largest = vectors.gather(0, vectors.abs().argmax(0, keepdim=True))
     return Eigenpairs(values, vectors * torch.where(largest < 0, -1.0, 1.0).to(vectors))

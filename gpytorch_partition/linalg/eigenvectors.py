@@ -9,10 +9,10 @@ from torch import Tensor
 
 def stable_eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
     r"""
-    Find eigenvalues, in ascending order, and eigenvectors of symmetric matrices, as :func:`torch.linalg.eigh` does.
+    Return eigenvalues, in ascending order, and eigenvectors of symmetric matrices, as :func:`torch.linalg.eigh` does.
 
-    That divides and conquers, which fails to converge for some matrices; these are left to QR iterations, which are
-    slower (Anderson et al. 1999, LAPACK's syev). Gradients are then those of the eigenvalues alone.
+    PyTorch's divide and conquer fails to converge for some matrices. These are left to QR iterations, which are slower
+    (Anderson et al. 1999, LAPACK's syev) and have gradients of the eigenvalues only.
 
     :param matrix: `*batch x n x n` matrices, of which the lower triangles are read.
     :return: `*batch x n` eigenvalues and `*batch x n x n` eigenvectors, in columns.

@@ -22,14 +22,14 @@ _NUM_KEPT = 64
 
 class LanczosRun:
     r"""
-    Block Lanczos from a few vectors and single-vector Lanczos from each of many probes, in one product per step.
+    A run of block Lanczos from a few vectors and of Lanczos from each of many probes, with one product per step.
 
-    The first 64 vectors of the block's basis are kept, and later ones orthogonalized, twice, against them and the last
-    two blocks: without that, spurious copies of the large eigenvalues appear after a few dozen steps. Probes are not
+    The first 64 vectors of the block's basis are kept. Later ones are orthogonalized, twice, against them and the last
+    two blocks: otherwise spurious copies of the large eigenvalues appear after a few dozen steps. Probes are not
     reorthogonalized: copies share the weight of their eigenvalue, which does not change a quadrature.
 
-    Each step costs one product with K for b + q columns and :math:`O(N b (64 + b))`. Holds `64 + 2 b + 2 q` numbers
-    per row.
+    Each step costs one product with K for b + q columns and :math:`O(N b (64 + b))`; `64 + 2 b + 2 q` numbers per row
+    are held.
 
     :param matmul: :math:`V \mapsto K V` for positive semidefinite K, `N x t`.
     :param block: `N x b` vectors that start the block.
@@ -61,12 +61,12 @@ class LanczosRun:
 
     @property
     def basis(self) -> Tensor:
-        """The vectors kept of the orthonormal basis, as rows: the first 64, and the last two blocks."""
+        """The kept vectors of the orthonormal basis, as rows: the first 64, and the last two blocks."""
         return self._store[: self._size]
 
     @property
     def num_steps(self) -> int:
-        """Steps taken so far."""
+        """The number of steps taken."""
         return len(self._alphas)
 
     def extend(self, num_steps: int) -> None:
@@ -101,7 +101,6 @@ class LanczosRun:
         return coordinates.double()
 
     def _keep(self, vectors: Tensor) -> None:
-        """Append vectors (`N x b`) to those kept, in a buffer that grows by half when it is full."""
         self._newest = vectors.shape[1]
         self.dimension += self._newest
         most = _NUM_KEPT + 2 * self._width
@@ -117,7 +116,7 @@ class LanczosRun:
         self._size += self._newest
 
     def _with_random_directions(self, vectors: Tensor, is_null: Tensor) -> Tensor:
-        """The vectors with the null ones (the last) replaced by random ones, orthogonal to all others."""
+        """Replace the null vectors (the last) by random ones, orthogonal to all others."""
         fresh = torch.randn(vectors.shape, generator=self.generator, dtype=vectors.dtype, device=vectors.device)
         renewed = torch.where(is_null, fresh, vectors)
         for _ in range(2):
@@ -135,12 +134,13 @@ class LanczosRun:
 
     def block_quadrature(self) -> tuple[Tensor, Tensor]:
         r"""
-        Nodes (`k`) and coefficients (`k x b`) with :math:`V^\top f(K) V \approx \sum_i f(\theta_i) c_i c_i^\top`.
+        Return nodes (`k`) and coefficients (`k x b`) with
+        :math:`V^\top f(K) V \approx \sum_i f(\theta_i) c_i c_i^\top`.
 
-        The matrix Gauss-Radau quadrature of the block tridiagonal matrix, with b nodes at 0, the left end of the
-        spectrum of a positive semidefinite K (Golub & Meurant 2010, theorem 6.4), in float64. Of
-        :math:`f(x) = (x + \lambda)^{-1}` it is an upper bound, where the Gauss quadrature of :meth:`probe_quadratures`
-        is one of log determinants: unresolved parts of the spectrum make a likelihood too small, never too large.
+        This is the matrix Gauss-Radau quadrature of the block tridiagonal matrix, with b nodes at 0, the left end of
+        the spectrum of a positive semidefinite K (Golub & Meurant 2010, theorem 6.4), in float64. It is an upper bound
+        for :math:`f(x) = (x + \lambda)^{-1}`, as the Gauss quadrature of :meth:`probe_quadratures` is for log
+        determinants: unresolved parts of the spectrum make a likelihood too small, never too large.
         """
         matrix = _block_tridiagonal(self.diagonal, self.below[:-1])
         last = self.below[-1]
@@ -151,12 +151,12 @@ class LanczosRun:
         return nodes, vectors[: self.start.shape[0]].mT @ self.start
 
     def lower_block_quadrature(self) -> tuple[Tensor, Tensor]:
-        r"""The same by Gauss quadrature, without nodes at 0: of :math:`f(x) = (x + \lambda)^{-1}` a lower bound."""
+        r"""Return nodes and coefficients by Gauss quadrature: a lower bound for :math:`f(x) = (x + \lambda)^{-1}`."""
         nodes, vectors = stable_eigh(_block_tridiagonal(self.diagonal, self.below[:-1]))
         return nodes.clamp_min(0), vectors[: self.start.shape[0]].mT @ self.start
 
     def probe_quadratures(self) -> tuple[Tensor, Tensor]:
-        r"""Nodes and weights (both `q x k`) with :math:`z^\top f(K) z \approx \|z\|^2 \sum_i w_i f(\theta_i)`."""
+        r"""Return nodes and weights (`q x k`) with :math:`z^\top f(K) z \approx \|z\|^2 \sum_i w_i f(\theta_i)`."""
         alphas, betas = torch.stack(self._alphas, -1).double(), torch.stack(self._betas[1:], -1).double()
         matrix = torch.diag_embed(alphas) + torch.diag_embed(betas[:, :-1], -1)
         nodes, vectors = stable_eigh(matrix)
@@ -164,10 +164,10 @@ class LanczosRun:
 
     def lower_probe_quadratures(self, num_probes: int) -> tuple[Tensor, Tensor]:
         r"""
-        The same for the first few probes by Gauss-Radau quadrature, with a node at 0 (Golub & Meurant 2010, thm. 6.4).
+        Return nodes and weights of the first probes by Gauss-Radau quadrature (Golub & Meurant 2010, theorem 6.4).
 
-        Log determinants of K plus a positive number are never too large, where those of :meth:`probe_quadratures` are
-        never too small. Where K has a null space, its share is the weight of that node.
+        With a node at 0, log determinants of K plus a positive number are never too large; those of
+        :meth:`probe_quadratures` are never too small. The weight of that node is the share of the null space of K.
         """
         alphas, betas = (torch.stack(each, -1).double()[:num_probes] for each in (self._alphas, self._betas[1:]))
         matrix = torch.diag_embed(torch.cat([alphas, alphas[:, -1:]], -1))
@@ -178,12 +178,12 @@ class LanczosRun:
 
 def radau_matrix(matrices: Tensor, least: float) -> Tensor:
     r"""
-    Lanczos matrices (`*batch x k x k`) whose last diagonal entry makes `least` an eigenvalue.
+    Return Lanczos matrices (`*batch x k x k`) whose last diagonal entry makes `least` an eigenvalue.
 
     After the end of a Krylov space there may be uncoupled numbers on the diagonal, which stay.
 
     :param matrices: `*batch x k x k`, symmetric tridiagonal, float64.
-    :param least: At most their smallest eigenvalue.
+    :param least: A number that is at most their smallest eigenvalue.
 
     Example:
         >>> torch.linalg.eigvalsh(radau_matrix(torch.tensor([[3.0, 1.0], [1.0, 2.0]]), 0.5))
@@ -202,7 +202,6 @@ def radau_matrix(matrices: Tensor, least: float) -> Tensor:
 
 
 def _block_tridiagonal(diagonal: list[Tensor], below: list[Tensor]) -> Tensor:
-    """The symmetric matrix with these blocks on its diagonal and below it."""
     matrix, end = torch.block_diag(*[0.5 * (block + block.mT) for block in diagonal]), 0
     for block in below:
         begin, end = end, end + block.shape[1]

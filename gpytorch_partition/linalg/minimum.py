@@ -23,11 +23,11 @@ def minimize_lbfgsb(
     options: Mapping[str, Any] | None = None,
 ) -> OptimizeResult:
     """
-    SciPy's L-BFGS-B, with the BLAS of SciPy and NumPy limited to one thread.
+    Minimize a function by SciPy's L-BFGS-B, with the BLAS of SciPy and NumPy limited to one thread.
 
-    L-BFGS-B multiplies matrices of the size of the position, but OpenBLAS wakes all its threads for them, which then
-    spin on the cores that PyTorch needs for the objective: on two cores the default model of 1,100 rows took 1.7 times
-    as long.
+    L-BFGS-B multiplies small matrices, of the size of the position. OpenBLAS would wake all its threads for them, which
+    then spin on the cores that PyTorch needs for the objective: on two cores the default model of 1,100 rows took 1.7
+    times as long.
 
     :param objective: From a position (`k`, float64) to a value and its gradient (`k`).
     :param start: `k` numbers.

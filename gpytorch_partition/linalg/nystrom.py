@@ -16,12 +16,12 @@ _COLUMNS_PER_PRODUCT = 32
 
 class NystromFactor(NamedTuple):
     r"""
-    :math:`K \approx L L^\top + \lambda_\ell I`, exact in the directions found, constant in all others.
+    The factor of :math:`K \approx L L^\top + \lambda_\ell I`, exact in the directions found, constant in all others.
 
     :math:`L = U (\Lambda - \lambda_\ell)^{1/2}` from the :math:`\ell` leading eigenpairs; the eigenvalue
-    :math:`\lambda_\ell` stands for those not found. The spectrum of partition kernels is bounded below (a row is
-    most similar to itself), where a low-rank factor alone would be zero: log determinants estimated through it
-    would be noisier than without any preconditioner.
+    :math:`\lambda_\ell` stands for those not found. The spectrum of partition kernels is bounded below (a row is most
+    similar to itself). A low-rank factor alone would be zero there, and log determinants estimated through it noisier
+    than without any preconditioner.
     """
 
     root: Tensor  # L, *batch x N x rank
@@ -37,10 +37,12 @@ def nystrom_factor(
     dtype: torch.dtype,
 ) -> NystromFactor:
     r"""
-    Randomized Nystrom approximation (Frangella, Tropp & Udell 2021, algorithm 2.1), with a shift on the complement.
+    Return a randomized Nystrom approximation of a matrix, with a shift on the complement.
 
-    Costs `rank` products with K, 32 at a time, and :math:`O(N \ell^2)`; the result holds `rank` numbers per row, the
-    work about three times as many.
+    This is algorithm 2.1 of Frangella, Tropp & Udell 2021.
+
+    This costs `rank` products with K, 32 at a time, and :math:`O(N \ell^2)`. The result holds `rank` numbers per row,
+    the work about three times as many.
 
     :param matmul: :math:`V \mapsto K V` (`*batch x N x t`) for positive semidefinite K.
     :param shape: `*batch x N` of the vectors.

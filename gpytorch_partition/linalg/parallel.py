@@ -1,4 +1,4 @@
-"""A function applied to items on a pool of as many threads as PyTorch has; one thread in forked processes."""
+"""Threads for work on many items: as many as PyTorch has, one in forked processes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ Piece = TypeVar("Piece")
 
 
 def _compute_on_one_thread() -> None:
-    """
-    What a forked process begins with: the threads of OpenMP stay in the parent, and its first parallel sum would wait
-    for them for ever, as soon as the parent has had one. PyTorch's loaders of data do the same.
-    """
+    """As in PyTorch's data loaders: a forked process lacks OpenMP's threads, and would wait for them for ever."""
     if torch.get_num_threads() > 1:
         torch.set_num_threads(1)
 
@@ -34,7 +31,7 @@ def for_each(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
     Call `work` on each piece, several at a time: PyTorch's operations release Python's global interpreter lock.
 
     :param work: The function; its calls must not write to the same memory.
-    :param pieces: Its arguments.
+    :param pieces: The arguments.
 
     Example:
         >>> squares = torch.zeros(3)

@@ -22,7 +22,7 @@ _STREAMS = {
 
 def solver_generator(seed: int, stream: str, device: torch.device) -> torch.Generator:
     """
-    A generator for one of the solvers' streams, unrelated to the global one and to the other streams.
+    Return a generator for one of the solvers' streams, unrelated to the global one and to the other streams.
 
     :param seed: Any integer.
     :param stream: `"probes"`, `"sketch"`, `"samples"` or `"rows"`.
@@ -46,11 +46,11 @@ _DRAW = {
 @contextmanager
 def drawn_from(seed: int) -> Iterator[None]:
     """
-    Have PyTorch draw from a generator of its own inside, in this thread only; its global random state is not touched.
+    Have PyTorch draw from a generator of its own inside, in this thread only; its global random state stays.
 
-    For samples of distributions of PyTorch, GPyTorch and linear_operator, which take no generator. With
-    `torch.random.fork_rng` and `torch.manual_seed` threads that sample at once would draw from each other's seeds. The
-    numbers are the same, on the CPU.
+    Use it for samples of distributions of PyTorch, GPyTorch and linear_operator, which take no generator. With
+    `torch.random.fork_rng` and `torch.manual_seed`, threads that sample at once would draw from each other's seeds. On
+    the CPU the numbers are the same.
 
     :param seed: The seed.
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 def transposed_product(tall: Tensor, values: Tensor) -> Tensor:
     r"""
-    :math:`R^\top V` (`*batch x k x t`): for a dozen columns, 2 to 4 times as fast as `tall.mT @ values`.
+    Return :math:`R^\top V` (`*batch x k x t`); for a dozen columns, 2 to 4 times as fast as `tall.mT @ values`.
 
     :param tall: `*batch x N x k` R.
     :param values: `*batch x N x t` V.
@@ -17,7 +17,7 @@ def transposed_product(tall: Tensor, values: Tensor) -> Tensor:
 
 def tall_product(tall: Tensor, weights: Tensor) -> Tensor:
     r"""
-    :math:`R W` (`*batch x N x t`): for a dozen columns, 2 times as fast as `tall @ weights`.
+    Return :math:`R W` (`*batch x N x t`); for a dozen columns, 2 times as fast as `tall @ weights`.
 
     :param tall: `*batch x N x k` R.
     :param weights: `*batch x k x t` W.

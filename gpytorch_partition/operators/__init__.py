@@ -1,7 +1,7 @@
 """The covariance K, and K plus noise, as linear operators whose products are sums over clusters."""
 
-from gpytorch_partition.operators import addition as addition  # which sets what `+` means
-from gpytorch_partition.operators import products as products  # which sets what `*` means
+from gpytorch_partition.operators import addition as addition  # defines `+`
+from gpytorch_partition.operators import products as products  # defines `*`
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator as FlatLinearOperator
 from gpytorch_partition.operators.cluster_operators.membership_linear_operator import (
     MembershipLinearOperator as MembershipLinearOperator,

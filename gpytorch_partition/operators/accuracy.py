@@ -1,9 +1,10 @@
 """
-How accurately systems with a partition kernel are solved: GPyTorch's settings where they ask for enough, else limits.
+Accuracy of solves with a partition kernel: GPyTorch's settings, within limits.
 
 GPyTorch's defaults (a relative residual of 1 in training and of .01 in prediction, 20 Lanczos steps) suit spectra that
 decay fast. On partition kernels they leave means 1e-2 off, covariances tens of percent, gradients 28 % and likelihoods
-.05 nats per datum. So settings that ask for more accuracy than the limits below are followed; those for less are not.
+.05 nats per datum. Settings that ask for more accuracy than the limits below are followed; those that ask for less are
+not.
 """
 
 from __future__ import annotations
@@ -28,28 +29,28 @@ _ITERATIONS_GROWTH = 0.45  # exponent of the number of rows
 
 
 def training_residual() -> float:
-    """The relative residual of the solves that go with a log determinant: `cg_tolerance`, at most 1e-2."""
+    """Return the relative residual of the solves that go with a log determinant: `cg_tolerance`, at most 1e-2."""
     return min(LARGEST_TRAINING_RESIDUAL, predictions.tolerance_outside())
 
 
 def solve_residual() -> float:
-    """The relative residual of all other solves: `cg_tolerance`, at most 1e-4."""
+    """Return the relative residual of all other solves: `cg_tolerance`, at most 1e-4."""
     return min(LARGEST_RESIDUAL, settings.cg_tolerance.value())
 
 
 def prediction_residual() -> float:
-    """The relative residual of solves for predictions: `eval_cg_tolerance`, at most 1e-4."""
+    """Return the relative residual of solves for predictions: `eval_cg_tolerance`, at most 1e-4."""
     return min(LARGEST_RESIDUAL, gpytorch.settings.eval_cg_tolerance.value())
 
 
 def num_lanczos_steps() -> int:
-    """The most Lanczos steps of a log determinant: `max_lanczos_quadrature_iterations`, at least 100."""
+    """Return the most Lanczos steps of a log determinant: `max_lanczos_quadrature_iterations`, at least 100."""
     return max(FEWEST_LANCZOS_STEPS, settings.max_lanczos_quadrature_iterations.value())
 
 
 def expected_iterations(num_rows: int, noise_share: float) -> float:
     """
-    About how many iterations a solve takes: more rows make large eigenvalues larger, less noise small ones smaller.
+    Return about how many iterations a solve takes: more for more rows, and for less noise.
 
     :param num_rows: Number N of rows.
     :param noise_share: The noise over the prior variance of the terms that the preconditioner leaves.

@@ -1,10 +1,10 @@
 """
-The rules for adding this package's operators to any other linear operator, which keep products fast.
+Rules for adding this package's operators to any other linear operator, which keep products fast.
 
-linear_operator's own rules would lose it: a diagonal makes a plain AddedDiag (with a pivoted Cholesky preconditioner),
+linear_operator's own rules would be slow: a diagonal makes a plain AddedDiag (with a pivoted Cholesky preconditioner),
 a low-rank term computes Lanczos roots and a dense N x N singular value decomposition, and a constant is a dense matrix.
-Here a low-rank term (what GPyTorch's linear, inducing point and random feature kernels evaluate to) becomes a partition
-into a single cluster with loadings, and a constant one without.
+Here a low-rank term (of GPyTorch's linear, inducing point and random feature kernels) becomes a partition into a single
+cluster with loadings, and a constant becomes one without.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from gpytorch_partition.operators.tasks import noise_of_tasks, repeated_noise_of
 
 def add(operator: LinearOperator, other: Any) -> LinearOperator:
     """
-    The sum of an operator of this package and anything that linear_operator can add.
+    Return the sum of an operator of this package and anything that linear_operator can add.
 
-    A diagonal gives a :class:`PartitionAddedDiagLinearOperator`, everything else a
-    :class:`PartitionSumLinearOperator`; zero gives the operator itself. Nothing is computed or copied.
+    A diagonal gives a :class:`PartitionAddedDiagLinearOperator`, everything else a :class:`PartitionSumLinearOperator`;
+    zero gives the operator itself. Nothing is computed or copied.
 
     :param operator: `*batch x N x M`.
     :param other: An operator or tensor of that shape (batch shapes broadcast), or the number 0.
     :raises TypeError: If `other` is anything else.
-    :raises ValueError: If it is not `N x M`.
+    :raises ValueError: If `other` is not `N x M`.
     """
     if isinstance(other, ZeroLinearOperator) or (isinstance(other, Number) and other == 0):
         return operator
@@ -70,7 +70,7 @@ def add(operator: LinearOperator, other: Any) -> LinearOperator:
 
 
 def structured_terms(operator: LinearOperator) -> list[LinearOperator]:
-    """The terms of a sum, constants and low-rank terms as partitions into a single cluster."""
+    """Return the terms of a sum, constants and low-rank terms as partitions into a single cluster."""
     if isinstance(operator, SumLinearOperator) and not isinstance(operator, AddedDiagLinearOperator):
         return [term for part in operator.linear_ops for term in structured_terms(part)]
     if isinstance(operator, DenseLinearOperator) and is_constant(operator.tensor):
@@ -81,7 +81,7 @@ def structured_terms(operator: LinearOperator) -> list[LinearOperator]:
 
 def constant_operator(matrix: Tensor) -> LinearOperator:
     """
-    A constant covariance as the partition into a single cluster: O(N) instead of O(N^2) per product.
+    Return a constant covariance as the partition into a single cluster: O(N) instead of O(N^2) per product.
 
     :param matrix: `*batch x N x M`, one number per batch element, expanded.
     """
@@ -91,7 +91,7 @@ def constant_operator(matrix: Tensor) -> LinearOperator:
 
 def low_rank_operator(scale: Tensor, left: Tensor, right: Tensor) -> LinearOperator:
     r"""
-    :math:`s L R^\top` as the partition into a single cluster, with loadings.
+    Return :math:`s L R^\top` as the partition into a single cluster, with loadings.
 
     :param scale: `*batch` s; any shape that broadcasts with the batch shapes of L and R.
     :param left: `*batch x N x k` L.
@@ -103,7 +103,7 @@ def low_rank_operator(scale: Tensor, left: Tensor, right: Tensor) -> LinearOpera
 
 
 def _factors(operator: LinearOperator) -> tuple[Tensor, Tensor, Tensor] | None:
-    """The factors s, L and R that a low-rank operator consists of, without computation; None for other operators."""
+    """The factors s, L and R of a low-rank operator, without computation; None for other operators."""
     if isinstance(operator, ConstantMulLinearOperator):
         factors = _factors(operator.base_linear_op)
         return factors and (operator._constant * factors[0], *factors[1:])
@@ -125,7 +125,6 @@ def _scaled_matrix(operator: LinearOperator) -> tuple[Tensor, Tensor] | None:
 
 
 def _one_cluster(scale: Tensor, num_rows: int, num_columns: int, is_symmetric: bool) -> PartitionLinearOperator:
-    """The matrix (`*batch x N x M`) of one number, as a partition into a single cluster."""
     left = one_cluster(num_rows, scale.device)
     right = left if is_symmetric else one_cluster(num_columns, scale.device)
     one = FlatLinearOperator(scale.new_ones(1), num_clusters=1)

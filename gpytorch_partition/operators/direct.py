@@ -1,5 +1,5 @@
 r"""
-Covariances plus noise that conjugate gradients do not converge on: a float64 factor of A or of a smaller matrix.
+Direct solves where conjugate gradients do not converge: a float64 factor of A or of a smaller matrix.
 
 With :math:`K = \Phi \Phi^\top` known by a sparse root of q columns, and :math:`B = I + \Phi^\top D^{-1} \Phi`,
 
@@ -7,8 +7,8 @@ With :math:`K = \Phi \Phi^\top` known by a sparse root of q columns, and :math:`
 
     A^{-1} = D^{-1} (I - \Phi B^{-1} \Phi^\top D^{-1}), \qquad \log |A| = \log |D| + \log |B|
 
-(Rasmussen & Williams 2006, appendix A.3), where the eigenvalues that are the noise alone, at least N - q, are exact.
-Up to 10,000 rows it is A itself that is factorized, above by a root of 6,000 columns at most.
+(Rasmussen & Williams 2006, appendix A.3), where the eigenvalues that are the noise alone, at least N - q, are exact. Up
+to 10,000 rows A itself is factorized, above B, for a root of 6,000 columns at most.
 
 Where the noise is a millionth of the outputscale, iterations number thousands, and a factor takes seconds.
 """
@@ -23,9 +23,9 @@ from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator, PartitionLinearOperator
 from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
 
-# Rows of A that is factorized: 800 MB twice, one of them for a moment, and ten seconds on one core.
+# Most rows of A to factorize: 800 MB twice, one of them for a moment, and ten seconds on one core.
 MOST_ROWS = 10_000
-# Columns of a root whose B is; and rows of dense matrices with gradients or eigenvectors, several at a time.
+# Most columns of a root whose B is factorized, and most rows of dense matrices with gradients or eigenvectors.
 MOST_COLUMNS = 6_000
 _BLOCK_COLUMNS = 64  # columns of the root that are held at once
 _BLOCK_ROWS = 512  # rows of A that are computed at once
@@ -34,11 +34,11 @@ _MOST_REFINEMENTS = 10
 
 class DirectSolver:
     r"""
-    Solves and the log determinant of :math:`A = K + D` (`*batch x N x N`) by a Cholesky factor in float64.
+    A Cholesky factor in float64 for solves with :math:`A = K + D` (`*batch x N x N`) and its log determinant.
 
     :param covariance: K, float64.
     :param noise: The diagonal of D, `*batch x N`, float64.
-    :raises torch.linalg.LinAlgError: If it is B that is factorized, and not positive definite in float64.
+    :raises torch.linalg.LinAlgError: If B is factorized, and not positive definite in float64.
 
     Example:
         >>> from linear_operator.operators import DenseLinearOperator
@@ -56,7 +56,7 @@ class DirectSolver:
 
     @staticmethod
     def is_possible(covariance: LinearOperator) -> bool:
-        """Whether one of the matrices is small enough."""
+        """Return whether A or B is small enough."""
         if is_small(covariance):
             return True
         roots = sparse_roots(covariance)
@@ -64,7 +64,7 @@ class DirectSolver:
 
     def solve(self, rhs: Tensor) -> Tensor:
         r"""
-        :math:`A^{-1} V` (`*batch x N x t`).
+        Return :math:`A^{-1} V` (`*batch x N x t`).
 
         :param rhs: V, float64.
         """
@@ -72,10 +72,10 @@ class DirectSolver:
 
     def refined(self, rhs: Tensor) -> tuple[Tensor, Tensor]:
         r"""
-        :math:`A^{-1} V` and the residual (`*batch x N x t` each), with B by iterative refinement as long as that helps.
+        Return :math:`A^{-1} V` and the residual (`*batch x N x t` each), with B refined as long as that helps.
 
-        Each step leaves a share of the residual that grows with the rows and with one over the noise: 3e-5 for
-        50,000 rows and a noise of 5e-6 of the prior variance, of which no more than 1e-8 is left.
+        Each step leaves a share of the residual that grows with the rows and with one over the noise: 3e-5 for 50,000
+        rows and a noise of 5e-6 of the prior variance; at most 1e-8 is left in the end.
 
         :param rhs: V, float64.
         """
@@ -93,12 +93,12 @@ class DirectSolver:
         return rhs - self.covariance.matmul(solution) - self.noise * solution
 
     def log_determinant(self) -> Tensor:
-        r""":math:`\log |A|` (`*batch`)."""
+        r"""Return :math:`\log |A|` (`*batch`)."""
         inner = 2 * self.factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         return inner if self.roots is None else inner + self.noise.log().sum((-2, -1))
 
     def _dense(self) -> Tensor:
-        """A, of which the lower triangle is computed, a block of rows at a time."""
+        """A, in its lower triangle, computed by blocks of rows."""
         dense = torch.zeros(self.covariance.shape, dtype=self.noise.dtype, device=self.noise.device)
         for start in range(0, dense.shape[-1], _BLOCK_ROWS):
             rows = slice(start, min(start + _BLOCK_ROWS, dense.shape[-1]))
@@ -107,7 +107,7 @@ class DirectSolver:
         return dense
 
     def _inner(self) -> Tensor:
-        """B, a block of columns at a time."""
+        """B, by blocks of columns."""
         size = sum(root.shape[-1] for root in self._features)
         blocks = []
         for start in range(0, size, _BLOCK_COLUMNS):
@@ -125,7 +125,7 @@ class DirectSolver:
         return scaled - self._values(self._substituted(self._sums(scaled))) / self.noise
 
     def _substituted(self, rhs: Tensor) -> Tensor:
-        """By two triangular solves, as `torch.cholesky_solve` copies the factor: for 64 columns four times as slow."""
+        """Two triangular solves: `torch.cholesky_solve` copies the factor, for 64 columns four times as slow."""
         half = torch.linalg.solve_triangular(self.factor, rhs, upper=False)
         return torch.linalg.solve_triangular(self.factor.mT, half, upper=True)
 
@@ -145,13 +145,13 @@ class DirectSolver:
 
 
 def is_small(covariance: LinearOperator) -> bool:
-    """Whether the matrix itself (`*batch x N x N`) may be factorized."""
+    """Return whether the matrix (`*batch x N x N`) is small enough to factorize."""
     return covariance.shape.numel() <= (MOST_ROWS if covariance.dim() == 2 else MOST_COLUMNS) ** 2
 
 
 def sparse_roots(covariance: LinearOperator) -> list[IncidenceLinearOperator] | None:
     """
-    The sparse roots of the terms of a covariance; None if one has none, or there are batch dimensions.
+    Return the sparse roots of the terms of a covariance; None if one has none, or for batch dimensions.
 
     :param covariance: K, of one term or a sum.
     """
@@ -165,7 +165,7 @@ def sparse_roots(covariance: LinearOperator) -> list[IncidenceLinearOperator] | 
 
 def direct_solver(covariance: LinearOperator, noise: Tensor) -> DirectSolver | None:
     """
-    The solver, without a graph; None where matrices are too large, or not positive definite in float64.
+    Return the solver, without a graph; None where matrices are too large, or not positive definite in float64.
 
     :param covariance: K (`*batch x N x N`).
     :param noise: The diagonal of D (`*batch x N`).

@@ -1,22 +1,22 @@
 r"""
-The covariance of some entries of `N x T` targets plus noise, with a preconditioner that knows how they came about.
+The covariance of some entries of `N x T` targets plus noise, with a preconditioner that uses their structure.
 
-Entries are pairs of a row and a task, of covariance :math:`k(x, x') B_{tt'}`. Where every entry is known, T independent
-tasks are solved (:mod:`gpytorch_partition.operators.independent_tasks`); where some are missing there is no such basis,
-but the same structure preconditions conjugate gradients. With a Nystrom factor :math:`K \approx L L^\top + \lambda I`
-of the N rows and a root :math:`B = C C^\top`,
+Entries are pairs of a row and a task, of covariance :math:`k(x, x') B_{tt'}`. If every entry is known, T independent
+tasks are solved (:mod:`gpytorch_partition.operators.independent_tasks`). With missing entries no such basis exists, but
+the same structure preconditions conjugate gradients. With a Nystrom factor :math:`K \approx L L^\top + \lambda I` of
+the N rows and a root :math:`B = C C^\top`,
 
 .. math::
 
     P = (L L^\top \otimes C C^\top) + (\lambda I \otimes B) + D
 
-restricted to the entries, whose second and third terms are a block of at most T entries for each row. A factor of rank
-100 for the rows is one of rank 100 T for the entries, at the cost of one for the rows; with five tasks and 30 % missing
-it took a half to a third of the iterations that a Nystrom factor of the entries took.
+restricted to the entries, where the second and third terms are a block of at most T entries for each row. A factor of
+rank 100 for the rows has rank 100 T for the entries. With five tasks and 30 % missing it took a half to a third of the
+iterations of a Nystrom factor of the entries.
 
-Where the errors of a row go together, with covariance S, the entries of each row are whitened: multiplied by the
-inverse of a Cholesky factor of S's block of the known ones. Noise is then I, and an entry a combination of functions,
-with loadings in place of its task.
+If the errors of a row are correlated, with covariance S, the entries of each row are whitened: multiplied by the
+inverse of a Cholesky factor of S's block of the known entries. Noise is then I, and an entry is a combination of
+functions, with loadings in place of its task.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ _LEAST_SIGNAL = 1.0  # of an independent task, in noises, summed over all rows: 
 
 class Entries(NamedTuple):
     """
-    Which entries of `N x T` targets there are, and how they covary.
+    The known entries of `N x T` targets, with their covariances.
 
     :param covariance: `N x N` K.
     :param task_covariance: `T x T` B.
     :param noise: `T` variances of the noise.
     :param rows: `n` row numbers of the entries.
     :param tasks: `n` task numbers.
-    :param loadings: `n x T`, where entries are combinations of the functions of the tasks. (Default: None, of their own
-        task alone.)
+    :param loadings: `n x T`, for entries that combine the functions of several tasks. (Default: None, their own task
+        alone.)
     """
 
     covariance: LinearOperator
@@ -62,12 +62,12 @@ class Entries(NamedTuple):
     loadings: Tensor | None = None
 
     def select(self, numbers: Tensor) -> Entries:
-        """Some of the entries, by their numbers."""
+        """Return some of the entries, by their numbers."""
         loadings = None if self.loadings is None else self.loadings[numbers]
         return Entries(*self[:3], self.rows[numbers], self.tasks[numbers], loadings)
 
     def patterns(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The kinds of rows: which entries there are (`u x T`), their loadings (`u x T x T`); and the rows' kinds."""
+        """Return the kinds of rows: known entries (`u x T`), loadings (`u x T x T`), and each row's kind (`N`)."""
         own = torch.eye(len(self.noise), dtype=torch.float64, device=self.rows.device)
         loadings = own[self.tasks] if self.loadings is None else self.loadings.double()
         grid = self.to_grid(torch.cat([loadings, torch.ones_like(loadings[:, :1])], -1))
@@ -75,7 +75,7 @@ class Entries(NamedTuple):
         return kinds[..., -1] > 0, kinds[..., :-1], numbers
 
     def to_dense(self) -> Tensor:
-        """Their covariance (`n x n`, float64), from that of the rows."""
+        """Return the covariance of the entries (`n x n`, float64), from that of the rows."""
         own = self.covariance.to(dtype=torch.float64).to_dense()[self.rows][:, self.rows]
         if self.loadings is None:
             return own.mul_(self.task_covariance.double()[self.tasks][:, self.tasks])
@@ -83,11 +83,11 @@ class Entries(NamedTuple):
         return own.mul_(loadings @ self.task_covariance.double() @ loadings.mT)
 
     def inverse(self) -> Callable[[Tensor], Tensor]:
-        r""":math:`V \mapsto P^{-1} V` (`n x t`); rank and seed are those of :mod:`gpytorch_partition.settings`."""
+        r"""Return :math:`V \mapsto P^{-1} V` (`n x t`); :mod:`gpytorch_partition.settings` sets rank and seed."""
         return _Inverse(self)
 
     def to_grid(self, values: Tensor) -> Tensor:
-        """Values of entries (`n x t`) as `N x T x t`, 0 where there is no entry."""
+        """Return values of entries (`n x t`) as `N x T x t`, 0 in missing cells."""
         grid = values.new_zeros(self.covariance.shape[-1], len(self.noise), values.shape[-1])
         grid[self.rows, self.tasks] = values
         return grid
@@ -98,7 +98,7 @@ class EntriesPlusNoise(PartitionAddedDiagLinearOperator):
     The covariance of entries plus noise (`n x n`), whose solves have the preconditioner of this module.
 
     :param linear_ops: The covariance of the entries and the diagonal of their noise.
-    :param entries: What they are.
+    :param entries: Their rows, tasks and covariances.
     """
 
     def __init__(self, *linear_ops: LinearOperator, entries: Entries, **options: Any) -> None:
@@ -108,13 +108,13 @@ class EntriesPlusNoise(PartitionAddedDiagLinearOperator):
         self._inverses: dict[int, Callable[[Tensor], Tensor]] = {}
 
     def restricted_to(self, rows: Tensor) -> EntriesPlusNoise:
-        """The covariance plus noise of some of the entries, given their numbers (int64)."""
+        """Return the covariance plus noise of some of the entries, given their numbers (int64)."""
         covariance, noise = self._linear_op[rows, :][:, rows], DiagLinearOperator(self._diag_tensor._diagonal()[rows])
         return EntriesPlusNoise(covariance, noise, entries=self.entries.select(rows))
 
     @cached_property
     def in_double(self) -> EntriesPlusNoise:
-        """The same in float64, which knows of the entries too; itself if it is in float64 with all its parts."""
+        """The operator in float64, with its entries; itself if all its parts are float64."""
         if self._is_double:
             return self
         parts = (part.to(dtype=torch.float64) for part in (self._linear_op.evaluate_kernel(), self._diag_tensor))
@@ -123,7 +123,7 @@ class EntriesPlusNoise(PartitionAddedDiagLinearOperator):
 
     @cached_property
     def direct(self) -> DirectSolver | None:
-        """The parent's, by the dense covariance of the rows: of 5,600 entries in a tenth of the time."""
+        """The parent's solver, from the dense covariance of the rows: a tenth of the time for 5,600 entries."""
         if not is_small(self):
             return direct_solver(self._linear_op.evaluate_kernel(), self._diag_tensor._diagonal())
         with torch.no_grad():
@@ -131,7 +131,7 @@ class EntriesPlusNoise(PartitionAddedDiagLinearOperator):
         return direct_solver(covariance, self._diag_tensor._diagonal())
 
     def preconditioner_inverse(self) -> Callable[[Tensor], Tensor] | None:
-        """The inverse of this module's preconditioner where Nystrom ones are wanted; else the parent's."""
+        """Return the inverse of this module's preconditioner where a Nystrom one is chosen, else the parent's."""
         if not self._is_preconditioned("nystrom"):
             return super().preconditioner_inverse()
         rank = settings.preconditioner_rank.value()
@@ -142,9 +142,9 @@ class EntriesPlusNoise(PartitionAddedDiagLinearOperator):
 
 class _Inverse:
     r"""
-    :math:`V \mapsto P^{-1} V`, by the matrix inversion lemma; all that does not depend on V is computed once.
+    :math:`V \mapsto P^{-1} V`, by the matrix inversion lemma.
 
-    B's root C has a column for each independent task whose signal counts. The inverses of the rows' own blocks are kept
+    B's root C has a column for each independent task with enough signal. The inverses of the rows' own blocks are kept
     for each pattern of known entries.
     """
 
@@ -172,7 +172,7 @@ class _Inverse:
 
 
 def _root_of_tasks(entries: Entries) -> Tensor:
-    """C (`T x q`, float64), without the independent tasks that are nothing but noise."""
+    """C (`T x q`, float64), without the independent tasks that are only noise."""
     root = entries.noise.double().sqrt()
     values, vectors = torch.linalg.eigh(entries.task_covariance.double() / root / root.unsqueeze(-1))
     counts = values * entries.covariance.shape[-1] > _LEAST_SIGNAL
@@ -181,7 +181,7 @@ def _root_of_tasks(entries: Entries) -> Tensor:
 
 
 def _factor(covariance: LinearOperator, rank: int) -> tuple[Tensor, Tensor]:
-    """L (`N x rank`) and the eigenvalue that stands for those not found."""
+    """L (`N x rank`), and the eigenvalue in place of those not found."""
     generator = solver_generator(settings.probe_seed.value(), "sketch", covariance.device)
     found = nystrom_factor(covariance._matmul, covariance.shape[:1], rank, generator, covariance.dtype)
     return found.root, found.shift
@@ -189,10 +189,10 @@ def _factor(covariance: LinearOperator, rank: int) -> tuple[Tensor, Tensor]:
 
 def _own_blocks(entries: Entries, known: Tensor, loadings: Tensor, shift: float) -> Tensor:
     r"""
-    Inverses of :math:`\lambda L B L^\top + D` for each kind of rows (`u x T x T`, float64), 0 of entries that lack.
+    Inverses of :math:`\lambda L B L^\top + D` for each kind of rows (`u x T x T`, float64), 0 for missing entries.
 
     :param entries: B and D.
-    :param known: `u x T`, which entries there are.
+    :param known: `u x T`, the known entries.
     :param loadings: `u x T x T` L.
     :param shift: :math:`\lambda`.
     """
@@ -225,7 +225,7 @@ class WhiteEntries(NamedTuple):
     The known entries of each row times the inverse of a Cholesky factor of their errors' covariance.
 
     :param rows: `n` row numbers of the entries.
-    :param whitening: `n x T`, the coefficients of a row's targets in its entries; 0 for those that are not known.
+    :param whitening: `n x T`, the coefficients of a row's targets in its entries; 0 for missing ones.
     :param num_rows: N.
     """
 
@@ -236,24 +236,24 @@ class WhiteEntries(NamedTuple):
     @classmethod
     def of(cls, known: Tensor, noise: Tensor) -> WhiteEntries:
         """
-        Those of some entries.
+        Return the white entries of targets with missing cells.
 
-        :param known: `N x T`, which entries there are.
+        :param known: `N x T`, the known entries.
         :param noise: `T x T` covariance of the errors of a row.
         """
         rows, tasks = known.nonzero(as_tuple=True)
         patterns, numbers = torch.unique(known, dim=0, return_inverse=True)
         both = patterns.unsqueeze(-1) & patterns.unsqueeze(-2)
-        # Entries that lack are taken for independent of the others, so that the factor's block is that of the others.
+        # Missing entries count as independent of the others, so the factor's block is that of the others.
         blocks = torch.where(both, noise, torch.eye(len(noise)).to(noise))
         whitening = both * torch.linalg.inv(stable_cholesky(blocks)).to(blocks.dtype)
         return cls(rows, whitening[numbers[rows], tasks], len(known))
 
     def of_targets(self, targets: Tensor) -> Tensor:
-        """The entries (`n`) of targets (`N x T`, NaN where they are not known)."""
+        """Return the entries (`n`) of targets (`N x T`, NaN in missing cells)."""
         return (self.whitening * targets.nan_to_num()[self.rows]).sum(-1)
 
     def to_targets(self, weights: Tensor) -> Tensor:
-        """Weights of the targets (`N x T`) that entries with these weights (`n`) are sums of."""
+        """Return the weights of the targets (`N x T`) from weights of the entries (`n`)."""
         found = weights.new_zeros(self.num_rows, self.whitening.shape[-1])
         return found.index_add_(0, self.rows, weights.unsqueeze(-1) * self.whitening)

@@ -1,16 +1,16 @@
 r"""
 The posterior of the coefficients of a sparse root, by one factor: exact variances, covariances and samples anywhere.
 
-With :math:`K = \Phi \Phi^\top` known by a sparse root of q columns, :math:`f = \Phi w` with :math:`w \sim N(0, I)`, and
-given the noisy rows w has the covariance
+With :math:`K = \Phi \Phi^\top` known by a sparse root of q columns, :math:`f = \Phi w` with :math:`w \sim N(0, I)`.
+Given the noisy rows, w has the covariance
 
 .. math::
 
     B^{-1}, \qquad B = I + \Phi^\top D^{-1} \Phi = L L^\top
 
-(Rasmussen & Williams 2006, eq. 2.8). So :math:`\Phi_* L^{-\top}` is a root of the posterior covariance at any points:
-nothing is solved for N rows, however many points there are. It is what sums of smooth kernels through inducing points,
-linear kernels and coarse trees are predicted by.
+(Rasmussen & Williams 2006, eq. 2.8). So :math:`\Phi_* L^{-\top}` is a root of the posterior covariance at any points,
+without a solve for N rows. Sums of smooth kernels through inducing points, linear kernels and coarse trees are
+predicted this way.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ from gpytorch_partition.operators.direct import MOST_COLUMNS, sparse_roots
 from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator
 
 _BLOCK_ROWS = 2**14  # rows that are held in float64 at once
-_BLOCK_COLUMNS = 64  # columns of their root that are
+_BLOCK_COLUMNS = 64  # columns of their root held at once
 _LARGEST_ERROR = 1e-3  # relative error of a variance that rounding may leave
 _STEPS = 10  # of the inverse iteration for the smallest eigenvalue
-_MARGIN = 10  # by which it may be less than what they find
+_MARGIN = 10  # by which the eigenvalue may be less than the one found
 
 
 class FeatureFactor:
     r"""
-    L for a covariance plus noise (`N x N`): :math:`O(N m q)` operations for q columns (`N k` in place of `N m` for k
-    loadings of a single cluster), and `16 q^2` bytes; a root at t points costs :math:`O(t m q)`.
+    The factor L for a covariance plus noise (`N x N`).
+
+    It takes :math:`O(N m q)` operations for q columns (`N k` in place of `N m` for k loadings of a single cluster) and
+    `16 q^2` bytes; a root at t points costs :math:`O(t m q)`.
 
     :param covariance: K, with a sparse root.
     :param noise: The diagonal of D (`N`), positive.
@@ -57,13 +59,13 @@ class FeatureFactor:
         roots = sparse_roots(covariance)
         assert roots is not None
         first = torch.zeros(1, dtype=torch.long, device=noise.device)
-        self.roots = sparse_roots(_of_rows(covariance, first)) or []  # their scales and factors are what is needed
+        self.roots = sparse_roots(_of_rows(covariance, first)) or []  # only their scales and factors are needed
         self._precision = _precision(covariance, noise, sum(root.shape[-1] for root in roots))
         self._factor = torch.linalg.cholesky(self._precision)
 
     def deviations(self, normal: Tensor) -> list[Tensor]:
         r"""
-        Draws :math:`L^{-\top} E` of the coefficients less their means, for each root (`q x t`).
+        Return draws :math:`L^{-\top} E` of the coefficients less their means, for each root (`q x t`).
 
         :param normal: `q x t` independent standard normal E.
         """
@@ -72,7 +74,7 @@ class FeatureFactor:
 
     def root(self, points: list[IncidenceLinearOperator]) -> Tensor:
         r"""
-        :math:`\Phi_* L^{-\top}` (`N_test x q`, float64).
+        Return :math:`\Phi_* L^{-\top}` (`N_test x q`, float64).
 
         :param points: The roots' rows at the points, for each root.
         """
@@ -80,14 +82,13 @@ class FeatureFactor:
 
     def variances(self, points: list[IncidenceLinearOperator]) -> Tensor:
         """
-        Variances at points (`N_test`, float64), with a block of columns of the root held at once.
+        Return variances at points (`N_test`, float64), with a block of columns of the root held at once.
 
         :param points: The roots' rows at the points, for each root.
         """
         return reduce(add, (block.square().sum(-1) for block in self._root_blocks(points)))
 
     def _root_blocks(self, points: list[IncidenceLinearOperator]) -> Iterator[Tensor]:
-        """Blocks of columns of the root at points."""
         identity = torch.eye(self.num_columns, dtype=torch.float64, device=self._factor.device)
         for block in identity.split(_BLOCK_COLUMNS, -1):
             parts = self.deviations(block)
@@ -95,16 +96,16 @@ class FeatureFactor:
 
     @property
     def num_columns(self) -> int:
-        """Number q of columns."""
+        """The number q of columns."""
         return len(self._factor)
 
     def resolves(self) -> bool:
         r"""
-        Whether rounding leaves variances a relative error of a thousandth at most.
+        Return whether rounding leaves variances a relative error of a thousandth at most.
 
-        Rounding changes entries of B by :math:`c\, \epsilon \sqrt{b_{ii} b_{jj}}`, c being q at most, which changes
-        :math:`\phi^\top B^{-1} \phi` by :math:`q \epsilon / \lambda` of itself at most, with the smallest eigenvalue
-        :math:`\lambda` of B scaled to a unit diagonal (Higham 2002, theorem 10.5).
+        Rounding changes entries of B by :math:`c\, \epsilon \sqrt{b_{ii} b_{jj}}`, where c is at most q. This changes
+        :math:`\phi^\top B^{-1} \phi` by :math:`q \epsilon / \lambda` of itself at most, with :math:`\lambda` the
+        smallest eigenvalue of B scaled to a unit diagonal (Higham 2002, theorem 10.5).
         """
         units = self._precision.diagonal().sqrt().unsqueeze(-1)
         generator = solver_generator(0, "probes", units.device)
@@ -118,12 +119,11 @@ class FeatureFactor:
 
 
 def _of_rows(covariance: LinearOperator, rows: Tensor) -> LinearOperator:
-    """The covariance of some of the rows, in float64."""
     return covariance[..., rows, :][..., :, rows].to(torch.float64)
 
 
 def _precision(covariance: LinearOperator, noise: Tensor, size: int) -> Tensor:
-    """B, blocks of rows and columns at a time: float64 is needed of a block of rows only."""
+    """B, by blocks of rows and columns: only a block of rows is needed in float64."""
     total = torch.eye(size, dtype=torch.float64, device=noise.device)
     for rows in torch.arange(covariance.size(-1), device=noise.device).split(_BLOCK_ROWS):
         roots = sparse_roots(_of_rows(covariance, rows)) or []
@@ -144,14 +144,14 @@ def _products(roots: list[IncidenceLinearOperator], noise: Tensor, block: slice,
 
 
 def has_feature_factor(covariance: LinearOperator) -> bool:
-    """Whether the covariance has a sparse root of so few columns that a factor is small, and of fewer than rows."""
+    """Return whether the covariance has a sparse root of at most 6,000 columns, and no more columns than rows."""
     roots = sparse_roots(covariance)
     return roots is not None and sum(root.shape[-1] for root in roots) <= min(MOST_COLUMNS, covariance.size(-1))
 
 
 def feature_factor(covariance: LinearOperator, noise: Tensor) -> FeatureFactor | None:
     """
-    The factor, without a graph; None where there is none, or rounding in float64 would be felt.
+    Return the factor, without a graph; None where none exists, or rounding in float64 spoils it.
 
     :param covariance: K (`N x N`).
     :param noise: The diagonal of D (`N`).

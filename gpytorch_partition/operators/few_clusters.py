@@ -8,8 +8,8 @@ With :math:`S = F^2` diagonal and the counts :math:`G = Z^\top Z`,
     B = I + \tfrac{s}{\sigma^2} F G F, \qquad \log |A| = N \log \sigma^2 + \log |B|, \qquad
     A^{-1} = \tfrac{1}{\sigma^2} \left(I - \tfrac{s}{\sigma^2} Z F B^{-1} F Z^\top\right)
 
-(Rasmussen & Williams 2006, appendix A.3). The rows are counted once and kept, and a step of training costs
-:math:`O(N m + p^3)`, exactly, where weights in S are trained.
+(Rasmussen & Williams 2006, appendix A.3). The counts are kept. A step of training the weights in S costs
+:math:`O(N m + p^3)`, exactly.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FEWEST_ROWS = 2  # for a cluster: with fewer, a factor of the rows' own matrix 
 @dataclass(frozen=True)
 class FewClusters:
     r"""
-    :math:`A = s Z S Z^\top + \sigma^2 I` in the space of its clusters, in float64.
+    The covariance :math:`A = s Z S Z^\top + \sigma^2 I` in the space of its clusters, in float64.
 
     :param covariance: :math:`s Z S Z^\top` (`N x N`), S diagonal.
     :param noise: :math:`\sigma^2`, one number.
@@ -47,7 +47,7 @@ class FewClusters:
     @cached_property
     @torch.enable_grad()  # it is kept, and wanted first by a solve, which has no graph
     def effects(self) -> Tensor:
-        r"""Standard deviations of the effects of clusters (`p`) in units of the noise's, :math:`F \sqrt s / \sigma`."""
+        r"""The standard deviations :math:`F \sqrt s / \sigma` of cluster effects (`p`), in units of the noise's."""
         variances = self.covariance.cluster_operator._diagonal().double() * self.covariance.scale / self.noise.double()
         return variances.clamp_min(torch.finfo(variances.dtype).tiny).sqrt()  # which has no derivative at 0
 
@@ -61,7 +61,7 @@ class FewClusters:
     @torch.no_grad()
     def solve(self, rhs: Tensor) -> Tensor:
         r"""
-        :math:`A^{-1} V`, without a graph.
+        Return :math:`A^{-1} V`, without a graph.
 
         :param rhs: `N x t` V.
         """
@@ -70,17 +70,17 @@ class FewClusters:
         return ((values - rows.row_values(effects * inner)) / self.noise).to(rhs.dtype)
 
     def log_determinant(self) -> Tensor:
-        r""":math:`\log |A|`, with gradients."""
+        r"""Return :math:`\log |A|`, with gradients."""
         noise = self.covariance.left.num_rows * self.noise.double().log()
         return (noise + 2 * self.factor.diagonal().log().sum()).to(self.covariance.dtype)
 
 
 def few_clusters(covariance: LinearOperator, noise: DiagLinearOperator) -> FewClusters | None:
     r"""
-    A covariance of flat partitions plus the same noise at every row by its clusters; None for others.
+    Return a covariance of flat partitions plus the same noise at every row by its clusters; None for others.
 
-    Only where S has trained weights, so that the rows are counted for many steps, and where there are half as many
-    clusters as rows or fewer, and no more than `max_cholesky_size`.
+    S must have trained weights: counts then serve many steps. Clusters may be half as many as rows, and
+    `max_cholesky_size`, at most.
 
     :param covariance: `N x N`.
     :param noise: `N x N` diagonal.
@@ -102,7 +102,7 @@ def _is_of_trained_flat_partitions(covariance: PartitionLinearOperator) -> bool:
 
 
 def co_occurrences(rows: Incidence) -> Tensor:
-    """How many rows each pair of clusters shares (`p x p`, float64); kept with the rows."""
+    """Return the number of rows that each pair of clusters shares (`p x p`, float64); kept with the rows."""
 
     def counted() -> Tensor:
         counts = zero_counts(rows.num_clusters, rows.codes.device)

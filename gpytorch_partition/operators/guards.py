@@ -34,8 +34,8 @@ def check_dense(operator: LinearOperator, task: str, remedy: str = _ITERATIVE) -
     Refuse dense work on more rows than linear_operator's `max_cholesky_size` (Default: 800).
 
     :param operator: `*batch x N x M`, the operator that would become dense.
-    :param task: What is being computed, for the message.
-    :param remedy: What to do where the dense matrix is not wanted. (Default: iterative solves.)
+    :param task: The computation, for the message.
+    :param remedy: The advice in the message if the dense matrix is unwanted. (Default: iterative solves.)
     :raises RuntimeError: If N is larger; the message names the remedies.
     """
     num_rows, limit = operator.shape[-2], settings.max_cholesky_size.value()
@@ -54,7 +54,7 @@ class CovarianceOperator(LinearOperator):
     Conjugate gradients stop column by column, at the residuals of :mod:`gpytorch_partition.operators.accuracy`.
 
     Cholesky, eigen- and singular value decompositions and products over a batch dimension are dense up to
-    `max_cholesky_size` rows, and errors above; so are elementwise products, but for those of
+    `max_cholesky_size` rows, and errors above. So are elementwise products, except those of
     :mod:`gpytorch_partition.operators.products`.
     """
 
@@ -69,7 +69,7 @@ class CovarianceOperator(LinearOperator):
 
     def add_diagonal(self, diag: Tensor) -> LinearOperator:
         """
-        The covariance plus a diagonal (the noise), with this package's solves and log determinants.
+        Return the covariance plus a diagonal (the noise), with this package's solves and log determinants.
 
         :param diag: A number, `*batch x 1` or `*batch x N`.
         :raises ValueError: If it does not fit the rows.
@@ -109,7 +109,7 @@ class CovarianceOperator(LinearOperator):
 
     def diagonalization(self, method: str | None = None) -> tuple[Tensor, LinearOperator]:
         """
-        Eigenvalues and eigenvectors; by Lanczos, with large errors on these spectra, only if it is asked for by name.
+        Return eigenvalues and eigenvectors; by Lanczos, with large errors on these spectra, only if named.
 
         :raises RuntimeError: Above `max_cholesky_size` rows, unless a method is named.
         """
@@ -119,7 +119,7 @@ class CovarianceOperator(LinearOperator):
 
     def root_decomposition(self, method: str | None = None) -> LinearOperator:
         """
-        A root: up to `max_cholesky_size` rows a dense one; by Lanczos, with large errors, only if asked for by name.
+        Return a dense root up to `max_cholesky_size` rows; by Lanczos, with large errors, only if named.
 
         :raises RuntimeError: For more rows, unless a method is named.
         """
@@ -139,13 +139,13 @@ class CovarianceOperator(LinearOperator):
         return self.expand(*batch_shape, *self.matrix_shape)._mul_constant(constant.expand(batch_shape))
 
     def _prod_batch(self, dim: int) -> LinearOperator:
-        """Product over a batch dimension, exact and dense for few rows; the parent's is wrong for odd batches."""
+        """Exact and dense for few rows; the parent's product is wrong for odd batches."""
         check_dense(self, "a product over the batch", "Give each kernel of the batch a model of its own, or add them")
         return DenseLinearOperator(self.to_dense().prod(dim))
 
 
 def involves_partitions(operator: LinearOperator) -> bool:
-    """Whether an operator is one of this package's, or consists of others of which one is."""
+    """Return whether an operator, or one that it consists of, is one of this package's."""
     if isinstance(operator, CovarianceOperator):
         return True
     parts = getattr(operator, "_args", ())  # none yet while the operator is constructed
@@ -153,7 +153,7 @@ def involves_partitions(operator: LinearOperator) -> bool:
 
 
 def _constant_of(matrix: Tensor | LinearOperator) -> Tensor | None:
-    """The number (`*batch`) that fills a matrix, if the matrix was made by expanding it; None otherwise."""
+    """The number (`*batch`) that fills a matrix, if the matrix was made by expanding it."""
     if matrix.shape[-2:] == (1, 1):
         return matrix.to_dense()[..., 0, 0]
     tensor = getattr(matrix, "tensor", matrix)
@@ -162,7 +162,7 @@ def _constant_of(matrix: Tensor | LinearOperator) -> Tensor | None:
 
 def as_diagonal(values: Tensor, num_rows: int) -> DiagLinearOperator:
     """
-    A diagonal matrix from what `add_diagonal` takes: one number, one per batch element, or one per row.
+    Return a diagonal matrix from the argument of `add_diagonal`: one number, one per batch element, or one per row.
 
     :param values: A scalar, `*batch x 1`, or `*batch x N`.
     :param num_rows: N.
@@ -174,12 +174,12 @@ def as_diagonal(values: Tensor, num_rows: int) -> DiagLinearOperator:
 
 
 def is_constant(matrix: Tensor) -> bool:
-    """Whether a matrix is one number expanded, as GPyTorch's ConstantKernel returns it."""
+    """Return whether a matrix is one number expanded, as GPyTorch's ConstantKernel returns it."""
     return matrix.numel() > 1 and matrix.stride()[-2:] == (0, 0)
 
 
 def expanded_number(matrix: Tensor) -> Tensor:
-    """The number (`*batch`) that was expanded, itself if it is known: an entry's gradient would be N x N."""
+    """Return the number (`*batch`) that was expanded, itself if known: an entry's gradient would be N x N."""
     base = matrix._base
     if base is not None and base.numel() == matrix.shape[:-2].numel():
         return base.reshape(matrix.shape[:-2])

@@ -1,5 +1,5 @@
 r"""
-Several tasks as as many independent ones: solves and log determinants of :math:`K \otimes B + I \otimes \Sigma`.
+Several tasks as independent ones: solves and log determinants of :math:`K \otimes B + I \otimes \Sigma`.
 
 With the T generalized eigenvectors W of B and the noise :math:`\Sigma`, :math:`W^\top \Sigma W = I` and
 :math:`W^\top B W = \mathrm{diag}(\lambda)`, the matrix is block diagonal between tasks:
@@ -9,7 +9,7 @@ With the T generalized eigenvectors W of B and the noise :math:`\Sigma`, :math:`
     (I \otimes W)^\top (K \otimes B + I \otimes \Sigma) (I \otimes W) = K \otimes \mathrm{diag}(\lambda) + I
 
 (Rakitsch, Lippert, Borgwardt & Stegle 2013, *It is all in the noise*, NIPS). The T systems of N rows need fewer
-iterations than one of N T, and noise between tasks may be as ill-conditioned as it likes.
+iterations than one of N T, and noise between tasks may be ill-conditioned.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gpytorch_partition.operators.tasks import RepeatedDiagLinearOperator, is_of
 @dataclass(frozen=True)
 class IndependentTasks:
     r"""
-    :math:`A = K \otimes B + I \otimes \Sigma` as T covariances :math:`\lambda_t K + I`.
+    The covariance :math:`A = K \otimes B + I \otimes \Sigma` as T covariances :math:`\lambda_t K + I`.
 
     :param covariance: `N x N` K, the covariance of one task.
     :param task_covariance: `T x T` B.
@@ -43,7 +43,7 @@ class IndependentTasks:
 
     @cached_property
     def rotation(self) -> Tensor:
-        r"""W (`T x T`), a constant; its columns are the independent tasks."""
+        r"""The matrix W (`T x T`), a constant, whose columns are the independent tasks."""
         with torch.no_grad():
             noise, tasks = self.noise.double(), self.task_covariance.double()
             whitening = torch.linalg.inv(stable_cholesky(noise))
@@ -52,19 +52,19 @@ class IndependentTasks:
 
     @cached_property
     def mixing(self) -> Tensor:
-        r""":math:`W^{-\top}` (`T x T`), which makes tasks of independent ones."""
+        r"""The matrix :math:`W^{-\top}` (`T x T`) from independent tasks to tasks."""
         return self.noise.detach().to(self.rotation.dtype) @ self.rotation
 
     @cached_property
     @torch.enable_grad()  # it is kept, and may be wanted first by a solve, which has no graph
     def signal_variances(self) -> Tensor:
-        r""":math:`\lambda_t = w_t^\top B w_t` (`T`), whose derivatives sum to those of eigenvalues, equal ones too."""
+        r"""The :math:`\lambda_t = w_t^\top B w_t` (`T`); derivatives sum to those of eigenvalues, equal ones too."""
         return self._forms(self.task_covariance).clamp_min(0)
 
     @cached_property
     @torch.enable_grad()
     def covariances(self) -> LinearOperator:
-        r""":math:`\lambda_t K + \nu_t I` (`T x N x N`), with derivatives by :math:`\nu_t = w_t^\top \Sigma w_t`, 1."""
+        r"""The :math:`\lambda_t K + \nu_t I` (`T x N x N`), with derivatives by :math:`\nu_t = w_t^\top \Sigma w_t`."""
         scaled = self.covariance._with(scale=self.covariance.scale * self.signal_variances)
         return scaled.add_diagonal(self._forms(self.noise).unsqueeze(-1))
 
@@ -75,7 +75,7 @@ class IndependentTasks:
     @torch.no_grad()
     def solve(self, rhs: Tensor) -> Tensor:
         r"""
-        :math:`A^{-1} V` (`*batch x NT x t`), without a graph.
+        Return :math:`A^{-1} V` (`*batch x NT x t`), without a graph.
 
         :param rhs: `*batch x NT x t` V.
         """
@@ -85,9 +85,9 @@ class IndependentTasks:
 
     def log_determinant(self) -> Tensor:
         r"""
-        :math:`\log |A| = N \log |\Sigma| + \sum_t \log |\lambda_t K + \nu_t I|`, with gradients.
+        Return :math:`\log |A| = N \log |\Sigma| + \sum_t \log |\lambda_t K + \nu_t I|`, with gradients.
 
-        All of them flow through the second term: those of the first cancel with those of :math:`-N \log \nu_t`.
+        All gradients flow through the second term: those of the first cancel with those of :math:`-N \log \nu_t`.
         """
         first = self.covariance.shape[-1] * torch.logdet(self.noise.detach())
         return first + self.covariances.inv_quad_logdet(logdet=True)[1].sum()
@@ -96,7 +96,7 @@ class IndependentTasks:
 @torch.enable_grad()
 def independent_tasks(covariance: LinearOperator, noise: DiagLinearOperator) -> IndependentTasks | None:
     r"""
-    The independent tasks of a covariance :math:`K \otimes B` plus the same noise at every point; None for others.
+    Return the independent tasks of :math:`K \otimes B` plus the same noise at every point; None for other covariances.
 
     :param covariance: `NT x NT`, or a sum with noise that covaries between the tasks of a point.
     :param noise: `NT x NT` diagonal.

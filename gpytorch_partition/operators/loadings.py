@@ -1,11 +1,12 @@
 r"""
-The two sums over clusters for rows with loadings: every cluster has k effects, and a row's loadings are their
-coefficients, :math:`f_i = \sum_r R_{ir} (Z u_r)_i`.
+Sums over clusters for rows with loadings, :math:`f_i = \sum_r R_{ir} (Z u_r)_i`.
 
-A table of effects is `p x kt` for t columns: t columns of the first effect, then t of the second, and so on. Where
-there is a single cluster, :math:`Z` is a column of ones, and the sums are plain products with the matrix of loadings;
-so they are where one partition has few clusters, as a low-rank term has for several targets: of 5 clusters and 1,000
-loadings, with every row's columns in places of its cluster, a product takes a fiftieth of the time.
+Every cluster has k effects, and a row's loadings are their coefficients.
+
+A table of effects is `p x kt` for t columns: t columns of the first effect, then t of the second, and so on. For a
+single cluster, :math:`Z` is a column of ones, and the sums are products with the matrix of loadings. For one partition
+with few clusters, as in a low-rank term for several targets, they are such products too, with every row's columns in
+places of its cluster. With 5 clusters and 1,000 loadings this takes a fiftieth of the time.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ _WORKSPACE = 2**25  # numbers held at once, beside the values and the table them
 
 
 class LoadedRows(NamedTuple):
-    """Points as rows in feature space, with their loadings."""
+    """The rows of points in feature space, with their loadings."""
 
     rows: Incidence  # N x p
     loadings: Tensor | None = None  # N x k; None for a single 1
 
     def row_values(self, table: Tensor) -> Tensor:
-        """The values (`N x t`) of the points, given a table of effects (`p x kt`)."""
+        """Return the values (`N x t`) of the points from a table of effects (`p x kt`)."""
         return row_values(self.rows, self.loadings, table)
 
     def are_same(self, other: LoadedRows) -> bool:
-        """Whether clusters and loadings are the same: :math:`O(N (m + k))` unless they are the same objects."""
+        """Return whether clusters and loadings are the same: :math:`O(N (m + k))` unless they are the same objects."""
         if self.loadings is None or other.loadings is None:
             return self.loadings is other.loadings and same_codes(self.rows, other.rows)
         is_same = self.loadings is other.loadings or torch.equal(self.loadings, other.loadings)
@@ -45,7 +46,7 @@ class LoadedRows(NamedTuple):
 
 def cluster_sums(rows: Incidence, loadings: Tensor | None, values: Tensor) -> Tensor:
     r"""
-    :math:`[Z^\top \mathrm{diag}(R_1) V, \ldots, Z^\top \mathrm{diag}(R_k) V]` (`*batch x p x kt`).
+    Return :math:`[Z^\top \mathrm{diag}(R_1) V, \ldots, Z^\top \mathrm{diag}(R_k) V]` (`*batch x p x kt`).
 
     :param rows: Z (`N x p`).
     :param loadings: `*batch x N x k` R; None for a single 1.
@@ -65,7 +66,7 @@ def cluster_sums(rows: Incidence, loadings: Tensor | None, values: Tensor) -> Te
 
 def row_values(rows: Incidence, loadings: Tensor | None, table: Tensor) -> Tensor:
     r"""
-    :math:`\sum_r \mathrm{diag}(R_r) Z C_r` (`*batch x N x t`).
+    Return :math:`\sum_r \mathrm{diag}(R_r) Z C_r` (`*batch x N x t`).
 
     :param rows: Z (`N x p`).
     :param loadings: `*batch x N x k` R; None for a single 1.
@@ -82,7 +83,7 @@ def row_values(rows: Incidence, loadings: Tensor | None, table: Tensor) -> Tenso
 
 def loadings_derivative(rows: Incidence, loadings: Tensor, vectors: Tensor, table: Tensor) -> Tensor:
     r"""
-    The derivative of :math:`\mathrm{tr}(V^\top \sum_r \mathrm{diag}(R_r) Z C_r)` with respect to R (`*batch x N x k`).
+    Return the derivative by R of :math:`\mathrm{tr}(V^\top \sum_r \mathrm{diag}(R_r) Z C_r)` (`*batch x N x k`).
 
     :param rows: Z (`N x p`).
     :param loadings: `*batch x N x k` R.
@@ -107,14 +108,13 @@ def _in_own_places(rows: Incidence, values: Tensor) -> Tensor:
 
 
 def _of_own_places(rows: Incidence, values: Tensor) -> Tensor:
-    """The columns (`*batch x N x t`) of each row's cluster, of `*batch x N x pt`."""
+    """From `*batch x N x pt` the columns (`*batch x N x t`) of each row's cluster."""
     if rows.num_clusters == 1:
         return values
     return (values.unflatten(-1, (rows.num_clusters, -1)) * _places(rows, values).unsqueeze(-1)).sum(-2)
 
 
 def _places(rows: Incidence, like: Tensor) -> Tensor:
-    """Z (`*batch x N x p`) of one partition, dense."""
     return torch.nn.functional.one_hot(rows.codes.squeeze(-1).long(), rows.num_clusters).to(like.dtype)
 
 
@@ -132,5 +132,4 @@ def _blocks_of_loadings(rows: Incidence, loadings: Tensor, table: Tensor) -> Ite
 
 
 def _effects_at_once(values: Tensor) -> int:
-    """For how many effects the values of all rows fit in the workspace."""
     return max(1, _WORKSPACE // max(1, values.numel()))

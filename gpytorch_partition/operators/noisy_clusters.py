@@ -39,7 +39,7 @@ _ROUNDING = 1e-10  # share of a row outside the span of the clusters that is rou
 @dataclass(frozen=True, eq=False)
 class ClusterSpan:
     r"""
-    What N rows span: an orthonormal basis :math:`W = Z V` with :math:`Z = W R^\top`.
+    The span of N rows: an orthonormal basis :math:`W = Z V` with :math:`Z = W R^\top`.
 
     :param rows: Z (`N x p`).
     :param root: `p x r` R (float64).
@@ -52,12 +52,12 @@ class ClusterSpan:
 
     @classmethod
     def of(cls, rows: Incidence) -> ClusterSpan:
-        """That of some rows, kept with them: :math:`O(N m^2 + p^3)` once."""
+        """Return the span of some rows, kept with them: :math:`O(N m^2 + p^3)` once."""
         return rows.cache.get(_SPAN, None, lambda: cls.computed(rows))
 
     @classmethod
     def computed(cls, rows: Incidence) -> ClusterSpan:
-        """That of some rows, from the eigenvectors of their counts."""
+        """Return the span of some rows, from the eigenvectors of their counts."""
         values, vectors = torch.linalg.eigh(co_occurrences(rows))
         is_positive = values > len(values) * torch.finfo(values.dtype).eps * values[-1]
         lengths = values[is_positive].sqrt()
@@ -69,20 +69,20 @@ class ClusterSpan:
         return self.root.shape[1]
 
     def inside(self, values: Tensor) -> Tensor:
-        r"""Coordinates :math:`W^\top v` (`r x t`) of values of rows (`N x t`)."""
+        r"""Return the coordinates :math:`W^\top v` (`r x t`) of values of rows (`N x t`)."""
         return self.basis.mT @ _Sums.apply(values, self.rows)
 
     def values(self, coordinates: Tensor) -> Tensor:
-        """Values of rows, W c (`N x t`), of coordinates (`r x t`)."""
+        """Return the values of rows, W c (`N x t`), from coordinates (`r x t`)."""
         return self.rows.row_values(self.basis @ coordinates)
 
     def forms(self, matrix: Tensor) -> Tensor:
-        r""":math:`w_i^\top M w_i` of each row i of W (`N`), for a symmetric M (`r x r`)."""
+        r"""Return :math:`w_i^\top M w_i` for each row i of W (`N`) and a symmetric M (`r x r`)."""
         return _RowForms.apply(self.basis @ matrix @ self.basis.mT, self.rows)
 
     @cached_property
     def shares_outside(self) -> Tensor:
-        r""":math:`1 - |w_i|^2` (`N`): how much of the unit vector of each row is outside the span."""
+        r"""The share :math:`1 - |w_i|^2` of each row's unit vector that is outside the span (`N`)."""
         with torch.no_grad():
             outside = 1 - self.forms(torch.eye(self.rank, dtype=self.root.dtype, device=self.root.device))
         return torch.where(outside > _ROUNDING, outside, 0)
@@ -94,7 +94,9 @@ _SPAN: Key[ClusterSpan] = Key("span of the clusters")
 @dataclass(frozen=True, eq=False)
 class NoisyClusters:
     r"""
-    :math:`A = s Z S Z^\top + \sigma^2 I` (`N x N`), in float64: :math:`O(p^3)` and `6 p^2` numbers, beside the span.
+    The covariance :math:`A = s Z S Z^\top + \sigma^2 I` (`N x N`), in float64.
+
+    It takes :math:`O(p^3)` operations and `6 p^2` numbers, beside the span.
 
     :param span: The span of Z, or of Z and other clusters.
     :param signal: `r x r` :math:`s R^\top S R`.
@@ -119,12 +121,12 @@ class NoisyClusters:
         return stable_cholesky(self.inner)
 
     def log_determinant(self) -> Tensor:
-        r""":math:`\log |A|`."""
+        r"""Return :math:`\log |A|`."""
         return self._num_outside * self.noise.log() + 2 * self._factor.diagonal().log().sum()
 
     def solve(self, rhs: Tensor) -> Tensor:
         r"""
-        :math:`A^{-1} V`.
+        Return :math:`A^{-1} V`.
 
         :param rhs: `N x t` V.
         """
@@ -133,12 +135,12 @@ class NoisyClusters:
         return outside / self.noise + self.span.values(torch.cholesky_solve(inside, self._factor))
 
     def inverse_diagonal(self) -> Tensor:
-        r"""The diagonal of :math:`A^{-1}` (`N`): one over the variances of leave-one-out predictions."""
+        r"""Return the diagonal of :math:`A^{-1}` (`N`), one over the variances of leave-one-out predictions."""
         return self.span.shares_outside / self.noise + self.span.forms(torch.cholesky_inverse(self._factor))
 
     def trace_of_solve(self, other: NoisyClusters) -> Tensor:
         r"""
-        :math:`\mathrm{tr}(A^{-1} A')`.
+        Return :math:`\mathrm{tr}(A^{-1} A')`.
 
         :param other: A', in the same span.
         """
@@ -148,10 +150,10 @@ class NoisyClusters:
 
 def noisy_clusters(*noisy: LinearOperator) -> list[NoisyClusters] | None:
     """
-    Covariances plus the same noise at every row by their clusters, all in one span; None where that does not apply.
+    Return covariances plus noise by their clusters, all in one span; None where that does not apply.
 
-    It applies to one partition kernel each, without loadings, batch dimensions and tasks, with fewer clusters than rows
-    in all, and 5,000 at most.
+    It applies to one partition kernel each, with the same noise at every row, without loadings, batch dimensions and
+    tasks. The clusters of all must be fewer than the rows, and 5,000 at most.
 
     :param noisy: Covariances of the same rows.
     """
@@ -176,7 +178,7 @@ def noisy_clusters(*noisy: LinearOperator) -> list[NoisyClusters] | None:
 
 
 def _parts(noisy: LinearOperator) -> tuple[PartitionLinearOperator, Tensor] | None:
-    """The covariance and the noise, in float64, where both are of the kinds that are known."""
+    """The covariance and the noise, in float64; None for other kinds."""
     if not isinstance(noisy, PartitionAddedDiagLinearOperator) or noisy.dim() > 2:
         return None
     covariance, noise = noisy._linear_op.evaluate_kernel(), noisy._diag_tensor
@@ -194,7 +196,6 @@ def _signal(covariance: PartitionLinearOperator, root: Tensor) -> Tensor:
 
 
 def _joint(all_rows: list[Incidence]) -> Incidence:
-    """The same rows with the clusters of all."""
     codes, start = [], 0
     for rows in all_rows:
         codes.append(rows.codes.long() + start)

@@ -47,8 +47,8 @@ from gpytorch_partition.operators.preconditioners import (
 )
 from gpytorch_partition.operators.roots import exact_root, sum_of_roots
 
-# The least share of the noise in a prior variance with which dense algebra in float32 is right to a percent of what is
-# left of it, and the share that float64 resolves, in units of its roundoff and rows.
+# The least noise, as a share of the prior variance, at which dense algebra in float32 gives posterior variances to a
+# percent, and the share that float64 resolves, in units of its roundoff and rows.
 _LEAST_SHARE = 1e-2
 _RESOLVED = 100.0
 _REMEDY = "Raise the noise (a constraint of the likelihood), or make the outputscale smaller."
@@ -58,13 +58,13 @@ _ROUNDED = 10.0  # the same for entries in float32, in units of its roundoff and
 
 class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperator):
     r"""
-    :math:`A = K + D` for any operator K with a fast product (`*batch x N x N`).
+    The sum :math:`A = K + D` of a diagonal and any operator K with a fast product (`*batch x N x N`).
 
-    Use it to solve with a covariance plus noise, or for its log determinant: `K.add_diagonal(noise)` of an operator of
-    this package returns it, and GPyTorch's likelihoods make it of a model's covariance. Of any other operator
-    it is `PartitionSumLinearOperator(K).add_diagonal(noise)`.
+    Use it to solve with a covariance plus noise, or for its log determinant. `K.add_diagonal(noise)` returns it for an
+    operator K of this package, and so do GPyTorch's likelihoods. For any other operator call
+    `PartitionSumLinearOperator(K).add_diagonal(noise)`.
 
-    Differs from its parent in that
+    It differs from its parent in that
 
     - conjugate gradients stop column by column and have no absolute threshold (GPyTorch's stalls at a relative
       residual near 1e-5), at a relative residual of `cg_tolerance` or 1e-4, whichever is smaller; together with log
@@ -81,9 +81,9 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
       (:mod:`gpytorch_partition.operators.independent_tasks`);
     - a dense factorization above `max_cholesky_size` rows raises a `RuntimeError`.
 
-    A solve costs one product with K per iteration, at most `max_cg_iterations`, and the preconditioner's set-up
-    (:mod:`gpytorch_partition.operators.preconditioners`), which is kept; its memory is four times its right-hand sides.
-    Up to `max_cholesky_size` rows solves and log determinants are dense, :math:`O(N^3)`.
+    A solve costs one product with K per iteration, at most `max_cg_iterations`, and memory of four times the right-hand
+    sides. The set-up of the preconditioner (:mod:`gpytorch_partition.operators.preconditioners`) is kept. Up to
+    `max_cholesky_size` rows solves and log determinants are dense, :math:`O(N^3)`.
 
     :param linear_ops: K and the diagonal D, in either order.
     :raises RuntimeError: If not exactly one of the two is a `DiagLinearOperator`.
@@ -101,7 +101,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     _nystrom_preconditioner: NystromPreconditioner | None = None
 
     def evaluate_kernel(self) -> LinearOperator:
-        """The sum of the evaluated covariance and the diagonal."""
+        """Return the sum of the evaluated covariance and the diagonal."""
         return self._linear_op.evaluate_kernel() + self._diag_tensor
 
     def __add__(self, other: Any) -> LinearOperator:
@@ -113,7 +113,6 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @property
     def _terms(self) -> tuple[LinearOperator, DiagLinearOperator]:
-        """K and D, both with the batch shape of the sum."""
         shape = self.shape
         covariance, diagonal = self._linear_op, self._diag_tensor
         return (
@@ -126,7 +125,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         return covariance + diagonal
 
     def restricted_to(self, rows: Tensor) -> PartitionAddedDiagLinearOperator:
-        """The covariance plus noise (`*batch x n x n`) of some of the points, given their row numbers (`n`, int64)."""
+        """Return the covariance plus noise (`*batch x n x n`) of some points, given their row numbers (`n`, int64)."""
         covariance, diagonal = self._terms
         covariance = covariance[..., rows, :][..., :, rows]
         if isinstance(diagonal, ConstantDiagLinearOperator):
@@ -146,25 +145,25 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         return covariance._sum_batch(dim) + DiagLinearOperator(diagonal._diagonal().sum(dim))
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
-        """Samples from N(0, K + D), `num_samples x *batch x N`, from the global random state as in linear_operator."""
+        """Draw samples from N(0, K + D), `num_samples x *batch x N`, by the global random state."""
         covariance, diagonal = self._terms
         noise = torch.randn(num_samples, *self.shape[:-1], dtype=self.dtype, device=self.device)
         return covariance.zero_mean_mvn_samples(num_samples) + diagonal._diagonal().sqrt() * noise
 
     def sparse_root(self) -> LinearOperator:
         """
-        The exact root (`*batch x N x (q + N)`), as an operator: that of K beside the noise's.
+        Return the exact root (`*batch x N x (q + N)`) as an operator: the root of K beside that of the noise.
 
-        :raises NotImplementedError: If K has no root that is known and not dense.
+        :raises NotImplementedError: If no sparse root of K is known.
         """
         covariance, diagonal = self._terms
         return sum_of_roots(covariance.evaluate_kernel(), diagonal)
 
     def root_decomposition(self, method: str | None = None) -> LinearOperator:
         """
-        A root: dense up to `max_cholesky_size` rows, the exact sparse one above.
+        Return a root: dense up to `max_cholesky_size` rows, the exact sparse one above.
 
-        :raises RuntimeError: Above, if K has none; or if a dense method is named.
+        :raises RuntimeError: Above that size, if K has no sparse root or a dense method is named.
         """
         return super().root_decomposition(method) if method is not None or self._is_dense else exact_root(self)
 
@@ -178,11 +177,11 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         return preconditioner.inverse_closure(), preconditioner, preconditioner.log_determinant()
 
     def _solve_preconditioner(self) -> Callable | None:
-        """linear_operator's hook for its own solves: None where those of independent tasks have preconditioners."""
+        """linear_operator's hook for its own solves; None for independent tasks, which have their own."""
         return None if self.independent_tasks is not None else self.preconditioner_inverse()
 
     def preconditioner_inverse(self) -> Callable | None:
-        """The preconditioner's inverse as a closure V -> P^-1 V, which needs no log determinant; None for none."""
+        """Return the preconditioner's inverse as a closure V -> P^-1 V, without its log determinant; None for none."""
         if self._is_preconditioned("partition"):
             return partition_inverse(self._linear_op.evaluate_kernel(), self._diag_tensor)
         preconditioner = self._nystrom()
@@ -196,7 +195,6 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         return self._nystrom_preconditioner
 
     def _is_preconditioned(self, name: str) -> bool:
-        """Whether this preconditioner is chosen, and the matrix large enough for one by GPyTorch's own settings."""
         wanted = linear_settings.max_preconditioner_size.value() > 0
         large = self.size(-1) >= linear_settings.min_preconditioning_size.value()
         return wanted and large and settings.preconditioner.value() == name
@@ -218,7 +216,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @cached_property
     def independent_tasks(self) -> IndependentTasks | None:
-        """The independent tasks that this is a covariance of, with their noise; None for other covariances."""
+        """The independent tasks, with their noise, that this covariance consists of; None for other covariances."""
         return independent_tasks(self._linear_op, self._diag_tensor)
 
     def _solve(
@@ -238,7 +236,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         except UnconvergedError:
             return self.in_double.precise_solution(columns.double(), rule).solution.to(rhs.dtype)
 
-    # What conjugate gradients do not solve is solved in float64, by a factor where matrices are small enough.
+    # Where conjugate gradients fail, solves are in float64, by a factor if matrices are small enough.
 
     has_failed = False  #: whether conjugate gradients have not converged, so that they need not be tried again
 
@@ -249,7 +247,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @property
     def most_iterations(self) -> int:
-        """Iterations after which something better is tried."""
+        """The number of iterations after which a better method is tried."""
         most = linear_settings.max_cg_iterations.value()
         return min(most, FEWEST_ITERATIONS) if self._is_small else most
 
@@ -260,7 +258,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     @cached_property
     @torch.no_grad()
     def _expected_iterations(self) -> float:
-        """About how many a solve takes, as measured; terms with a single cluster are left to the preconditioner."""
+        """About how many iterations a solve takes; terms with a single cluster are left to the preconditioner."""
         terms = [term for term in self._terms_of_covariance if not _has_one_cluster(term)] or self._terms_of_covariance
         prior = sum(float(term.diagonal(dim1=-2, dim2=-1).mean()) for term in terms)
         share = float(self._diag_tensor._diagonal().min()) / max(prior, torch.finfo(torch.float64).tiny)
@@ -274,7 +272,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     @cached_property
     @torch.enable_grad()  # it is kept, and may be wanted first by a solve, which has no graph
     def in_double(self) -> PartitionAddedDiagLinearOperator:
-        """The same in float64, with its graph; itself if it is in float64 with all its parts."""
+        """The operator in float64, with its graph; itself if all its parts are float64."""
         if self._is_double:
             return self
         total = self.evaluate_kernel()
@@ -288,38 +286,38 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @cached_property
     def has_direct(self) -> bool:
-        """Whether matrices are small enough for a factor."""
+        """Whether matrices are small enough to factorize."""
         return DirectSolver.is_possible(self._linear_op.evaluate_kernel())
 
     @property
     def knows_direct(self) -> bool:
-        """Whether the factor is known already."""
+        """Whether the factor is computed already."""
         double = self if self._is_double else self.__dict__.get("in_double")
         return double is not None and double.__dict__.get("direct") is not None
 
     @cached_property
     def direct(self) -> DirectSolver | None:
-        """Solves by a factor in float64; None where matrices are too large, or not positive definite."""
+        """The solver by a factor in float64; None where matrices are too large or not positive definite."""
         return direct_solver(self._linear_op.evaluate_kernel(), self._diag_tensor._diagonal())
 
     @cached_property
     def has_feature_factor(self) -> bool:
-        """Whether there is a root of so few columns that the posterior of its coefficients has a factor."""
+        """Whether K has a root of so few columns that the posterior of its coefficients has a factor."""
         return has_feature_factor(self._linear_op.evaluate_kernel())
 
     @cached_property
     def feature_factor(self) -> FeatureFactor | None:
-        """The factor of the posterior of a root's coefficients; None where there is none, or rounding is felt."""
+        """The factor of the posterior of a root's coefficients; None where none exists, or rounding spoils it."""
         return feature_factor(self._linear_op.evaluate_kernel(), self._diag_tensor._diagonal())
 
     @property
     def knows_feature_factor(self) -> bool:
-        """Whether it is known already."""
+        """Whether the feature factor is computed already."""
         return self.__dict__.get("feature_factor") is not None
 
     @property
     def is_last_resort(self) -> bool:
-        """Whether there is nothing better than conjugate gradients with this operator."""
+        """Whether no method is better than conjugate gradients with this operator."""
         return self._is_double and not self.has_direct
 
     @cached_property
@@ -331,11 +329,11 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @property
     def is_delicate(self) -> bool:
-        """Whether dense algebra in its own dtype may be wrong by more than a percent of what is left of a variance."""
+        """Whether dense algebra in the operator's dtype may change posterior variances by more than a percent."""
         return self.dtype != torch.float64 and self.noise_share < _LEAST_SHARE
 
     def check_resolution(self) -> None:
-        """Warn of a noise so small beside the prior variance that rounding in float64 hides it."""
+        """Warn if the noise is so small beside the prior variance that rounding in float64 hides it."""
         least = _RESOLVED * self.size(-1) * torch.finfo(torch.float64).eps
         if self.noise_share < least:
             warnings.warn(
@@ -346,7 +344,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
             )
 
     def check_entries(self) -> None:
-        """Warn of a noise smaller than what float32 leaves of the entries of terms that are no partition kernel's."""
+        """Warn if the noise is below the float32 rounding of entries, where a term is no partition kernel's."""
         if self.dtype == torch.float64:
             return
         if all(isinstance(term, PartitionLinearOperator) for term in self._terms_of_covariance):
@@ -369,14 +367,14 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         **options: Any,
     ) -> CGResult:
         r"""
-        :math:`A^{-1} V` by conjugate gradients in the operator's dtype, without a graph.
+        Return :math:`A^{-1} V` by conjugate gradients in the operator's dtype, without a graph.
 
         :param columns: `*batch x N x t` V.
         :param stop: The stopping rule.
-        :param certain: What it is for, if rounding may stop it as well.
+        :param certain: The accuracy that the rule is for, if rounding may stop it too.
         :param options: `preconditioner` or `initial_guess` of
             :func:`~gpytorch_partition.linalg.conjugate_gradients.conjugate_gradients`.
-        :raises UnconvergedError: If they do not converge, and there is something better (:meth:`precise_solution`).
+        :raises UnconvergedError: If they do not converge, and :meth:`precise_solution` may be better.
         """
         if self.is_last_resort:
             return self.precise_solution(columns, stop, certain, **options)
@@ -405,9 +403,11 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         **options: Any,
     ) -> CGResult:
         """
-        The same in float64, by a factor if possible; else by conjugate gradients, with a warning if they fail.
+        Return :math:`A^{-1} V` in float64, by a factor if possible, else by conjugate gradients with a warning if they
+        fail.
 
-        The operator is expected to be :meth:`in_double`, and so are columns and options.
+        Call it on :meth:`in_double`, with columns and options in float64; parameters are those of
+        :meth:`certain_solution`.
         """
         if self.has_direct and self.direct is not None:
             return self._factored_solution(self.direct, columns, stop if certain is None else certain)
@@ -422,8 +422,9 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         self, direct: DirectSolver, columns: Tensor, certain: Callable[[CGState], Tensor]
     ) -> CGResult:
         """
-        By a factor of A, which is backward stable, or of clusters, of which the residual tells: a warning where it is
-        not as small as wanted, an error where the factor is of no use.
+        Solve by a factor of A, which is backward stable, or of clusters, whose residual is checked.
+
+        A residual that is too large is a warning; a factor of no use is an error.
         """
         self.check_resolution()
         solution, residual = direct.refined(columns)
@@ -446,7 +447,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     def inv_quad_logdet(
         self, inv_quad_rhs: Tensor | None = None, logdet: bool | None = False, reduce_inv_quad: bool | None = True
     ) -> tuple[Tensor | None, Tensor | None]:
-        """linear_operator's quadratic form and log determinant, by few clusters or independent tasks if possible."""
+        """Return linear_operator's quadratic form and log determinant, by clusters or independent tasks if possible."""
         parts: FewClusters | IndependentTasks | None = few_clusters(self._linear_op, self._diag_tensor)
         if parts is None and not self._has_dense_log_prob:
             parts = self.independent_tasks
@@ -458,7 +459,6 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     def _general_inv_quad_logdet(
         self, rhs: Tensor | None, logdet: bool | None, reduce: bool | None
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Dense for few rows, else by conjugate gradients and Lanczos quadrature, or a factor if they fail."""
         self.check_entries()
         if self._has_dense_log_prob:
             return (
@@ -492,7 +492,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         return max(float((noise / (noise + shift)).min()), torch.finfo(torch.float64).tiny)
 
     def _factored_inv_quad_logdet(self, rhs: Tensor | None, logdet: bool | None, reduce: bool | None) -> Any:
-        """By a factor in float64, with gradients: exact for up to 6,000 rows, from probe vectors for more."""
+        """Use a factor in float64, with gradients: exact for up to 6,000 rows, from probe vectors for more."""
         double, columns = self.in_double, None if rhs is None else rhs.double()
         self.check_resolution()
         if self._is_small and self.shape.numel() <= MOST_COLUMNS**2:
@@ -506,7 +506,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     def _surrogates(self, rhs: Tensor | None, reduce: bool | None) -> tuple[Tensor | None, Tensor]:
         """
-        Exact values; derivatives of the quadratic forms are exact as well, those of the other from probe vectors.
+        Both terms, with derivatives exact for quadratic forms and from probe vectors for the log determinant.
 
         :raises UnconvergedError: If clusters have no factor in float64.
         """
@@ -528,14 +528,13 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @property
     def _is_dense(self) -> bool:
-        """Whether linear_operator's own dense algebra is used."""
         return self.size(-1) <= linear_settings.max_cholesky_size.value()
 
     def _quadratic_forms(self, rhs: Tensor, parts: FewClusters | IndependentTasks | DirectSolver) -> Tensor:
         r"""
         :math:`2 v^\top w - w^\top A w` (`*batch x t`) for each column v (`*batch x NT x t`), with a constant w.
 
-        At :math:`w = A^{-1} v` this is :math:`v^\top A^{-1} v`, and so are its derivatives.
+        At :math:`w = A^{-1} v` this is :math:`v^\top A^{-1} v`, with the same derivatives.
         """
         columns = as_columns(rhs)
         weights = parts.solve(columns.detach())
@@ -543,7 +542,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     def dense_solve(self, rhs: Tensor) -> Tensor:
         """
-        :math:`A^{-1} V` (`*batch x N x t`) by a dense Cholesky factor, :math:`O(N^3)` once, with gradients.
+        Return :math:`A^{-1} V` (`*batch x N x t`) by a dense Cholesky factor, :math:`O(N^3)` once, with gradients.
 
         :param rhs: `*batch x N x t` V.
         """
@@ -558,7 +557,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         self, method: str | None = None, initial_vectors: Tensor | None = None, test_vectors: Tensor | None = None
     ) -> LinearOperator:
         """
-        A root of the inverse, for up to `max_cholesky_size` rows: Lanczos roots have large errors for these spectra.
+        Return a root of the inverse, for up to `max_cholesky_size` rows: Lanczos roots have large errors here.
 
         :raises RuntimeError: For more rows.
         """

@@ -30,26 +30,28 @@ _DENSE: Key[Tensor] = Key("dense")  # the dense matrix of unit scale, kept with 
 
 class PartitionLinearOperator(CovarianceOperator):
     r"""
-    :math:`K = s \sum_r \mathrm{diag}(R_r)\, Z S Z'^\top\, \mathrm{diag}(R'_r)`, never formed.
+    A partition kernel's covariance :math:`K = s \sum_r \mathrm{diag}(R_r)\, Z S Z'^\top\, \mathrm{diag}(R'_r)`, never
+    formed.
 
-    Use it as the covariance that a kernel class of your own returns, with an
-    :class:`~gpytorch_partition.IterativeKernel` around that kernel for this package's predictions; a subclass of
-    :class:`~gpytorch_partition.PartitionKernel` need only give S (`_cluster_operator`). Kernels of this package
-    evaluate to it, `kernel(x).evaluate_kernel()`, and sums of them to a :class:`PartitionSumLinearOperator`.
+    Return it from a kernel class of your own, with an :class:`~gpytorch_partition.IterativeKernel` around that kernel
+    for this package's predictions. A subclass of :class:`~gpytorch_partition.PartitionKernel` need only give S
+    (`_cluster_operator`). Kernels of this package evaluate to it, `kernel(x).evaluate_kernel()`, and sums of them to a
+    :class:`PartitionSumLinearOperator`.
 
-    Z and Z' are the one-hot rows of two sets of points in feature space, S is an operator there (diagonal for
-    flat partitions, path sums for trees, blocks of both for mixtures) and R, R' are optional loadings of the rows
-    (absent: 1). With :math:`S = I/m` this is the random partition kernel, "how often two points share a cluster"
-    (Davies & Ghahramani 2014, definition 2), and a product is the mean of their eq. 8 over the partitions.
+    Z and Z' are the one-hot rows of two sets of points in feature space. S is an operator there: diagonal for flat
+    partitions, path sums for trees, blocks of both for mixtures. R and R' are optional loadings of the rows (absent:
+    1). With :math:`S = I/m` this is the random partition kernel, "how often two points share a cluster" (Davies &
+    Ghahramani 2014, definition 2), and a product is the mean of their eq. 8 over the partitions.
 
     A product costs :math:`O((N + N') m t)` for t columns and k times that with k loadings, plus the product with S;
     nothing of size N x N or N x p is held. The operator keeps its class under scaling, indexing, transposition, batch
     expansion and moves; K is square and symmetric when both sides are the *same* :class:`Incidence` object.
 
-    :param scale: `*batch`, the factor s; any batch shape, shared rows are not repeated. Its dtype is that of K.
+    :param scale: `*batch`, the factor s, whose dtype is that of K. Rows that elements of the batch share are not
+        repeated.
     :param cluster_operator: `p x p'` S, with no batch dimensions; its own transpose where both sides have the same
         clusters. Sums over clusters are computed in its dtype, which loadings must have: float32 in a float64 K takes a
-        fifth of the time, and agrees to 7 digits of its norm.
+        fifth of the time, and the product agrees to 7 digits of its norm.
     :param left: Rows Z (`N x p`); its batch shape must broadcast to that of the scale.
     :param right: Rows Z' (`N' x p'`).
     :param left_loadings: `*batch x N x k` R. (Default: none.)
@@ -117,7 +119,6 @@ class PartitionLinearOperator(CovarianceOperator):
         return torch.Size((*self.scale.shape, self.left.num_rows, self.right.num_rows))
 
     def _with(self, **changes: Any) -> PartitionLinearOperator:
-        """A copy with some parts replaced."""
         parts = {
             "scale": self.scale,
             "cluster_operator": self.cluster_operator,
@@ -132,7 +133,6 @@ class PartitionLinearOperator(CovarianceOperator):
     # Products: Z S Z'^T V, from right to left.
 
     def _matmul(self, rhs: Tensor) -> Tensor:
-        r""":math:`K V`: with :math:`S = I / m` the mean over partitions of eq. 8 of Davies & Ghahramani 2014."""
         size = max(_FEWEST_COLUMNS, _SUMS_AT_ONCE // max(1, self.right.num_clusters))
         blocks = as_columns(rhs).split(size, -1)
         products = [self.row_values(self.cluster_product(self.cluster_sums(block))) for block in blocks]
@@ -140,15 +140,15 @@ class PartitionLinearOperator(CovarianceOperator):
         return product.squeeze(-1) if rhs.dim() == 1 else product
 
     def cluster_sums(self, values: Tensor) -> Tensor:
-        r""":math:`Z'^\top \mathrm{diag}(R') V`: sums over clusters (`*batch x p x kt`) of values `*batch x N' x t`."""
+        r"""Return :math:`Z'^\top \mathrm{diag}(R') V` (`*batch x p x kt`), cluster sums of V (`*batch x N' x t`)."""
         return cluster_sums(self.right, self.right_loadings, values.to(self.cluster_operator.dtype))
 
     def cluster_product(self, sums: Tensor) -> Tensor:
-        r""":math:`S C` for a table of clusters `*batch x p x t`."""
+        r"""Return :math:`S C` for a table of clusters `*batch x p x t`."""
         return _over_columns(self.cluster_operator._matmul, sums)
 
     def row_values(self, table: Tensor) -> Tensor:
-        r""":math:`s\, \mathrm{diag}(R) Z C`: values of rows (`*batch x N x t`) from a table (`*batch x p x kt`)."""
+        r"""Return :math:`s\, \mathrm{diag}(R) Z C` (`*batch x N x t`), values of rows from C (`*batch x p x kt`)."""
         return self.scale[..., None, None] * row_values(self.left, self.left_loadings, table)
 
     def _transpose_nonbatch(self) -> PartitionLinearOperator:
@@ -195,10 +195,10 @@ class PartitionLinearOperator(CovarianceOperator):
     @cached
     def to_dense(self) -> Tensor:
         r"""
-        The matrix itself; up to `max_cholesky_size` rows the part without the scale is computed once and kept.
+        Return the dense matrix; up to `max_cholesky_size` rows the part without the scale is computed once and kept.
 
-        With loadings it is :math:`(s Z S Z'^\top) \circ (R R'^\top)`, which takes no sums for each of them; where
-        clusters are small, or trees have many leaves, it is summed over the pairs of rows that share clusters.
+        With loadings it is :math:`(s Z S Z'^\top) \circ (R R'^\top)`, without sums for each loading. Where clusters are
+        small, or trees have many leaves, it is summed over the pairs of rows that share clusters.
         """
         if self.left_loadings is not None and self.right_loadings is not None:
             unloaded = self._with(left_loadings=None, right_loadings=None)
@@ -226,13 +226,13 @@ class PartitionLinearOperator(CovarianceOperator):
         return LinearOperator.to_dense(self) if block is None else block.to(self.dtype)
 
     def _dense_of_all_rows(self) -> Tensor:
-        """The rows of all batch elements as one matrix: BoTorch's batches of single points take a tenth of the time."""
+        """All batch elements as one matrix: BoTorch's batches of single points take a tenth of the time."""
         rows = Incidence(self.left.codes.reshape(-1, self.left.num_partitions), self.left.num_clusters)
         matrix = self._with(scale=self.scale.new_ones(()), left=rows)._dense_of_unit_scale()
         return matrix.view(*self.left.batch_shape, *self.shape[-2:])
 
     def without_scale(self) -> PartitionLinearOperator:
-        """K / s, `N x N'` with only the batch dimensions that the rows themselves have."""
+        """Return K / s (`N x N'`), with only the batch dimensions of the rows."""
         own_shape = torch.broadcast_shapes(self.left.batch_shape, self.right.batch_shape)
         return self._with(scale=torch.ones(own_shape, dtype=self.dtype, device=self.device))
 
@@ -314,7 +314,6 @@ class PartitionLinearOperator(CovarianceOperator):
         return self._over_batch_dims(lambda tensor: tensor.permute(*dims, *range(len(dims), tensor.dim())))
 
     def _over_batch_dims(self, change: Any) -> PartitionLinearOperator:
-        """Apply a change of batch dimensions to all parts that have any."""
         num_dims = len(self.batch_shape)
 
         def changed(tensor: Tensor) -> Tensor:
@@ -331,7 +330,6 @@ class PartitionLinearOperator(CovarianceOperator):
         )
 
     def _sum_batch(self, dim: int) -> LinearOperator:
-        """The sum over a batch dimension: that of the scales where elements share their rows, else of the elements."""
         has_own_rows = bool(self.left.batch_shape or self.right.batch_shape)
         if self.left_loadings is None and not has_own_rows:
             return self._with(scale=self.scale.sum(dim))
@@ -342,7 +340,8 @@ class PartitionLinearOperator(CovarianceOperator):
 
     def with_loadings(self, left: Tensor, right: Tensor) -> PartitionLinearOperator:
         r"""
-        :math:`\sum_r \mathrm{diag}(R_r) K \mathrm{diag}(R'_r)`: K times, entry by entry, :math:`R R'^\top`.
+        Return :math:`\sum_r \mathrm{diag}(R_r) K \mathrm{diag}(R'_r)`, the entrywise product of K and
+        :math:`R R'^\top`.
 
         :param left: `*batch x N x k` R.
         :param right: `*batch x N' x k` R'; R itself (the same tensor) for points with themselves.
@@ -365,7 +364,7 @@ class PartitionLinearOperator(CovarianceOperator):
         return self._with(scale=self.scale * other)
 
     def to(self, *args: Any, **kwargs: Any) -> PartitionLinearOperator:
-        """The operator on another device (or its name) or in another floating point type; codes stay integers."""
+        """Return the operator on another device (or its name) or in another floating point type; codes stay integer."""
         device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
         device, sum_dtype = device or self.device, dtype or self.cluster_operator.dtype
         left = self.left.to(device)
@@ -385,7 +384,7 @@ class PartitionLinearOperator(CovarianceOperator):
 
     def sparse_root(self) -> IncidenceLinearOperator:
         r"""
-        The exact root of a square K: `*batch x N x kq` with q clusters (or nodes), as an operator, not dense.
+        Return the exact root of a square K as an operator: `*batch x N x kq` with q clusters (or nodes), not dense.
 
         A product with it costs as much as half a product with K.
 
@@ -403,7 +402,7 @@ class PartitionLinearOperator(CovarianceOperator):
     @cached(name="root_decomposition")
     def root_decomposition(self, method: str | None = None) -> LinearOperator:
         """
-        The exact sparse root, unless another method is asked for by name.
+        Return the exact sparse root, unless another method is asked for by name.
 
         :raises RuntimeError: If rows and columns are not the same points, or the method is dense and there are more
             than `max_cholesky_size` rows.
@@ -414,9 +413,9 @@ class PartitionLinearOperator(CovarianceOperator):
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         """
-        Exact samples from N(0, K) (`num_samples x *batch x N`): drawn effects, summed over each row's clusters.
+        Draw exact samples from N(0, K) (`num_samples x *batch x N`): random effects, summed over each row's clusters.
 
-        Costs one product with the root, and :math:`O(q)` numbers per sample from the global random state.
+        This costs one product with the root, and :math:`O(q)` numbers per sample from the global random state.
 
         :raises RuntimeError: If rows and columns are not the same points.
         """
@@ -427,11 +426,11 @@ class PartitionLinearOperator(CovarianceOperator):
 
 class IncidenceLinearOperator(LinearOperator):
     r"""
-    :math:`\sqrt{s}\, [\mathrm{diag}(R_1) Z F, \ldots, \mathrm{diag}(R_k) Z F]` (`*batch x N x kq`): an exact root.
+    The exact root :math:`\sqrt{s}\, [\mathrm{diag}(R_1) Z F, \ldots, \mathrm{diag}(R_k) Z F]` (`*batch x N x kq`).
 
-    Use it where features of rows are wanted rather than their covariance, as for samples of functions:
-    :meth:`PartitionLinearOperator.sparse_root` returns it. Construct it yourself, with the same scale and factor, for
-    the features of other points whose codes are of the same feature space.
+    Use it for features of rows rather than their covariance, as for samples of functions:
+    :meth:`PartitionLinearOperator.sparse_root` returns it. For other points, with codes of the same feature space,
+    construct it with the same scale and factor.
 
     A product costs :math:`O(N m k t)` for t columns (k = 1 without loadings), plus the product with F.
 
@@ -487,7 +486,7 @@ class IncidenceLinearOperator(LinearOperator):
 
     def to_dense(self) -> Tensor:
         """
-        The dense root, for few rows: linear_operator uses it for products of kernels.
+        Return the dense root, for few rows: linear_operator uses it for products of kernels.
 
         :raises RuntimeError: Above `max_cholesky_size` rows.
         """
@@ -496,7 +495,7 @@ class IncidenceLinearOperator(LinearOperator):
 
 
 def _over_columns(function: Any, table: Tensor) -> Tensor:
-    """Apply a function of `n x t` tables to a batch of them, as more columns."""
+    """Apply a function of `n x t` tables to a batch of tables, joined along the columns."""
     if table.dim() == 2:
         return function(table)
     columns = table.movedim(-2, 0)
@@ -505,7 +504,7 @@ def _over_columns(function: Any, table: Tensor) -> Tensor:
 
 
 def _in_dtype(left: Tensor, right: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Two tensors in a dtype; the same tensor twice stays so."""
+    """Convert two tensors to a dtype; one tensor given twice stays one."""
     converted = left.to(dtype)
     return converted, converted if left is right else right.to(dtype)
 

@@ -14,14 +14,15 @@ from gpytorch_partition.operators.roots import exact_root, sum_of_roots
 
 class PartitionSumLinearOperator(CovarianceOperator, SumLinearOperator):
     r"""
-    :math:`K_1 + K_2 + \ldots`, whose products, diagonal, entries and samples are sums over the terms.
+    A sum of covariances :math:`K_1 + K_2 + \ldots`, whose products, diagonal, entries and samples are sums over the
+    terms.
 
-    Use it, with one term, to give the operator of a kernel without clusters this package's solver, as
-    :class:`~gpytorch_partition.IterativeKernel` does. An operator of this package plus any that is no diagonal is one.
+    Use it, with one term, for this package's solver on the operator of a kernel without clusters, as
+    :class:`~gpytorch_partition.IterativeKernel` does. An operator of this package plus any but a diagonal is one.
 
     Partition operators are kept as terms rather than merged into one with a block-diagonal S: the product costs the
-    same, and nothing is copied when a kernel is evaluated anew at every training step. Unlike its parent it keeps
-    its class when indexed, scaled or added to, and a diagonal added to it gets this package's solver.
+    same, and nothing is copied when a kernel is evaluated at every training step. Unlike its parent it keeps its class
+    when indexed, scaled or added to. A sum with a diagonal gets this package's solver.
 
     Time and memory are those of the terms, one after another.
 
@@ -44,7 +45,7 @@ class PartitionSumLinearOperator(CovarianceOperator, SumLinearOperator):
         self.points_require_grad = any(getattr(term, "points_require_grad", False) for term in self.linear_ops)
 
     def evaluate_kernel(self) -> LinearOperator:
-        """The sum of the evaluated terms."""
+        """Return the sum of the evaluated terms."""
         return self.__class__(*(term.evaluate_kernel() for term in self.linear_ops))
 
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
@@ -61,27 +62,27 @@ class PartitionSumLinearOperator(CovarianceOperator, SumLinearOperator):
 
     def sparse_root(self) -> LinearOperator:
         """
-        The exact root (`*batch x N x q`), as an operator: those of the terms side by side.
+        Return the exact root (`*batch x N x q`) as an operator: the roots of the terms side by side.
 
-        :raises NotImplementedError: If a term has none that is known and not dense.
+        :raises NotImplementedError: If a term has no known sparse root.
         """
         return sum_of_roots(*self.linear_ops)
 
     def root_decomposition(self, method: str | None = None) -> LinearOperator:
         """
-        A root: dense up to `max_cholesky_size` rows, the exact sparse one above.
+        Return a root: dense up to `max_cholesky_size` rows, the exact sparse one above.
 
-        :raises RuntimeError: Above, if a term has none; or if a dense method is named.
+        :raises RuntimeError: Above that size, if a term has no sparse root or a dense method is named.
         """
         is_small = self.size(-1) <= linear_settings.max_cholesky_size.value()
         return super().root_decomposition(method) if method is not None or is_small else exact_root(self)
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         """
-        Samples from N(0, K_1 + K_2 + ...) (`num_samples x *batch x N`): sums of the terms' independent samples.
+        Draw samples from N(0, K_1 + K_2 + ...) (`num_samples x *batch x N`): sums of the terms' independent samples.
 
-        A term with a negative variance is not a covariance (such as the part that the data explain, which GPyTorch
-        subtracts from a prior): the sum is then sampled as a whole, by a dense root.
+        A term with a negative variance is not a covariance, such as the part that the data explain, which GPyTorch
+        subtracts from a prior. The sum is then sampled as a whole, by a dense root.
 
         :raises RuntimeError: In that case, above `max_cholesky_size` rows.
         """

@@ -48,12 +48,13 @@ _FACTOR: Key[NystromFactor] = Key("nystrom")  # the Nystrom factor of unit scale
 
 class NystromPreconditioner(LinearOperator):
     r"""
-    :math:`P = s (L L^\top + \lambda_\ell I) + D` (`*batch x N x N`): product, inverse, log determinant, samples.
+    The preconditioner :math:`P = s (L L^\top + \lambda_\ell I) + D`, with product, inverse, log determinant and
+    samples.
 
-    All four are exact for the same matrix P, as stochastic Lanczos quadrature requires. Gradients flow to s and D
-    through the log determinant and through :meth:`_bilinear_derivative` alike; L is a constant.
+    All four are exact for one matrix P (`*batch x N x N`), as stochastic Lanczos quadrature requires. Gradients flow to
+    s and D through the log determinant and through :meth:`_bilinear_derivative` alike; L is a constant.
 
-    A product, a solve or t samples cost :math:`O(N \ell t)`; the first solve and the log determinant also factorize, in
+    A product, a solve or t samples cost :math:`O(N \ell t)`. The first solve and the log determinant also factorize, in
     :math:`O(\ell^3)`, and :math:`O(N \ell^2)` more unless D is constant. L, of :math:`N \ell` numbers, is held.
 
     :param scale: `*batch`, the factor s.
@@ -113,7 +114,7 @@ class NystromPreconditioner(LinearOperator):
         return product.squeeze(-1) if rhs.dim() == 1 else product
 
     def inverse_closure(self) -> Callable[[Tensor], Tensor]:
-        r""":math:`V \mapsto P^{-1} V` (`*batch x N x t`) by the matrix inversion lemma, without a graph."""
+        r"""Return :math:`V \mapsto P^{-1} V` (`*batch x N x t`) by the matrix inversion lemma, without a graph."""
         with torch.no_grad():
             shifted, root = self._shifted_noise.detach(), self.factor.root
             scaled = root / shifted if shifted.shape[-2] > 1 else root
@@ -129,7 +130,7 @@ class NystromPreconditioner(LinearOperator):
         return inverse
 
     def log_determinant(self) -> Tensor:
-        r""":math:`\log |P|` (`*batch`), differentiable with respect to s and D."""
+        r"""Return :math:`\log |P|` (`*batch`), differentiable with respect to s and D."""
         shifted = self._shifted_noise
         repeat = self.shape[-1] if shifted.shape[-2] == 1 else 1
         cholesky = stable_cholesky(self._capacitance)
@@ -137,7 +138,7 @@ class NystromPreconditioner(LinearOperator):
         return inner.to(shifted.dtype) + repeat * shifted.log().sum((-2, -1))
 
     def sample(self, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
-        """Exact samples from N(0, P), `*batch x N x num_samples`. (Default generator: the global one.)"""
+        """Draw exact samples from N(0, P), `*batch x N x num_samples`. (Default generator: the global one.)"""
         batch, root = self.batch_shape, self.factor.root
         options = {"dtype": self.dtype, "device": self.device, "generator": generator}
         effects = torch.randn(*batch, root.shape[-1], num_samples, **options)
@@ -145,7 +146,7 @@ class NystromPreconditioner(LinearOperator):
         return self.scale.sqrt()[..., None, None] * (root @ effects) + self._shifted_noise.sqrt() * independent
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
-        """Exact samples from N(0, P), `num_samples x *batch x N`."""
+        """Draw exact samples from N(0, P), `num_samples x *batch x N`."""
         return self.sample(num_samples).movedim(-1, 0)
 
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
@@ -158,12 +159,12 @@ class NystromPreconditioner(LinearOperator):
 
 def nystrom_preconditioner(operator: LinearOperator, noise: DiagLinearOperator) -> NystromPreconditioner:
     r"""
-    The Nystrom preconditioner of `operator + noise`.
+    Return the Nystrom preconditioner of `operator + noise`.
 
-    For a partition operator the factor is that of K without its scale, kept as long as its rows and S are the same:
-    it is computed once in a training run. For sums and loadings it is that of the whole operator at the current
-    hyperparameters, computed in every step. Costs rank products and :math:`O(N\, \text{rank}^2)`; rank numbers per row
-    are held. Rank and seed are those of :mod:`gpytorch_partition.settings`.
+    For a partition operator K is factorized without its scale, once in a training run: the factor is kept while its
+    rows and S are the same. Sums and operators with loadings are factorized at the current hyperparameters, in every
+    step. This costs rank products and :math:`O(N\, \text{rank}^2)`; rank numbers per row are held. Rank and seed are
+    those of :mod:`gpytorch_partition.settings`.
 
     :param operator: Any operator with a fast product, `*batch x N x N`.
     :param noise: The diagonal, `*batch x N x N`.
@@ -180,7 +181,6 @@ def nystrom_preconditioner(operator: LinearOperator, noise: DiagLinearOperator) 
 
 
 def _factor(operator: LinearOperator, rank: int, seed: int) -> NystromFactor:
-    """The operator's Nystrom factor, with a random sketch from a generator of its own."""
     generator = solver_generator(seed, "sketch", operator.device)
     size = torch.Size((*operator.batch_shape, operator.shape[-1]))
     return nystrom_factor(operator._matmul, size, rank, generator, operator.dtype)
@@ -188,7 +188,7 @@ def _factor(operator: LinearOperator, rank: int, seed: int) -> NystromFactor:
 
 def partition_inverse(operator: LinearOperator, noise: DiagLinearOperator) -> Callable[[Tensor], Tensor]:
     r"""
-    The average of the inverses of the single partitions, :math:`B = \frac1m \sum_r (s K_r + D)^{-1}`.
+    Return the average of the inverses of the single partitions, :math:`B = \frac1m \sum_r (s K_r + D)^{-1}`.
 
     This is eq. 9 of Davies & Ghahramani 2014, with 1/m for its factor m, and its terms are eq. 10, whose second term
     lacks a factor :math:`1/\sigma` (as printed, B is indefinite for :math:`\sigma > 1`). By the Sherman-Morrison

@@ -1,10 +1,10 @@
 """
-The rules for elementwise products of this package's operators with any other linear operator.
+Rules for elementwise products of this package's operators with any other linear operator.
 
-Linear are products of a partition operator with a constant, a diagonal, a low-rank term (what GPyTorch's linear and
-random feature kernels evaluate to: loadings) and a covariance of tasks (an `IndexKernel`), and of sums of such terms.
-All others are dense: exact up to `max_cholesky_size` rows, and refused above. linear_operator would take Lanczos
-roots of rank 100, with errors of 94 % on these spectra.
+The cost is linear for products of a partition operator with a constant, a diagonal, a low-rank term (of GPyTorch's
+linear and random feature kernels: loadings) or a covariance of tasks (an `IndexKernel`), and for sums of such terms.
+All other products are dense: exact up to `max_cholesky_size` rows, and refused above. linear_operator would take
+Lanczos roots of rank 100, with errors of 94 % on these spectra.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from gpytorch_partition.operators.tasks import on_own_tasks
 
 def product(first: LinearOperator, second: LinearOperator) -> LinearOperator:
     """
-    The elementwise product of two covariances, at linear cost where it has one.
+    Return the elementwise product of two covariances, at linear cost where possible.
 
     :param first: `*batch x N x M`.
     :param second: `*batch x N x M`; batch shapes broadcast.
-    :raises RuntimeError: If it has none, for more rows and columns than `max_cholesky_size`.
+    :raises RuntimeError: If a dense product has more than `max_cholesky_size` rows and columns.
     """
     first, second = first.evaluate_kernel(), second.evaluate_kernel()
     pairs = [_structured_product(a, b) for a in _terms(first) for b in _terms(second)]
@@ -53,7 +53,6 @@ def product(first: LinearOperator, second: LinearOperator) -> LinearOperator:
 
 
 def _terms(operator: LinearOperator) -> list[LinearOperator]:
-    """The terms of a sum, a diagonal included."""
     if isinstance(operator, AddedDiagLinearOperator):
         return [*structured_terms(operator._linear_op), operator._diag_tensor]
     return structured_terms(operator)
@@ -76,13 +75,11 @@ def _structured_product(first: LinearOperator, second: LinearOperator) -> Linear
 
 
 def _has_clusters(operator: LinearOperator) -> bool:
-    """Whether an operator is one of this package's, but for low-rank terms of other kernels."""
     is_low_rank = isinstance(operator, PartitionLinearOperator) and _is_single_cluster(operator)
     return isinstance(operator, CovarianceOperator) and not is_low_rank
 
 
 def _is_dense(operator: LinearOperator) -> bool:
-    """Whether an operator holds a matrix, scaled or not."""
     inner = operator.base_linear_op if isinstance(operator, ConstantMulLinearOperator) else operator
     return isinstance(inner, DenseLinearOperator)
 
@@ -122,7 +119,7 @@ def _times_tasks(
 
 
 def _shared_by_batch(matrices: Tensor) -> Tensor | None:
-    """The matrix that all elements of a batch have; None if they differ, or may: parameters that happen to be equal."""
+    """The matrix of all elements of a batch; None if they differ, or may: parameters can be equal by chance."""
     first = matrices[(0,) * (matrices.dim() - 2)]
     is_expanded = not any(matrices.stride()[:-2])
     is_shared = is_expanded or (not matrices.requires_grad and torch.equal(matrices, first.expand_as(matrices)))
@@ -130,7 +127,7 @@ def _shared_by_batch(matrices: Tensor) -> Tensor | None:
 
 
 def _scaled_tasks(operator: LinearOperator) -> tuple[Tensor, InterpolatedLinearOperator] | None:
-    """A number (`*batch`) and what an `IndexKernel` evaluates to, whose product is the operator; None for others."""
+    """A number (`*batch`) and an `IndexKernel`'s operator, whose product is the operator; None for others."""
     if isinstance(operator, ConstantMulLinearOperator):
         found = _scaled_tasks(operator.base_linear_op)
         return found and (operator._constant * found[0], found[1])

@@ -1,5 +1,5 @@
 r"""
-How far stochastic Lanczos quadrature can be off beside the variance of its probe vectors.
+Bounds of the error of stochastic Lanczos quadrature beside the variance of its probe vectors.
 
 Gauss quadrature of the logarithm is never too small, and Gauss-Radau quadrature with a node at a lower bound of the
 spectrum never too large (Golub & Meurant 2010, theorem 6.4: the signs of the logarithm's derivatives alternate). Their
@@ -23,7 +23,7 @@ from gpytorch_partition.linalg.lanczos import radau_matrix
 
 LARGEST_BIAS = 5e-3  # of the log marginal likelihood, in nats per datum, without a warning or an exact computation
 MOST_STEPS = 300  # of Lanczos, where it is checked
-_NUM_PROBES = 3  # probe vectors that tell the bias: it is an average over all eigenvalues, and nearly the same for each
+_NUM_PROBES = 3  # probe vectors for the bias: it is an average over all eigenvalues, and nearly the same for each
 
 
 class _Check(NamedTuple):
@@ -38,11 +38,11 @@ _CHECK: ContextVar[_Check | None] = ContextVar("the check of quadratures", defau
 @contextmanager
 def checked(least: float, *, is_fatal: bool, most: int) -> Iterator[None]:
     """
-    Check the log determinants inside.
+    Check the log determinants inside this context.
 
     :param least: A lower bound of the spectrum of the preconditioned matrix, above 0.
-    :param is_fatal: Whether what is inaccurate raises an `UnconvergedError`, rather than a warning.
-    :param most: Iterations of their solves at most.
+    :param is_fatal: Whether inaccuracy raises an `UnconvergedError`, rather than a warning.
+    :param most: Most iterations of their solves.
     """
     token = _CHECK.set(_Check(least, is_fatal, most))
     try:
@@ -52,7 +52,7 @@ def checked(least: float, *, is_fatal: bool, most: int) -> Iterator[None]:
 
 
 def current() -> _Check | None:
-    """The check of this context."""
+    """Return the check of this context."""
     return _CHECK.get()
 
 
@@ -82,7 +82,7 @@ def check(result: CGResult) -> None:
 
 def log_bias(tridiagonal: Tensor, least: float) -> Tensor:
     r"""
-    Bounds (`q x *batch`) of the error of :math:`e_1^\top \log(T) e_1` for probe vectors' Lanczos matrices.
+    Return bounds (`q x *batch`) of the error of :math:`e_1^\top \log(T) e_1` for probe vectors' Lanczos matrices.
 
     :param tridiagonal: `q x *batch x k x k` T; after the end of a Krylov space, uncoupled ones on the diagonal.
     :param least: A lower bound of the spectrum, above 0.

@@ -52,13 +52,13 @@ class ExactRootLinearOperator(RootLinearOperator):
         return self.covariance._mul_constant(other)
 
     def to_dense(self) -> Tensor:
-        """The matrix A."""
+        """Return the matrix A."""
         return self.covariance.to_dense()
 
 
 class SideBySideRoots(LinearOperator):
     r"""
-    :math:`[R_1, R_2, \ldots]` (`*batch x N x q`): the root of a sum of covariances from those of its terms.
+    The root :math:`[R_1, R_2, \ldots]` (`*batch x N x q`) of a sum of covariances from those of its terms.
 
     :param roots: `*batch x N x q_i`; batch shapes broadcast.
     """
@@ -92,7 +92,7 @@ class SideBySideRoots(LinearOperator):
 
     def to_dense(self) -> Tensor:
         """
-        The dense root, for few rows.
+        Return the dense root, for few rows.
 
         :raises RuntimeError: Above `max_cholesky_size` rows.
         """
@@ -102,10 +102,10 @@ class SideBySideRoots(LinearOperator):
 
 def sum_of_roots(*terms: LinearOperator) -> LinearOperator:
     """
-    The exact root (`*batch x N x q`) of a sum of covariances, as an operator.
+    Return the exact root (`*batch x N x q`) of a sum of covariances, as an operator.
 
     :param terms: Covariances with a method `sparse_root()`, and diagonals.
-    :raises NotImplementedError: If a term has no exact root that is known.
+    :raises NotImplementedError: If a term has no known exact root.
     """
     return SideBySideRoots(*map(_root, terms))
 
@@ -120,10 +120,10 @@ def _root(term: LinearOperator) -> LinearOperator:
 
 def exact_root(covariance: LinearOperator) -> ExactRootLinearOperator:
     """
-    A covariance of many rows with its exact root.
+    Return a covariance of many rows with its exact root.
 
     :param covariance: `*batch x N x N`, with a method `sparse_root()`.
-    :raises RuntimeError: If its root is not known, and would be dense.
+    :raises RuntimeError: If its root is unknown and would be dense.
     """
     try:
         return ExactRootLinearOperator(covariance)

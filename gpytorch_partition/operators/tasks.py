@@ -1,6 +1,7 @@
 r"""
-Covariances of several tasks, :math:`k(x, x') B_{tt'}`: every cluster gets an effect on each task, so that a product
-costs what one with the partition kernel costs, for all points on all tasks or for any (point, task) pairs.
+Covariances of several tasks, :math:`k(x, x') B_{tt'}`, in which every cluster has an effect on each task.
+
+A product costs as much as one with the partition kernel, for all points on all tasks or for any (point, task) pairs.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _OWN_TASK: Key[Incidence] = Key("every row on its own task")
 
 def on_every_task(covariance: PartitionLinearOperator, task_covariance: Tensor) -> PartitionLinearOperator:
     r"""
-    :math:`K \otimes B` (`*batch x NT x N'T`), what a `MultitaskKernel` evaluates to.
+    Return :math:`K \otimes B` (`*batch x NT x N'T`), to which a `MultitaskKernel` evaluates.
 
     Row `n T + t` is point n on task t.
 
@@ -54,7 +55,7 @@ def on_own_tasks(
     covariance: PartitionLinearOperator, task_covariance: Tensor, left_tasks: Tensor, right_tasks: Tensor
 ) -> PartitionLinearOperator:
     r"""
-    :math:`K_{ij} B_{t_i t'_j}` (`*batch x N x N'`), K times what an `IndexKernel` evaluates to, entry by entry.
+    Return :math:`K_{ij} B_{t_i t'_j}` (`*batch x N x N'`), the entrywise product of K and an `IndexKernel`'s matrix.
 
     :param covariance: `*batch x N x N'` K.
     :param task_covariance: `T x T` B.
@@ -74,12 +75,13 @@ def on_own_tasks(
 
 def noise_of_tasks(noise: KroneckerProductLinearOperator) -> tuple[LinearOperator, DiagLinearOperator] | None:
     r"""
-    Noise that covaries between the tasks of a point, :math:`I_N \otimes B`, as a partition operator and a diagonal.
+    Return noise that covaries between the tasks of a point, :math:`I_N \otimes B`, as a partition operator and a
+    diagonal.
 
     The diagonal is half of the smallest eigenvalue of B; for the rest every point is a cluster of its own.
 
     :param noise: `NT x NT`, as GPyTorch's multitask likelihoods add it.
-    :return: None if it is of another form, or singular for so few rows that all is dense.
+    :return: The two parts; None if it is of another form, or singular for so few rows that all is dense.
     :raises RuntimeError: If it is singular above `max_cholesky_size` rows, where solves need noise of full rank.
     """
     points, tasks = noise.linear_ops[0], noise.linear_ops[-1].to_dense()
@@ -101,7 +103,7 @@ def noise_of_tasks(noise: KroneckerProductLinearOperator) -> tuple[LinearOperato
 
 def repeated_noise_of_tasks(noise: KroneckerProductDiagLinearOperator) -> DiagLinearOperator:
     r"""
-    A noise variance for each task, :math:`I_N \otimes D`, as a diagonal that is computed once and knows what repeats.
+    Return a noise variance for each task, :math:`I_N \otimes D`, as a diagonal with its period.
 
     :param noise: `*batch x NT x NT`, as GPyTorch's multitask likelihoods add it.
     """
@@ -113,10 +115,10 @@ def repeated_noise_of_tasks(noise: KroneckerProductDiagLinearOperator) -> DiagLi
 
 class RepeatedDiagLinearOperator(DiagLinearOperator):
     """
-    A diagonal matrix.
+    A diagonal matrix whose entries may repeat.
 
     :param diag: `*batch x N` diagonal.
-    :param period: The number of entries that are repeated, by construction. (Default: None, unknown.)
+    :param period: The number of entries that repeat, by construction. (Default: None, unknown.)
     """
 
     def __init__(self, diag: Tensor, *, period: int | None = None) -> None:
@@ -125,20 +127,20 @@ class RepeatedDiagLinearOperator(DiagLinearOperator):
 
 
 class EveryTaskLinearOperator(PartitionLinearOperator):
-    r"""A covariance :math:`K \otimes B` that can be asked for K and B, as linear_operator's Kronecker product can."""
+    r"""A covariance :math:`K \otimes B` that gives K and B, as linear_operator's Kronecker product does."""
 
     @property
     def linear_ops(self) -> tuple[PartitionLinearOperator, LinearOperator]:
-        """K (`*batch x N x N'`) and B (`T x T`), which BoTorch's `KroneckerMultiTaskGP` decomposes one by one."""
+        """The parts K (`*batch x N x N'`) and B (`T x T`), which BoTorch's `KroneckerMultiTaskGP` decomposes."""
         each, task_covariance = cast(tuple[PartitionLinearOperator, Tensor], single_task(self))
         return each, DenseLinearOperator(task_covariance)
 
 
 def single_task(covariance: LinearOperator) -> tuple[PartitionLinearOperator, Tensor] | None:
     r"""
-    K (`*batch x N x N'`) and B (`T x T`) of a covariance :math:`K \otimes B` between all points on all tasks.
+    Return K (`*batch x N x N'`) and B (`T x T`) of a covariance :math:`K \otimes B` between all points on all tasks.
 
-    :return: None for a covariance of another form.
+    :return: K and B; None for a covariance of another form.
     """
     if not isinstance(covariance, PartitionLinearOperator):
         return None
@@ -157,7 +159,7 @@ def single_task(covariance: LinearOperator) -> tuple[PartitionLinearOperator, Te
 
 
 def is_of_single_rows(rows: Incidence) -> bool:
-    """Whether every row is a cluster of its own, as those of :func:`noise_of_tasks` are."""
+    """Return whether every row is a cluster of its own, as in :func:`noise_of_tasks`."""
     return isinstance(rows, _SingleRows)
 
 
@@ -244,6 +246,6 @@ def _task_codes(codes: Tensor, num_clusters: int, tasks: Tensor, num_tasks: int)
 
 
 def _without_equal_batches(tasks: Tensor) -> Tensor:
-    """Task numbers without batch dimensions, if all elements have the same, as those of training rows do."""
+    """Task numbers without batch dimensions, if all elements have the same ones, as training rows do."""
     first = tasks[(0,) * (tasks.dim() - 1)]
     return first if torch.equal(tasks, first.expand_as(tasks)) else tasks

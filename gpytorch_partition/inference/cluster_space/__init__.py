@@ -1,1 +1,1 @@
-"""Iterative inference in cluster space: vectors have a number for each cluster, and rows are asked for products."""
+"""Iterative inference in cluster space: vectors have a number for each cluster, and rows enter by products only."""

@@ -3,11 +3,11 @@ Means, variances and samples of the effects of clusters by conjugate gradients i
 
 With :math:`f = \Phi w`, :math:`w \sim N(0, s I)` and :math:`\lambda = \sigma^2 / s`, the posterior of w has the mean
 :math:`(M + \lambda)^{-1} \Phi^\top (y - c)` and the covariance :math:`\sigma^2 (M + \lambda)^{-1}`, in which nothing
-cancels; cluster effects are :math:`u = F w`. A residual r of such a system moves f at the training rows by
-:math:`\Phi (M + \lambda)^{-1} r`, of length :math:`|r| / (2 \sqrt\lambda)` at most: every solve ends by that bound.
+cancels; cluster effects are :math:`u = F w`. A residual r moves f at the training rows by
+:math:`\Phi (M + \lambda)^{-1} r`, of length :math:`|r| / (2 \sqrt\lambda)` at most; solves stop by this bound.
 
-Means to within 3e-4 at N = 50,000, m = 50 and a noise of .1: fast clusters (q = 2,881) took 171 iterations without a
-preconditioner, 155 with the diagonal of M, and 72 with a Nystrom approximation of rank 100; forests (q = 29,020) took
+For means to within 3e-4 at N = 50,000, m = 50 and a noise of .1, fast clusters (q = 2,881) took 171 iterations without
+a preconditioner, 155 with the diagonal of M, and 72 with a Nystrom approximation of rank 100. Forests (q = 29,020) took
 168, 430 and 79: nested clusters are far from orthogonal. Relative residuals are ten times smaller than among the rows
 for the same error.
 """
@@ -71,7 +71,7 @@ class SpacePosterior:
     @cached_property
     def mean_effects(self) -> Tensor:
         """
-        Posterior means of the cluster effects (`p x 1`, float64), computed once.
+        The posterior means of the cluster effects (`p x 1`, float64), computed once.
 
         :raises UnconvergedError: If means would be off by more than a tenth of the noise's standard deviation.
         """
@@ -83,9 +83,11 @@ class SpacePosterior:
 
     def variances(self, points: Incidence) -> Tensor:
         r"""
-        Latent variances (`n`) to within :class:`~gpytorch_partition.settings.variance_tolerance`, a solve for each.
+        Return latent variances (`n`) to within :class:`~gpytorch_partition.settings.variance_tolerance`, a solve for
+        each.
 
-        :math:`\sigma^2 \varphi^\top (M + \lambda)^{-1} \varphi` for the features :math:`\varphi = F^\top z` of a point.
+        They are :math:`\sigma^2 \varphi^\top (M + \lambda)^{-1} \varphi` for the features :math:`\varphi = F^\top z` of
+        a point.
 
         :param points: `n` one-hot rows of clusters.
         """
@@ -97,7 +99,7 @@ class SpacePosterior:
 
     def deviations(self, num_samples: int, seed: int) -> Tensor:
         r"""
-        Joint samples of the cluster effects less their mean (`p x k`, float64), a solve for each.
+        Return joint samples of the cluster effects less their mean (`p x k`, float64), a solve for each.
 
         :math:`F (M + \lambda)^{-1} \sigma (\Phi^\top e + \sqrt\lambda e')` has their covariance, for normal e and e'.
 
@@ -126,7 +128,7 @@ class SpacePosterior:
         return (found.solution * (features + found.residual)).sum(0)
 
     def _solve(self, right: Tensor, stop: Rule, largest_error: float | None = None) -> CGResult:
-        r""":math:`(M + \lambda)^{-1} B`: a warning where the rule is not reached, an error where the largest one is."""
+        r""":math:`(M + \lambda)^{-1} B`, with a warning if the rule is missed, an error above the largest one."""
         found = conjugate_gradients(
             lambda columns: self._gram(columns) + self._ratio * columns,
             right,
@@ -141,7 +143,7 @@ class SpacePosterior:
         return found
 
     def _error(self, residual_norm: Tensor) -> Tensor:
-        """A bound of the means' error at the training rows (root mean square), over the noise's standard deviation."""
+        """A bound of the root mean squared error of means at the training rows, over the noise's standard deviation."""
         return residual_norm / (4 * self._ratio * self._rows.num_rows * self._values.noise) ** 0.5
 
     def _accurate_means(self, share: float) -> Rule:
@@ -149,11 +151,11 @@ class SpacePosterior:
         return lambda state: is_small(state) & (self._error(state.residual_norm) <= share)
 
     def _accurate_forms(self, state: CGState) -> Tensor:
-        r"""Whether :math:`\varphi^\top (M + \lambda)^{-1} \varphi`, of which the form is a lower bound, is near it."""
+        r"""Whether :math:`\varphi^\top (M + \lambda)^{-1} \varphi` is near its lower bound, the form."""
         return state.residual_norm.square() <= self._ratio * variance_tolerance.value() * state.quadratic_form
 
     def _accurate_samples(self, right: Tensor) -> Rule:
-        """Whether a sample's error, averaged over the training rows, has a small share of the sample's variance."""
+        """Whether a sample's error, averaged over the training rows, is a small share of its variance."""
 
         def is_accurate(state: CGState) -> Tensor:
             fit = right - state.residual - self._ratio * state.solution  # M w

@@ -1,9 +1,9 @@
 r"""
-What solvers in cluster space ask of the rows: :math:`C \mapsto Z^\top (Z C)`, and sums of targets, once.
+Training rows as seen by solvers in cluster space: :math:`C \mapsto Z^\top (Z C)`, and sums of targets, once.
 
 With :math:`S = F F^\top` and :math:`\Phi = Z F`, the covariance :math:`K = \Phi \Phi^\top` has the nonzero eigenvalues
 of :math:`M = \Phi^\top \Phi = F^\top (Z^\top Z) F`, whose vectors have q numbers: one for each cluster, or node of a
-tree. Rows may therefore be anywhere, on one machine or in shards on many: whoever holds them adds up partial products.
+tree. Rows may therefore be on one machine or in shards on many, whose partial products are added up.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Moments(NamedTuple):
     :param num_rows: N.
     :param sums: `p x (t + 1)` :math:`Z^\top [Y - c, 1]`, float64.
     :param squares: `(t + 1) x (t + 1)` :math:`[Y - c, 1]^\top [Y - c, 1]`, float64.
-    :param centers: `t` c, float64: near the means, since of squares of targets far from zero nothing would be left of
-        what clusters explain.
+    :param centers: `t` c, float64, near the means: squares of targets far from zero would lose to rounding what
+        clusters explain.
     """
 
     num_rows: int
@@ -38,7 +38,7 @@ class Moments(NamedTuple):
 
     def moved(self, centers: Tensor) -> Moments:
         """
-        The moments of the same targets with other reference values: :math:`O(p t)`.
+        Return the moments of the same targets with other reference values: :math:`O(p t)`.
 
         :param centers: `t`.
         """
@@ -49,9 +49,10 @@ class Moments(NamedTuple):
 
     def merged(self, other: Moments) -> Moments:
         """
-        The moments of both sets of rows, with the reference values of the first: what a tree of reductions adds up.
+        Return the moments of both sets of rows, with the reference values of the first; a tree of reductions adds them
+        up.
 
-        :param other: Those of other rows, of the same clusters.
+        :param other: Moments of other rows, with the same clusters.
 
         Example:
             >>> targets = torch.tensor([[1.0], [2.0], [6.0]])
@@ -67,11 +68,11 @@ class Moments(NamedTuple):
 @runtime_checkable
 class Rows(Protocol):
     r"""
-    Training rows, wherever they are, as solvers in cluster space need them.
+    A protocol of training rows, wherever they are, for solvers in cluster space.
 
-    An implementation answers with the same bits whenever it is asked the same, whatever else runs and wherever: sums
-    over shards are taken in a fixed order (a tree of additions over the numbers of the shards). It keeps no state
-    between products. :class:`LocalRows` is the one for rows in memory, and serves for a shard.
+    An implementation returns the same bits for the same call, whatever else runs: sums over shards are taken in a fixed
+    order (a tree of additions over the numbers of the shards). It keeps no state between products. :class:`LocalRows`
+    implements it for rows in memory, and for a shard.
 
     A fit asks for 20 to 300 products of a few columns, a prediction for some hundred products of 1 to some dozen.
 
@@ -89,21 +90,21 @@ class Rows(Protocol):
 
     def gram(self, effects: Tensor) -> Tensor:
         r"""
-        :math:`Z^\top (Z C)`: for every cluster, the sum over its rows of the effects of all clusters that they are in.
+        Return :math:`Z^\top (Z C)`: for every cluster, the sum over its rows of the effects of all their clusters.
 
         :param effects: `p x t` C, float64, which is not changed.
         :return: `p x t` float64, a new tensor.
         """
 
     def moments(self) -> Moments:
-        """The sums of the targets; computed at the first call, and kept, so that later ones cost nothing."""
+        """Return the sums of the targets, computed at the first call and kept."""
 
     def normal_sums(self, num_columns: int, seed: int) -> Tensor:
         r"""
-        :math:`Z^\top E` of independent standard normal numbers E (`N x k`), for samples: seldom asked for.
+        Return :math:`Z^\top E` of independent standard normal numbers E (`N x k`), for samples; it is called seldom.
 
-        The same seed gives the same numbers. A shard draws its own from a generator that is seeded by this seed and
-        the shard's number together, so that shards are independent of each other.
+        The same seed gives the same numbers. A shard's generator is seeded by this seed and the shard's number
+        together, so shards are independent of each other.
 
         :param num_columns: k.
         :param seed: From 0 up.
@@ -113,10 +114,10 @@ class Rows(Protocol):
 
 class LocalRows:
     r"""
-    Rows in memory: a product with t columns costs :math:`O(N m t)` and holds `N x t` numbers meanwhile.
+    Training rows in memory: a product with t columns costs :math:`O(N m t)` and holds `N x t` numbers meanwhile.
 
     :param incidence: `N x p` Z, without batch dimensions; a shard may have no rows.
-    :param targets: `N x t` finite targets Y; times `level` where that is given.
+    :param targets: `N x t` finite targets Y; times `level` if that is given.
     :param level: `N` roots of the rows' weights: Z is multiplied by them, and so is the 1 of the moments. (Default:
         ones.)
 
@@ -144,16 +145,16 @@ class LocalRows:
         return self.incidence.num_clusters
 
     def gram(self, effects: Tensor) -> Tensor:
-        r""":math:`Z^\top (Z C)` (`p x t`), in float64."""
+        r"""Return :math:`Z^\top (Z C)` (`p x t`), in float64."""
         values = self.incidence.row_values(effects)
         return self.incidence.cluster_sums(values if self.level is None else values * self.level.square())
 
     def moments(self) -> Moments:
-        """The sums of the targets, in one pass that is made once."""
+        """Return the sums of the targets, computed in one pass and kept."""
         return self._moments
 
     def normal_sums(self, num_columns: int, seed: int) -> Tensor:
-        r""":math:`Z^\top E` (`p x k`, float64) of normal numbers that the seed determines, a few columns at a time."""
+        r"""Return :math:`Z^\top E` (`p x k`, float64) of normal numbers from the seed, a column at a time."""
         generator, shape = solver_generator(seed, "rows", self.targets.device), (self.num_rows, 1)
         level = 1.0 if self.level is None else self.level
         normal = partial(torch.randn, shape, generator=generator, dtype=torch.float64, device=generator.device)
@@ -161,7 +162,7 @@ class LocalRows:
         return torch.cat([self.incidence.cluster_sums(column) for column in columns], -1)
 
     def __sizeof__(self) -> int:
-        """Bytes of codes and targets, by which engines tell that moving rows costs more than moving effects."""
+        """Return the bytes of codes and targets: engines see that moving rows costs more than moving effects."""
         return object.__sizeof__(self) + self.incidence.codes.nbytes + self.targets.nbytes
 
     @cached_property

@@ -2,11 +2,11 @@ r"""
 The spectral measure of the marginal likelihood from Lanczos steps in cluster space.
 
 The nonzero eigenvalues of :math:`K = \Phi \Phi^\top` (`N x N`) are those of :math:`M = \Phi^\top \Phi` (`q x q`), and
-the Krylov space of M from :math:`\Phi^\top v` is that of K from v without v itself: after as many steps, quadratic
-forms are the same numbers. Traces are better: K has at least N - q zeros among its eigenvalues, about which probe
-vectors of q numbers are in no doubt, where those of N numbers guess their share. With q a twentieth of N, 4 probes
-leave a third of the standard error. And every vector of the recurrences is q numbers long. Where q is no more than the
-columns that the first steps would multiply, M itself costs no more products, and everything is exact.
+the Krylov space of M from :math:`\Phi^\top v` is that of K from v without v itself. After as many steps, quadratic
+forms are the same numbers. Traces are better: K has at least N - q zeros among its eigenvalues, which probe vectors of
+N numbers estimate, while those of q numbers leave them out. With q a twentieth of N, 4 probes leave a third of the
+standard error. Every vector of the recurrences has q numbers. If q is at most the number of columns that the first
+steps would multiply, M itself costs no more products, and everything is exact.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _ROUNDING = 1e-12  # of eigenvalues, over the largest: coefficients below belong
 
 
 def space_product(rows: Rows, root: LinearOperator) -> Callable[[Tensor], Tensor]:
-    r""":math:`C \mapsto M C = F^\top Z^\top Z F C` (`q x t`), one product of the rows."""
+    r"""Return the function :math:`C \mapsto M C = F^\top Z^\top Z F C` (`q x t`), one product of the rows."""
     return lambda effects: root._t_matmul(rows.gram(root._matmul(effects)))
 
 
 def space_root(cluster_operator: ClusterOperator) -> LinearOperator:
-    """F (`p x q`) of S in float64."""
+    """Return the root F (`p x q`) of S in float64."""
     return cluster_operator.detach().to(dtype=torch.float64).root()
 
 
 def space_width(cluster_operator: ClusterOperator) -> int:
-    """The numbers q of a vector in cluster space: clusters of flat partitions, nodes of trees."""
+    """Return the length q of a vector in cluster space: clusters of flat partitions, nodes of trees."""
     return cluster_operator.root().shape[-1]
 
 
@@ -50,12 +50,14 @@ def space_measures(
     rows: Rows, cluster_operator: ClusterOperator, num_probes: int | None, seed: int
 ) -> Iterator[SpectralMeasure]:
     r"""
-    Measures of increasing accuracy from one Lanczos run on M, after 20, 30, 40, ... and at most 300 steps; or the exact
-    one from M, where nobody asks for probe vectors, up to 1,000 features and as many as the columns of 20 steps.
+    Yield measures of increasing accuracy from one Lanczos run on M, after 20, 30, 40, ... and at most 300 steps.
 
-    Each step is one product of the rows with `t + 1 + num_probes` columns. Holds about `64 + 4 (t + 1 + num_probes)`
-    numbers for each of the q columns of F. Use it where q < N; above, N - q is negative, and probe vectors of rows are
-    better. The exact one takes :math:`O(q^3)`, holds `3 q` numbers for each, and may have any N.
+    Without a given number of probe vectors, yield the exact measure for up to 1,000 features, if these are no more than
+    the columns of 20 steps.
+
+    Each step is one product of the rows with `t + 1 + num_probes` columns. About `64 + 4 (t + 1 + num_probes)` numbers
+    are held for each of the q columns of F. Use it where q < N; above, N - q is negative, and probe vectors of rows are
+    better. The exact measure takes :math:`O(q^3)`, holds `3 q` numbers for each column, and may have any N.
 
     :param rows: The rows and their targets.
     :param cluster_operator: `p x p` S, of unit scale.
@@ -80,7 +82,6 @@ def space_measures(
 
 
 def _exact_measure(rows: Rows, root: LinearOperator) -> SpectralMeasure:
-    """The measure from all eigenvalues of M."""
     moments = rows.moments()
     sizes, product = _sizes(moments), space_product(rows, root)
     identity = torch.eye(root.shape[-1], dtype=torch.float64, device=moments.sums.device)
@@ -131,9 +132,9 @@ def _of_rows(nodes: Tensor, coefficients: Tensor, squares: Tensor) -> tuple[Tens
     r"""
     The quadrature of :math:`V^\top f(K) V` from that of :math:`(\Phi^\top V)^\top f(M)\, \Phi^\top V`.
 
-    Coefficients are divided by the roots of their nodes; what is left of :math:`V^\top V`, outside of the span of the
-    features, belongs to the eigenvalue 0. It is the Gauss-Radau quadrature of as many steps among the rows, and so an
-    upper bound of forms in the inverse.
+    Coefficients are divided by the roots of their nodes; the rest of :math:`V^\top V`, outside of the span of the
+    features, belongs to the eigenvalue 0. This is the Gauss-Radau quadrature of as many steps among the rows, an upper
+    bound of forms in the inverse.
     """
     kept = nodes > _ROUNDING * nodes[-1]
     inside = coefficients[kept] / nodes[kept].sqrt().unsqueeze(-1)
@@ -145,7 +146,7 @@ def _of_rows(nodes: Tensor, coefficients: Tensor, squares: Tensor) -> tuple[Tens
 def _lower_form(
     nodes: Tensor, coefficients: Tensor, num_steps: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """The Gauss quadrature, a lower bound, of a measure of that many steps: Lanczos on its own nodes."""
+    """A lower bound, the Gauss quadrature of a measure after that many steps: Lanczos on its own nodes."""
     no_probes = coefficients.new_zeros(len(nodes), 0)
     run = LanczosRun(lambda vectors: nodes.unsqueeze(-1) * vectors, coefficients, no_probes, generator)
     run.extend(num_steps)
@@ -153,7 +154,7 @@ def _lower_form(
 
 
 def _of_targets(sizes: Tensor, centers: Tensor) -> Tensor:
-    """The matrix that turns coefficients of centred columns of length 1 into those of the targets and the level."""
+    """The matrix from coefficients of centred columns of length 1 to those of the targets and the level."""
     back = torch.diag(sizes)
     back[-1, :-1] = sizes[-1] * centers
     return back

@@ -1,4 +1,4 @@
-"""Lanczos approximation of what the marginal likelihood needs, quadratic forms and traces, from one run."""
+"""Lanczos approximation of the quadratic forms and traces of the marginal likelihood, from one run."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ CHECKPOINTS = (20, 30, 40, 55, 75, 100, 130, 165, 200, 250, 300)
 _ROWS_TIMES_PROBES = 200_000
 _FEWEST_PROBES = 2
 _MOST_PROBES = 100
-BIAS_PROBES = 10  # of these, the ones that tell how far quadratures have converged
+BIAS_PROBES = 10  # of these, the ones that measure how far quadratures have converged
 
 
 def default_num_probes(num_rows: int) -> int:
     r"""
-    Probe vectors for a number of rows: fewer for more rows, from 100 down to 2.
+    Return the number of probe vectors for a number of rows: fewer for more rows, from 100 down to 2.
 
     At a noise of a tenth of the outputscale the standard error of the log marginal likelihood is then about 1e-3 nats
-    per datum up to 100,000 rows, and falls as :math:`0.3 / \sqrt N` from there on (3e-4 at 1,000,000). At a noise of a
-    ten-thousandth it is three times that.
+    per datum up to 100,000 rows. It falls as :math:`0.3 / \sqrt N` from there on (3e-4 at 1,000,000). At a noise of a
+    ten-thousandth it is three times as large.
     """
     return min(_MOST_PROBES, max(_FEWEST_PROBES, -(-_ROWS_TIMES_PROBES // num_rows)))
 
@@ -37,18 +37,18 @@ def krylov_measures(
     covariance: LinearOperator, targets: Tensor, num_probes: int, seed: int, level: Tensor | None = None
 ) -> Iterator[SpectralMeasure]:
     r"""
-    Measures of increasing accuracy from one Lanczos run, after 20, 30, 40, ... and at most 300 steps.
+    Yield measures of increasing accuracy from one Lanczos run, after 20, 30, 40, ... and at most 300 steps.
 
-    Each step is one product with `t + 1 + num_probes` columns. Holds about `64 + 4 (t + 1 + num_probes)` numbers per
-    row, in float64 whatever the covariance's dtype: rounding moves eigenvalues by about the largest one times the
-    unit roundoff, and the largest grows with N. In float32 that is about 2e-3 at 100,000 rows, and a fit there ended at
-    a noise of 2e-5 outputscales, with a standard error of .26 nats per datum.
+    Each step is one product with `t + 1 + num_probes` columns. About `64 + 4 (t + 1 + num_probes)` numbers per row are
+    held, in float64 for any dtype of the covariance: rounding moves eigenvalues by about the largest one times the unit
+    roundoff, and the largest grows with N. In float32 that is about 2e-3 at 100,000 rows, and a fit there ended at a
+    noise of 2e-5 outputscales, with a standard error of .26 nats per datum.
 
     :param covariance: `N x N` K, of unit scale.
     :param targets: `N x t` targets.
     :param num_probes: Number of probe vectors for the traces.
     :param seed: Seed of the probe vectors.
-    :param level: `N`, what a mean of 1 adds to the targets. (Default: ones.)
+    :param level: `N` effects of a mean of 1 on the targets. (Default: ones.)
     """
     num_rows, covariance = targets.shape[0], covariance.to(dtype=torch.float64)
     generator = solver_generator(seed, "probes", covariance.device)

@@ -1,4 +1,4 @@
-"""Lengthscales of a Matern-3/2 kernel, by the posterior density of an exact Gaussian process on a few rows."""
+"""Lengthscales of a Matern-3/2 kernel, learned on a few rows by the posterior density of an exact Gaussian process."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _STOPPING_RULE = {"ftol": 1e-5, "maxiter": 100}  # of L-BFGS
 
 def learn_lengthscales(x: Tensor, y: Tensor, noise_factors: Tensor | None = None, *, has_prior: bool = False) -> Tensor:
     r"""
-    The lengthscales (`D`, float64, in units of x) of a Matern-3/2 kernel that maximize the marginal likelihood.
+    Return the lengthscales (`D`, float64, in units of x) of a Matern-3/2 kernel with the largest marginal likelihood.
 
-    The likelihood is that of an exact Gaussian process :math:`y \sim N(c, s K + \sigma^2 I)`, maximized over c, s and
+    The model is an exact Gaussian process :math:`y \sim N(c, s K + \sigma^2 I)`, maximized over c, s and
     :math:`\sigma^2` as well, by L-BFGS from lengthscales of :math:`\sqrt{D}` standard deviations. The units of columns
     and targets do not matter. A constant column has no influence, and without a prior a lengthscale of :math:`\sqrt D`.
 
@@ -31,12 +31,12 @@ def learn_lengthscales(x: Tensor, y: Tensor, noise_factors: Tensor | None = None
     without it, few rows choose some short lengthscales among many columns by chance. (The default model of the 128
     columns of gas had an RMSE of .167 without it, and has .087.)
 
-    Costs :math:`O(n^3 + n^2 D)` per evaluation: 2 to 7 seconds for 1,000 rows of 8 to 21 columns on one core.
+    An evaluation costs :math:`O(n^3 + n^2 D)`; 1,000 rows of 8 to 21 columns take 2 to 7 seconds in all on one core.
 
     :param x: `n x D` rows.
-    :param y: `n` targets, or `n x T` of several, which have everything in common.
+    :param y: `n` targets, or `n x T` of several, with all hyperparameters but the mean in common.
     :param noise_factors: `n` factors of the noise at the rows. (Default: 1.)
-    :param has_prior: Whether the posterior density is maximized instead. (Default: no.)
+    :param has_prior: Whether to maximize the posterior density instead. (Default: no.)
 
     Example:
         >>> x = torch.rand(200, 2, generator=torch.Generator().manual_seed(0))
@@ -79,7 +79,6 @@ def _standardized(y: Tensor, noise_factors: Tensor | None) -> Tensor:
 
 
 def _covariance(x: Tensor, values: Tensor, noise_factors: Tensor) -> Tensor:
-    """The covariance of noisy targets, given lengthscales, outputscale and noise (`D + 2`)."""
     distance = 3**0.5 * torch.cdist(x / values[:-2], x / values[:-2])
     matern = (1 + distance) * torch.exp(-distance)
     return values[-2] * matern + values[-1] * torch.diag(noise_factors)
@@ -87,8 +86,9 @@ def _covariance(x: Tensor, values: Tensor, noise_factors: Tensor) -> Tensor:
 
 def _negative_log_likelihood(covariance: Tensor, y: Tensor) -> tuple[float, Tensor]:
     r"""
-    Minus the log density of the targets per row, up to a constant, and its derivative :math:`(A^{-1} - a a^\top) / 2n`
-    with respect to their covariance A, where :math:`a = A^{-1} (y - c)` for the best constant mean c.
+    Minus the log density of the targets per row, up to a constant, and its derivative by their covariance A.
+
+    The derivative is :math:`(A^{-1} - a a^\top) / 2n`, where :math:`a = A^{-1} (y - c)` for the best constant mean c.
     """
     root = stable_cholesky(covariance)
     if y.dim() == 2:
@@ -102,7 +102,7 @@ def _negative_log_likelihood(covariance: Tensor, y: Tensor) -> tuple[float, Tens
 
 
 def _of_several(root: Tensor, y: Tensor) -> tuple[float, Tensor]:
-    """The same for several targets (`n x T`) of the same covariance, each with a mean of its own: their average."""
+    """The average for several targets (`n x T`) of the same covariance, each with a mean of its own."""
     solved = torch.cholesky_solve(torch.cat([y, torch.ones_like(y[:, :1])], 1), root)
     data, ones = solved[:, :-1], solved[:, -1:]
     mean = data.sum(0) / ones.sum()

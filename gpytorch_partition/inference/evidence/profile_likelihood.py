@@ -1,9 +1,9 @@
 r"""
 Outputscale, noise and constant mean of maximum marginal likelihood: a search in one dimension, noise / outputscale.
 
-For a ratio :math:`\lambda = \sigma^2 / s` the best mean and the best outputscale are known in closed form (the latter
-is :math:`r^\top (K + \lambda)^{-1} r / N`, clipped to the bounds), so the search is over the ratio alone: first on a
-grid, since likelihoods can have two maxima, and then by Brent's method between grid points.
+For a ratio :math:`\lambda = \sigma^2 / s` the best mean and outputscale are known in closed form (the latter is
+:math:`r^\top (K + \lambda)^{-1} r / N`, clipped to the bounds). The search is over the ratio alone: first on a grid,
+since likelihoods can have two maxima, then by Brent's method between grid points.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LEAST_OUTPUTSCALE = 1e-300  # in place of 0, the best one for constant targets,
 @dataclass(frozen=True)
 class Bounds:
     """
-    Where the values may lie.
+    The bounds of outputscale and noise, and a fixed mean.
 
     :param outputscale: Lower and upper bound; the same number twice for a fixed value.
     :param noise: Lower and upper bound.
@@ -41,7 +41,7 @@ class Bounds:
 
     @property
     def ratios(self) -> Interval:
-        """Smallest and largest ratio of noise and outputscale that is possible and searched."""
+        """The smallest and the largest ratio of noise and outputscale that is possible and searched."""
         low = self.noise[0] / self.outputscale[1] if np.isfinite(self.outputscale[1]) else 0.0
         high = self.noise[1] / self.outputscale[0] if self.outputscale[0] > 0 else np.inf
         if low >= high:
@@ -49,7 +49,7 @@ class Bounds:
         return min(max(low, _SMALLEST_RATIO), high), max(min(high, _LARGEST_RATIO), low)
 
     def outputscales(self, ratio: float) -> Interval:
-        """The outputscales that are possible with a ratio."""
+        """Return the bounds of the outputscale for a ratio."""
         low = max(self.outputscale[0], self.noise[0] / ratio)
         return low, max(low, min(self.outputscale[1], self.noise[1] / ratio))
 
@@ -66,12 +66,12 @@ class Maximum:
 
 def maximize(likelihood: SpectralLikelihood, bounds: Bounds, log_prior: LogPrior | None = None) -> Maximum:
     """
-    The largest marginal likelihood within the bounds, or the largest posterior density if there is a prior.
+    Return the largest marginal likelihood within the bounds, or the largest posterior density with a prior.
 
-    About 150 evaluations of the likelihood; with a prior 30 times as many of the prior.
+    This takes about 150 evaluations of the likelihood, and 30 times as many of a prior.
 
-    :param likelihood: Of one target.
-    :param bounds: Where outputscale and noise may lie.
+    :param likelihood: The likelihood of one target.
+    :param bounds: Bounds of outputscale and noise.
     :param log_prior: Log density of a prior, a function of outputscale and noise.
     """
     search = _Search(likelihood, bounds, log_prior)
@@ -98,7 +98,6 @@ class _Search:
         return -found.log_likelihood - prior
 
     def at(self, ratio: float) -> Maximum:
-        """The best values with this ratio."""
         mean = self.likelihood.best_mean(ratio) if self.bounds.mean is None else self.bounds.mean
         form = self.likelihood.form(ratio, mean)
         log_determinant = self.likelihood.log_determinant(1.0, ratio)
@@ -113,7 +112,7 @@ class _Search:
         return Maximum(scale, ratio * scale, mean, value(scale))
 
     def _with_prior(self, value: Callable[[float], float], ratio: float, scale: float, limits: Interval) -> float:
-        """The outputscale that maximizes the posterior density, searched for around that of the likelihood."""
+        """The outputscale of the largest posterior density, searched around that of the likelihood."""
         log_prior = self.log_prior
         assert log_prior is not None
         low, high = (float(np.clip(edge, *limits)) for edge in (scale * 1e-3, scale * 1e3))

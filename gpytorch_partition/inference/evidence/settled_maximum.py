@@ -1,4 +1,4 @@
-"""The maximum of likelihoods that become more accurate step by step, taken where it no longer moves."""
+"""Maxima of likelihoods that become more accurate step by step, taken once they no longer move."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Log
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood, SpectralMeasure
 
 _TOLERANCE = 1e-2  # relative change of the values at which they are settled
-_LARGEST_BIAS = 5e-4  # of the log marginal likelihood, in nats per datum, at which they are
+_LARGEST_BIAS = 5e-4  # of the log marginal likelihood, in nats per datum, at which they are settled
 
 
 @dataclass(frozen=True)
 class SettledMaxima:
     """
-    The maxima of the likelihoods of several targets, and how certain they are.
+    The maxima of the likelihoods of several targets, with their certainty.
 
-    :param measure: The last spectral measure that was looked at.
+    :param measure: The last spectral measure used.
     :param maxima: One maximum for each target.
-    :param is_settled: Whether the last step did not change them, and their likelihood is known; always so if exact.
+    :param is_settled: Whether the last step did not change them, and their likelihood is accurate; always true if
+        exact.
     """
 
     measure: SpectralMeasure
@@ -36,7 +37,7 @@ class SettledMaxima:
 
     @property
     def bias(self) -> float:
-        """A bound of how much larger the likelihood of all targets may be."""
+        """A bound of the amount, in nats, by which the likelihood of all targets may be too small."""
         return _bias(self.measure, self.maxima)
 
 
@@ -46,8 +47,8 @@ def settled_maxima(
     """
     Maximize the likelihood of each measure, until two in a row agree to 1 % and the quadrature has converged.
 
-    :param measures: One exact measure, or some of increasing accuracy, of which the last is taken if none settle.
-    :param bounds: Where the values for each target may lie.
+    :param measures: One exact measure, or several of increasing accuracy; the last one is taken if none settles.
+    :param bounds: Bounds for each target.
     :param log_prior: Log density of a prior, a function of outputscale and noise. (Default: none.)
 
     Example:

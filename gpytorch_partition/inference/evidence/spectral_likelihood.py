@@ -1,10 +1,10 @@
 r"""
 The marginal likelihood for every outputscale and noise at once, from the spectrum of the covariance.
 
-With partitions and weights fixed, :math:`A = s K + \sigma^2 I` has the eigenvectors of K whatever s and
-:math:`\sigma^2` are. A quadratic form in :math:`A^{-1}` and the log determinant are then sums over eigenvalues
-:math:`\theta_i` (or over the nodes of a Gauss quadrature in their place) of
-:math:`1 / (s \theta_i + \sigma^2)` and :math:`\log(s \theta_i + \sigma^2)`: microseconds each.
+With partitions and weights fixed, :math:`A = s K + \sigma^2 I` has the eigenvectors of K for every s and
+:math:`\sigma^2`. A quadratic form in :math:`A^{-1}` and the log determinant are then sums over eigenvalues
+:math:`\theta_i` (or over the nodes of a Gauss quadrature in their place) of :math:`1 / (s \theta_i + \sigma^2)` and
+:math:`\log(s \theta_i + \sigma^2)`: microseconds each.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SpectralMeasure:
     r"""
     Two discrete measures on the eigenvalues of a covariance K (`N x N`): one of targets, one for traces.
 
-    Quadratic forms: :math:`v_a^\top f(K) v_b = \sum_i f(\theta_i) c_{ia} c_{ib}` for the vectors
+    Quadratic forms are :math:`v_a^\top f(K) v_b = \sum_i f(\theta_i) c_{ia} c_{ib}` for the vectors
     :math:`V = [y_1 \ldots y_t, 1]` (or another level). Traces: :math:`\mathrm{tr} f(K)` is the mean over the rows of
     `trace_nodes` of :math:`\sum_i w_i f(\theta_i)`: one exact row, or independent estimates from probe vectors.
 
@@ -36,14 +36,14 @@ class SpectralMeasure:
     :param trace_weights: `q x l` w; every row sums to N, less `num_zeros`.
     :param num_rows: N.
     :param num_probes: Number of estimates that traces are the mean of. (Default: 0, they are exact.)
-    :param lower_nodes: `r x l'` eigenvalues for lower bounds of log determinants from the first r probe vectors, of
-        which the traces give upper ones. (Default: None, they are exact.)
-    :param lower_weights: `r x l'` their weights, as those of the traces.
-    :param lower_form_nodes: `k'` eigenvalues for lower bounds of quadratic forms in the inverse of K plus noise, of
-        which the nodes give upper ones. (Default: None, they are exact.)
-    :param lower_form_coefficients: `k' x (t + 1)` their c.
-    :param num_zeros: How many more eigenvalues are 0, for certain, of which probe vectors of N - `num_zeros` numbers
-        know nothing. Negative where these are more than N. (Default: 0.)
+    :param lower_nodes: `r x l'` eigenvalues for lower bounds of log determinants from the first r probe vectors; the
+        traces give upper bounds. (Default: None, they are exact.)
+    :param lower_weights: `r x l'` weights of these, as of the traces.
+    :param lower_form_nodes: `k'` eigenvalues for lower bounds of quadratic forms in the inverse of K plus noise; the
+        nodes give upper bounds. (Default: None, they are exact.)
+    :param lower_form_coefficients: `k' x (t + 1)` c of these.
+    :param num_zeros: Number of further eigenvalues that are 0 for certain; probe vectors have N - `num_zeros` numbers.
+        Negative where these are more than N. (Default: 0.)
     """
 
     nodes: Array
@@ -60,17 +60,17 @@ class SpectralMeasure:
 
     @property
     def num_targets(self) -> int:
-        """Number t of targets."""
+        """The number t of targets."""
         return self.coefficients.shape[1] - 1
 
 
 def dense_measure(covariance: Tensor, targets: Tensor, level: Tensor | None = None) -> SpectralMeasure:
     r"""
-    The exact measure by one dense eigendecomposition: :math:`O(N^3)` time and :math:`O(N^2)` memory.
+    Return the exact measure by one dense eigendecomposition: :math:`O(N^3)` time and :math:`O(N^2)` memory.
 
     :param covariance: `N x N` K.
     :param targets: `N x t` targets Y.
-    :param level: `N`, what a mean of 1 adds to the targets. (Default: ones.)
+    :param level: `N` effects of a mean of 1 on the targets. (Default: ones.)
     """
     values, vectors = stable_eigh(covariance.detach().double())
     columns = with_level(targets, level)
@@ -81,7 +81,7 @@ def dense_measure(covariance: Tensor, targets: Tensor, level: Tensor | None = No
 
 def with_level(targets: Tensor, level: Tensor | None = None) -> Tensor:
     """
-    The vectors [Y, 1] (`N x (t + 1)`, float64) whose quadratic forms a constant mean needs.
+    Return the vectors [Y, 1] (`N x (t + 1)`, float64), whose quadratic forms a constant mean needs.
 
     :param targets: `N x t` Y.
     :param level: `N`, in place of the ones. (Default: ones.)
@@ -119,7 +119,7 @@ class SpectralLikelihood:
         self._one = measure.coefficients[:, -1]
 
     def value(self, outputscale: float, noise: float, mean: float) -> float:
-        """The log marginal likelihood of all rows together, in nats."""
+        """Return the log marginal likelihood of all rows together, in nats."""
         residual = self._y - mean * self._one
         shifted = outputscale * self.measure.nodes + noise
         form = float((residual**2 / shifted).sum())
@@ -127,17 +127,17 @@ class SpectralLikelihood:
         return -0.5 * (form + self.log_determinant(outputscale, noise) + constant)
 
     def log_determinant(self, outputscale: float, noise: float) -> float:
-        r""":math:`\log |s K + \sigma^2 I|`."""
+        r"""Return :math:`\log |s K + \sigma^2 I|`."""
         of_zeros = self.measure.num_zeros * float(np.log(noise)) if self.measure.num_zeros else 0.0
         return float(self._log_determinants(outputscale, noise).mean()) + of_zeros
 
     def standard_error(self, outputscale: float, noise: float) -> float:
         r"""
-        Standard error of :meth:`value` by its probe vectors, without its :meth:`bias`; 0 where traces are exact.
+        Return the standard error of :meth:`value` from its probe vectors, without its :meth:`bias`; 0 for exact traces.
 
-        For L = log A and probe vectors uniform on the sphere, the variance of :math:`z^\top L z` is
-        :math:`\tfrac{2 n}{n + 2} (\mathrm{tr} L^2 - (\mathrm{tr} L)^2 / n)` for vectors of n numbers, whose traces the
-        same probe vectors estimate: one of them is enough.
+        For L = log A and probe vectors of n numbers, uniform on the sphere, the variance of :math:`z^\top L z` is
+        :math:`\tfrac{2 n}{n + 2} (\mathrm{tr} L^2 - (\mathrm{tr} L)^2 / n)`. The same probe vectors estimate these
+        traces: one vector is enough.
         """
         if not self.measure.num_probes:
             return 0.0
@@ -149,10 +149,10 @@ class SpectralLikelihood:
 
     def bias(self, outputscale: float, noise: float, mean: float = 0.0) -> float:
         """
-        How much larger :meth:`value` may be, because Lanczos quadrature has not resolved the small eigenvalues.
+        Return by how many nats :meth:`value` may be too small, where Lanczos quadrature misses small eigenvalues.
 
-        Half the differences of upper and lower bounds of the log determinant, from the same probe vectors, and of the
-        quadratic form.
+        It is half the differences of upper and lower bounds of the log determinant, from the same probe vectors, and of
+        the quadratic form.
         """
         measure = self.measure
         if measure.lower_nodes is None or measure.lower_weights is None:
@@ -172,8 +172,9 @@ class SpectralLikelihood:
 
     def best_mean(self, ratio: float) -> float:
         r"""
-        The most likely mean, by generalized least squares: :math:`1^\top (K + \lambda)^{-1} y / 1^\top (K +
-        \lambda)^{-1} 1`.
+        Return the most likely mean by generalized least squares.
+
+        It is :math:`1^\top (K + \lambda)^{-1} y / 1^\top (K + \lambda)^{-1} 1`.
 
         :param ratio: :math:`\lambda`, noise over outputscale.
         """
@@ -181,7 +182,7 @@ class SpectralLikelihood:
         return float((weights * self._y).sum() / (weights * self._one).sum())
 
     def form(self, ratio: float, mean: float) -> float:
-        r"""The quadratic form :math:`(y - c)^\top (K + \lambda I)^{-1} (y - c)`."""
+        r"""Return the quadratic form :math:`(y - c)^\top (K + \lambda I)^{-1} (y - c)`."""
         return float(((self._y - mean * self._one) ** 2 / (self.measure.nodes + ratio)).sum())
 
     def _log_determinants(self, outputscale: float, noise: float) -> Array:

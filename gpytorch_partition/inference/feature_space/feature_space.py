@@ -1,9 +1,9 @@
 r"""
 The exact Gaussian process of a partition kernel by p x p matrices in feature space, for any number of rows.
 
-:math:`K = Z S Z^\top` has rank p at most, the number of clusters. With :math:`S = F F^\top`, the eigenpairs
-:math:`F^\top G F = V \Lambda V^\top`, from co-occurrence counts :math:`G = Z^\top Z`, suffice for evidence, means,
-variances and samples at every outputscale and noise. The rows themselves are only counted.
+:math:`K = Z S Z^\top` has rank p at most, the number of clusters. With :math:`S = F F^\top` and co-occurrence counts
+:math:`G = Z^\top Z`, the eigenpairs :math:`F^\top G F = V \Lambda V^\top` suffice for evidence, means, variances and
+samples at every outputscale and noise. The rows are only counted.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _BLOCK_ENTRIES = 2**24  # numbers (rows times columns) that these sums are, at m
 
 class FeatureSpace:
     r"""
-    The p x p matrix :math:`F^\top G F`, its eigenpairs (the nonzero ones are K's own), and its Cholesky factors.
+    The p x p matrix :math:`F^\top G F`, with its eigenpairs (the nonzero ones are K's own) and Cholesky factors.
 
-    Eigenpairs serve every outputscale and noise, at some :math:`10 p^3` operations once; a factor serves one pair of
-    them, at :math:`\tfrac23 p^3`. Each is computed at its first use, and kept; `p^2` to `3 p^2` numbers are held
-    (float64), and four to five times `p^2` during computation.
+    Eigenpairs serve every outputscale and noise, at some :math:`10 p^3` operations once; a factor serves one
+    outputscale and noise, at :math:`\tfrac23 p^3`. Each is computed at its first use, and kept. `p^2` to `3 p^2`
+    numbers are held (float64), and four to five times `p^2` during computation.
 
     :param counts: `p x p` G, float64.
     :param cluster_operator: `p x p` S, positive semidefinite.
@@ -59,12 +59,12 @@ class FeatureSpace:
 
     @property
     def values(self) -> Tensor:
-        r"""The eigenvalues :math:`\Lambda` (`p`); those that are zero up to rounding are set to zero."""
+        r"""The eigenvalues :math:`\Lambda` (`p`), set to zero where they are zero up to rounding."""
         return self._eigenpairs[0]
 
     @property
     def basis(self) -> Tensor:
-        """F V (`p x p`): the eigenvectors as effects of the clusters."""
+        """The eigenvectors F V (`p x p`) as effects of the clusters."""
         return self._eigenpairs[1]
 
     @property
@@ -73,12 +73,12 @@ class FeatureSpace:
         return "_eigenpairs" in self.__dict__
 
     def has_root(self, outputscale: float, noise: float) -> bool:
-        """Whether :meth:`covariance_root` is computed already, or takes only a scaling of eigenvectors."""
+        """Return whether :meth:`covariance_root` is computed already, or takes only a scaling of eigenvectors."""
         return self.is_decomposed or (self._factored is not None and self._factored[0] == (outputscale, noise))
 
     def measure(self, sums: Tensor, squares: Tensor) -> SpectralMeasure:
         r"""
-        The exact spectral measure of targets, for the marginal likelihood.
+        Return the exact spectral measure of targets, for the marginal likelihood.
 
         :param sums: `p x (t + 1)` :math:`Z^\top [Y, 1]`.
         :param squares: `(t + 1) x (t + 1)` :math:`[Y, 1]^\top [Y, 1]`.
@@ -103,8 +103,9 @@ class FeatureSpace:
 
     def mean_weights(self, sums: Tensor, outputscale: float, noise: float) -> Tensor:
         r"""
-        The posterior mean of the cluster effects, :math:`R R^\top Z^\top r / \sigma^2` (`p x t`) with R the root of
-        their covariance: a point's mean is the sum over its clusters.
+        Return the posterior mean of the cluster effects, :math:`R R^\top Z^\top r / \sigma^2` (`p x t`).
+
+        R is the root of their covariance. A point's mean is the sum over its clusters.
 
         :param sums: `p x t` :math:`Z^\top r` of residuals r.
         """
@@ -113,11 +114,11 @@ class FeatureSpace:
 
     def covariance_root(self, outputscale: float, noise: float) -> Tensor:
         r"""
-        A root (`p x p`) of the posterior covariance of the cluster effects: variances are sums of positive terms.
+        Return a root (`p x p`) of the posterior covariance of the cluster effects; variances are sums of squares.
 
-        From the eigenpairs, if they are computed, :math:`F V (s \sigma^2 / (s \Lambda + \sigma^2))^{1/2}`; else
-        :math:`\sqrt s F L^{-\top}` with :math:`L L^\top = I + \tfrac{s}{\sigma^2} F^\top G F`, unless the
-        noise is too small for a Cholesky factorization in float64.
+        With computed eigenpairs it is :math:`F V (s \sigma^2 / (s \Lambda + \sigma^2))^{1/2}`. Otherwise it is
+        :math:`\sqrt s F L^{-\top}` with :math:`L L^\top = I + \tfrac{s}{\sigma^2} F^\top G F`, unless the noise is too
+        small for a Cholesky factorization in float64.
         """
         if not self.has_root(outputscale, noise) and (root := self._factored_root(outputscale, noise)) is not None:
             self._factored = (outputscale, noise), root
@@ -137,7 +138,7 @@ class FeatureSpace:
 
 def summed_variances(rows: Incidence, root: Tensor) -> Tensor:
     r"""
-    Variances (`N`) of the sums of effects over each row's clusters: :math:`|z_i^\top R|^2`, in O(N m q).
+    Return the variances :math:`|z_i^\top R|^2` (`N`) of the sums of effects over each row's clusters, in O(N m q).
 
     :param rows: One-hot rows Z (`N x p`).
     :param root: `p x q` root R of the covariance of the effects, in any memory layout.
@@ -153,15 +154,15 @@ _FEATURE_SPACE: Key[FeatureSpace] = Key("feature space")
 
 
 def cached_feature_space(rows: Incidence) -> FeatureSpace | None:
-    """The feature space that was last built from these rows; None if there is none."""
+    """Return the feature space last built from these rows, or None."""
     return rows.cache.peek(_FEATURE_SPACE)
 
 
 def feature_space_of(covariance: PartitionLinearOperator) -> FeatureSpace:
     """
-    The feature space of the rows of a square covariance, without its scale; kept with the rows.
+    Return the feature space of the rows of a square covariance, without its scale; kept with the rows.
 
-    :param covariance: Without batch dimensions and loadings.
+    :param covariance: A covariance without batch dimensions and loadings.
     """
     unit, codes = covariance.without_scale(), covariance.left.codes
 
@@ -175,9 +176,9 @@ def feature_space_of(covariance: PartitionLinearOperator) -> FeatureSpace:
 
 def measure_of(covariance: PartitionLinearOperator, targets: Tensor) -> SpectralMeasure:
     """
-    The exact spectral measure of a covariance of unit scale and of targets.
+    Return the exact spectral measure of a covariance of unit scale and of targets.
 
-    Targets are centred and scaled, and their coefficients transformed back: in products of targets far from zero, or of
+    Targets are centred and scaled, and their coefficients transformed back. Otherwise, for targets far from zero or of
     very different sizes, rounding would exceed the part that the clusters do not explain.
 
     :param covariance: `N x N`.

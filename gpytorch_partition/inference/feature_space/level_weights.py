@@ -50,8 +50,8 @@ class LevelEvidence:
     r"""
     The exact log marginal likelihood as a differentiable function of level weights, outputscale and noise.
 
-    Building it costs one eigendecomposition of the counts, an evaluation with its gradient :math:`O(p^3)` as well, a
-    third to all of that; it holds `12 p^2` bytes for p leaves, and `120 p^2` meanwhile.
+    Building it costs one eigendecomposition of the counts. An evaluation with its gradient costs a third to all of
+    that, :math:`O(p^3)` as well. It holds `12 p^2` bytes for p leaves, and `120 p^2` while it is built.
 
     :param counts: `p x p` G, float64.
     :param sums: `p x 2` :math:`Z^\top [y, 1]`.
@@ -71,7 +71,7 @@ class LevelEvidence:
 
     def __call__(self, level_weights: Tensor, outputscale: Tensor, noise: Tensor, mean: float | None = None) -> Tensor:
         """
-        The log marginal likelihood of all rows together, in nats.
+        Return the log marginal likelihood of all rows together, in nats.
 
         :param level_weights: `H + 1` weights of the depths.
         :param outputscale: s, without dimensions.
@@ -89,14 +89,14 @@ class LevelEvidence:
         return -0.5 * (form + log_determinant + self.num_rows * float(np.log(2 * np.pi)))
 
     def _gram(self, level_weights: Tensor) -> Tensor:
-        """R^T S R, S from a table: path sums of p columns take five times as long."""
+        """R^T S R, with S from a table: path sums of p columns take five times as long."""
         shares = torch.cat([level_weights.new_zeros(1), level_weights.cumsum(0)]) / self.num_trees
         operator = shares.index_select(0, self.shared_levels.view(-1)).view_as(self.shared_levels)
         return self.root.mT @ (operator @ self.root)
 
 
 def _shared_levels(layout: TreeLayout) -> Tensor:
-    """How many of the depths 0 ... H two leaves are in one cluster at (`p x p`, int32): the nodes above both."""
+    """For each pair of leaves the number of depths 0 ... H at which they share a cluster (`p x p`, int32)."""
     nodes = PathSumLinearOperator((~layout.is_auxiliary).double(), layout=layout).to_dense()
     return nodes.fill_diagonal_(int(layout.heights.max()) + 1).to(torch.int32)
 
@@ -105,19 +105,19 @@ def maximize_level_weights(
     evidence: LevelEvidence, start: Maximum, level_weights: Tensor, bounds: Bounds, max_iterations: int = 100
 ) -> Tensor:
     r"""
-    The level weights with the largest marginal likelihood, outputscale, noise and mean being the best for them.
+    Return the level weights with the largest marginal likelihood, at the best outputscale, noise and mean for them.
 
-    L-BFGS-B on the weights, the outputscale and the noise; the mean is known in closed form. The likelihood may have
+    L-BFGS-B searches the weights, the outputscale and the noise; the mean has a closed form. The likelihood may have
     several maxima: the one uphill from the start is found.
 
     :param evidence: The likelihood.
     :param start: Outputscale and noise to start from, and the log likelihood there.
     :param level_weights: `H + 1` positive weights to start from.
-    :param bounds: Where outputscale and noise may lie.
+    :param bounds: Bounds of outputscale and noise.
     :param max_iterations: L-BFGS iterations at most.
     :return: `H + 1` weights, 0 or more, that sum to 1 (float64).
 
-    A :class:`~sklearn.exceptions.ConvergenceWarning` says that the iterations did not suffice.
+    A :class:`~sklearn.exceptions.ConvergenceWarning` is given if the iterations do not suffice.
     """
     space, steps = _Coordinates(evidence), iter(progress(range(max_iterations), "learning level weights"))
     found = minimize_lbfgsb(
@@ -135,25 +135,24 @@ def maximize_level_weights(
 
 class _Coordinates:
     """
-    Where L-BFGS searches: softmax coordinates of the weights, then the logarithms of outputscale and noise in units of
-    their standard errors, had all r effects and all N rows been seen: no direction is far steeper than the others.
+    The coordinates of L-BFGS: softmax coordinates of the weights, then the logarithms of outputscale and noise.
+
+    The logarithms are in units of their standard errors, had all r effects and all N rows been seen: no direction is
+    far steeper than the others.
     """
 
     def __init__(self, evidence: LevelEvidence) -> None:
         self.units = torch.tensor([2 / evidence.root.shape[1], 2 / evidence.num_rows], dtype=torch.float64).sqrt()
 
     def position(self, level_weights: Tensor, outputscale: float, noise: float) -> NDArray:
-        """Coordinates of values."""
         logarithms = torch.tensor([outputscale, noise], dtype=torch.float64).log()
         return torch.cat([level_weights.log(), logarithms / self.units]).numpy()
 
     def values(self, position: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Level weights, outputscale and noise."""
         outputscale, noise = (position[-2:] * self.units).exp()
         return position[:-2].softmax(0), outputscale, noise
 
     def limits(self, bounds: Bounds) -> list[tuple[float, float]]:
-        """Bounds of the last two coordinates."""
         intervals = torch.tensor([bounds.outputscale, bounds.noise], dtype=torch.float64)
         low, high = (intervals.log() / self.units.unsqueeze(-1)).unbind(-1)
         return list(zip(low.tolist(), high.tolist()))
@@ -162,8 +161,6 @@ class _Coordinates:
 def _loss(
     evidence: LevelEvidence, space: _Coordinates, origin: float, mean: float | None
 ) -> Callable[[NDArray], tuple[float, NDArray]]:
-    """How far the evidence is below the origin, with its gradient, as a function of coordinates."""
-
     def loss(position: NDArray) -> tuple[float, NDArray]:
         point = torch.tensor(position, requires_grad=True)
         with torch.enable_grad():
@@ -176,7 +173,7 @@ def _loss(
 
 def level_operator(layout: TreeLayout, level_weights: Tensor) -> PathSumLinearOperator:
     """
-    S(u), the covariance of the effects of leaves (`p x p`).
+    Return S(u), the covariance of the effects of leaves (`p x p`).
 
     :param layout: The trees.
     :param level_weights: `H + 1` weights u of the depths.
@@ -195,7 +192,7 @@ def level_operator(layout: TreeLayout, level_weights: Tensor) -> PathSumLinearOp
 
 def checked_level_weights(level_weights: Tensor, layout: TreeLayout) -> Tensor:
     """
-    Level weights in float64.
+    Return level weights in float64.
 
     :raises ValueError: If they are not one number, 0 or more, for each depth of the trees, or do not sum to 1.
     """

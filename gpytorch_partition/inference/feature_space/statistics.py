@@ -27,21 +27,22 @@ _TENSORS = ("sums", "squares", "examples")  # the attributes that are saved as t
 
 class ClusterStatistics:
     r"""
-    :math:`G = Z^\top Z`, :math:`Z^\top [y - c, 1]` and :math:`[y - c, 1]^\top [y - c, 1]` of the rows seen so far.
+    The sums :math:`G = Z^\top Z`, :math:`Z^\top [y - c, 1]` and :math:`[y - c, 1]^\top [y - c, 1]` over the rows seen
+    so far.
 
-    The reference value c (:attr:`center`) is near the mean target of the first rows: in squares of targets far from
-    zero nothing would be left of what clusters explain. Statistics with other reference values add up.
+    The reference value c (:attr:`center`) is near the mean target of the first rows: squares of targets far from zero
+    would lose to rounding what clusters explain. Statistics with other reference values add up.
 
-    Rows are added, and removed again, a chunk at a time; counts are exact, so that removing undoes adding. The
-    statistics of two shards add up to those of both. This is the online learning of Balog et al. 2016, section 5.
+    Rows are added, and removed again, a chunk at a time; counts are exact, so removing undoes adding. The statistics of
+    two shards add up to those of both. This is the online learning of Balog et al. 2016, section 5.
 
-    A chunk of n rows costs its labels and :math:`O(n m^2 + p^2)` for p clusters; it holds `8 p^2` bytes, and as many
-    more while a chunk is counted, so that one that fails or is interrupted changes nothing. Where labels are
-    unbounded (Mondrian kernels), p grows with the cells that rows fall in, and one row of each cluster is held as its
-    example: `8 p D` bytes more. Examples locate their clusters in coarser partitions (:meth:`coarsened`).
+    A chunk of n rows costs its labels and :math:`O(n m^2 + p^2)` for p clusters; it holds `8 p^2` bytes. As many more
+    are held while a chunk is counted: a chunk that fails or is interrupted changes nothing. Where labels are unbounded
+    (Mondrian kernels), p grows with the cells that rows fall in, and one row of each cluster is held as its example:
+    `8 p D` bytes more. Examples locate their clusters in coarser partitions (:meth:`coarsened`).
 
     :param partition: The partitions.
-    :param max_clusters: Number of clusters that is allowed, now or later. (Default: 65,536, whose counts take 34 GB.)
+    :param max_clusters: Most clusters allowed, now or later. (Default: 65,536, whose counts take 34 GB.)
     :raises ValueError: If there are more.
 
     Example:
@@ -83,16 +84,16 @@ class ClusterStatistics:
 
     @property
     def num_rows(self) -> int:
-        """Number N of rows counted."""
+        """The number N of rows counted."""
         return round(float(self.squares[1, 1]))
 
     def add(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """
-        Count some rows.
+        Add rows to the counts and sums.
 
         :param x: `n x D` points.
         :param y: `n` finite targets.
-        :return: The new numbers (`p`) of the clusters that were there before, and the codes of the rows (`n x m`).
+        :return: The new numbers (`p`) of the clusters known before, and the codes of the rows (`n x m`).
         """
         self.check_partition()
         labels, places = self.partition.labels(x), torch.arange(len(self.sums))
@@ -106,7 +107,7 @@ class ClusterStatistics:
 
     def remove(self, x: Tensor, y: Tensor) -> None:
         """
-        Subtract rows that were added.
+        Subtract rows that were added before.
 
         :param x: `n x D` points.
         :param y: `n` finite targets.
@@ -117,19 +118,19 @@ class ClusterStatistics:
 
     @property
     def null_clusters(self) -> Tensor:
-        """Codes that stand for all unseen labels of a partition, where labels are unbounded."""
+        """The code of each partition that stands for all its unseen labels; none where labels are bounded."""
         if not isinstance(self.index, SeenClusterIndex):
             return torch.empty(0, dtype=torch.int64)
         ends = [offset + values.numel() for offset, values in zip(self.index.offsets, self.index.values)]
         return torch.tensor(ends, dtype=torch.int64)
 
     def codes(self, labels: Tensor) -> Tensor:
-        """Codes (`n x m`) of labels."""
+        """Return the codes (`n x m`) of labels."""
         return self.index.codes(labels)
 
     def __add__(self, other: ClusterStatistics) -> ClusterStatistics:
         """
-        The statistics of the rows of both; as many clusters are allowed as either allows.
+        Return the statistics of the rows of both, with the larger of the two `max_clusters`.
 
         :raises ValueError: If the partitions are not the same.
         """
@@ -140,7 +141,7 @@ class ClusterStatistics:
         """
         Add the statistics of other rows, in place: :math:`O(p^2)` time, and no memory where labels are bounded.
 
-        :param other: Those of the same partitions.
+        :param other: Statistics of the same partitions.
         :return: These statistics.
         :raises ValueError: If the partitions are not the same, or there would be too many clusters.
 
@@ -161,12 +162,12 @@ class ClusterStatistics:
 
     def coarsened(self, partition: Partition) -> ClusterStatistics:
         """
-        The statistics of the same rows under coarser partitions, exactly, without the rows.
+        Return the statistics of the same rows under coarser partitions, exactly, without the rows.
 
-        Each cluster is located by its example. Costs the labels of p points and :math:`O(p^2)`.
+        Each cluster is located by its example. This costs the labels of p points and :math:`O(p^2)`.
 
         :param partition: As many partitions, whose clusters are unions of clusters of these (Mondrian trees cut at an
-            earlier lifetime); that they are is not checked.
+            earlier lifetime). This is not checked.
         :raises ValueError: If clusters have no examples, as those of trees and of fast cluster partitions.
 
         Example:
@@ -190,7 +191,7 @@ class ClusterStatistics:
 
     def state_dict(self) -> dict[str, Any]:
         r"""
-        Tensors and lists of tensors, to save, to send and to resume from: :math:`2 p^2` bytes of counts, packed.
+        Return tensors and lists of tensors to save, to send and to resume from: :math:`2 p^2` bytes of counts, packed.
 
         States add up as statistics do (:func:`merged_states`).
         """
@@ -233,7 +234,7 @@ class ClusterStatistics:
         self.counts, self.sums, self.squares, self.center = counts, sums, squares, center
 
     def _absorb(self, other: ClusterStatistics, places: Tensor) -> None:
-        """Add other statistics; `places` are the numbers of the clusters here that contain each of theirs."""
+        """Add other statistics; `places` (`p`) are the numbers of the clusters here that contain each of theirs."""
         self._keep_examples(other.examples, places.unsqueeze(-1))
         center = self.center if self.num_rows else other.center
         sums, squares = _moved(other.sums, other.squares, other.center - center)
@@ -256,7 +257,6 @@ class ClusterStatistics:
             self.examples[is_new] = rows[first[is_new]].double()
 
     def _example_labels(self, index: SeenClusterIndex, partition: Partition) -> list[Tensor]:
-        """For each partition the labels of the example rows of its clusters."""
         labels = partition.labels(self.examples).mT.contiguous()
         starts = zip(index.offsets, index.values, labels, strict=True)
         return [column[offset : offset + values.numel()] for offset, values, column in starts]
@@ -278,15 +278,15 @@ class ClusterStatistics:
 
 def merged_states(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     """
-    The state of the rows of both, added as they are packed: what a tree of reductions does with messages.
+    Return the state of the rows of both, added while packed, as a tree of reductions does with messages.
 
-    For bounded labels (trees, fast clusters), of which all statistics have the same clusters.
+    Labels must be bounded (trees, fast clusters): all statistics then have the same clusters.
 
-    :param first: What :meth:`ClusterStatistics.state_dict` returned.
+    :param first: A state from :meth:`ClusterStatistics.state_dict`.
     :param second: Another one.
     :raises ValueError: If the partitions are not the same, or their labels are unbounded.
 
-    Costs one addition of :math:`p^2 / 2` counts.
+    This costs one addition of :math:`p^2 / 2` counts.
 
     Example:
         >>> from gpytorch_partition import FastClusterKernel
@@ -315,13 +315,12 @@ def merged_states(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[s
 
 
 def _moved(sums: Tensor, squares: Tensor, by: float) -> tuple[Tensor, Tensor]:
-    """Sums and squares of targets that are larger by a number."""
+    """Sums and squares after `by` is added to all targets."""
     shift = torch.tensor([[1.0, 0.0], [by, 1.0]], dtype=torch.float64)
     return sums @ shift, shift.mT @ squares @ shift
 
 
 def _changes(statistics: ClusterStatistics) -> int:
-    """How often the counts have been changed in place."""
     return statistics.counts._version
 
 
@@ -336,10 +335,11 @@ def _near_mean(y: Tensor) -> float:
 
 def _checked_remainder(sums: Tensor, squares: Tensor, before: float) -> tuple[Tensor, Tensor]:
     """
-    The sums and squares that are left after rows were removed, zero where no rows are.
+    The sums and squares left after rows were removed; zero in clusters without rows.
 
-    :param before: The sum of squares of the targets before, whose rounding is in what is left.
-    :raises ValueError: If no targets have these: sums of no rows, or less squares than any partition explains.
+    :param before: The sum of squares of the targets before, which sets the tolerance for rounding.
+    :raises ValueError: If no targets can have these: sums in empty clusters, or squares below those that a partition
+        explains.
     """
     totals, counts = sums.unbind(-1)
     num_rows, rounding = round(float(squares[1, 1])), _ROUNDING * before
@@ -360,7 +360,7 @@ def _checked_remainder(sums: Tensor, squares: Tensor, before: float) -> tuple[Te
 
 
 def fingerprint(partition: Partition) -> str:
-    """A digest of a partition's type and tensors, and of the versions that a user gave to functions."""
+    """Return a digest of a partition's type, its tensors, and the versions that a user gave to functions."""
     digest = hashlib.sha256(type(partition).__name__.encode())
     for each in partition.modules():
         if isinstance(each, Partition) and each.version is not None:

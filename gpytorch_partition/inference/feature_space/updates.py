@@ -1,8 +1,8 @@
 r"""
 Online updates of the exact posterior of cluster effects as rows arrive (Balog et al. 2016, section 5, supplement C).
 
-The paper keeps the inverse, or a Cholesky factor, of the regularized counts. What is kept here is the posterior itself:
-the mean w of the effects and a root R of their covariance, :math:`C = R R^\top`. New rows Z with residuals r lead to
+The paper keeps the inverse, or a Cholesky factor, of the regularized counts. This module keeps the posterior: the mean
+w of the effects and a root R of their covariance, :math:`C = R R^\top`. New rows Z with residuals r lead to
 
 .. math::
 
@@ -46,10 +46,10 @@ class EffectsPosterior(NamedTuple):
 
     def extended(self, places: Tensor, num_clusters: int, deviation: float) -> EffectsPosterior:
         """
-        The posterior with clusters added that no row was in, of zero mean and the prior deviation.
+        Return the posterior with clusters without rows added, of zero mean and the prior deviation.
 
-        :param places: `p` new codes of the clusters that are there already.
-        :param num_clusters: Number of clusters with those added.
+        :param places: `p` new codes of the present clusters.
+        :param num_clusters: Number of clusters, new ones included.
         :param deviation: The prior standard deviation of an effect.
         """
         is_new = torch.ones(num_clusters, dtype=torch.bool).index_fill_(0, places, False).nonzero().squeeze(-1)
@@ -63,9 +63,9 @@ class EffectsPosterior(NamedTuple):
 
     def updated(self, rows: Incidence, residuals: Tensor, noise: float) -> EffectsPosterior:
         r"""
-        The posterior after n more rows, in :math:`O(n p q + n^3)`.
+        Return the posterior after n more rows, in :math:`O(n p q + n^3)`.
 
-        :param rows: Their clusters, Z (`n x p`).
+        :param rows: The rows' clusters, Z (`n x p`).
         :param residuals: `n x 1` targets less the constant mean.
         :param noise: :math:`\sigma^2`.
         """

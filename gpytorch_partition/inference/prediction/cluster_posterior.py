@@ -43,7 +43,7 @@ from gpytorch_partition.settings import (
 )
 
 _ROUNDOFFS = 256  # smallest relative residual that rounding allows, in units of roundoff
-# By which samples of up to 10,000 rows were faster than is estimated, at a noise of .1 and .01: 2.4 to 4 times.
+# Samples of up to 10,000 rows were 2.4 to 4 times as fast as estimated, at a noise of .1 and .01.
 _MARGIN = 5
 # Many samples are solved for with sorted rows and a larger preconditioner. With 200 trees and 400,000 rows a product
 # takes .22 s instead of .37, and a solve 26 iterations instead of 47, so that 40 samples repaid it; less noise needs
@@ -65,7 +65,7 @@ class ClusterPosterior:
         every term has clusters.
     :param points: For each term, the test points in the feature space of its training rows.
     :param is_ordered: Whether training rows are sorted by the clusters of a partition.
-    :param is_precise: Whether all is in float64, and solved by the last resorts.
+    :param is_precise: Whether all is in float64, with the most precise solvers.
     """
 
     noisy: PartitionAddedDiagLinearOperator
@@ -85,7 +85,7 @@ class ClusterPosterior:
 
     @property
     def covariance(self) -> PartitionLinearOperator:
-        """The training covariance without noise, where it is that of one partition kernel."""
+        """The training covariance without noise, for a single partition kernel."""
         return self.covariances[0]
 
     @property
@@ -98,7 +98,8 @@ class ClusterPosterior:
 
     def mean_effects(self, residuals: Tensor) -> Tensor:
         """
-        Posterior means of the cluster effects (`p x 1`), in feature space; a point's mean is the sum over its clusters.
+        Return posterior means of the cluster effects (`p x 1`), in feature space; a point's mean sums those of its
+        clusters.
 
         :param residuals: `N` targets less the prior mean.
         """
@@ -108,19 +109,21 @@ class ClusterPosterior:
         return space.mean_weights(sums, float(self.covariance.scale), self._noise).to(self.noisy.dtype)
 
     def exact_variances(self) -> Tensor:
-        r"""Latent variances (`N_test`), exact, in feature space: O(p m) each after :math:`O(N m^2 + p^3)` once."""
+        r"""Return exact latent variances (`N_test`): O(p m) each after :math:`O(N m^2 + p^3)` once."""
         scale = float(self.covariance.scale)
         root = feature_space_of(self.covariance).covariance_root(scale, self._noise).to(self.noisy.dtype)
         return summed_variances(self.points[0].rows, root)
 
     def factored_root(self) -> Tensor:
-        r"""A root of the posterior covariance (`N_test x q`, float64): right for single points, and for pairs that are
-        in clusters of training rows.
+        r"""
+        Return a root of the posterior covariance (`N_test x q`, float64).
+
+        Variances are right for all points, covariances for points in clusters of training rows.
         """
         return self._factor.root(self._roots_at_points)
 
     def factored_variances(self) -> Tensor:
-        """Latent variances (`N_test`, float64), exact, in little memory."""
+        """Return exact latent variances (`N_test`, float64), in little memory."""
         return self._factor.variances(self._roots_at_points)
 
     @property
@@ -135,12 +138,13 @@ class ClusterPosterior:
 
     def sampled_variances(self) -> Tensor:
         r"""
-        Latent variances (`N_test`) from pathwise samples (Matheron's rule), unbiased.
+        Return unbiased latent variances (`N_test`) from pathwise samples (Matheron's rule).
 
-        Raises `UnconvergedError` where a solve does not converge, and there is something better; so do samples.
+        The posterior deviates from its mean as :math:`f_* - K_* A^{-1} (f + e)` does, for a joint draw of f at test and
+        training points from the prior, and of e from the noise. Each sample takes a solve, however many points there
+        are.
 
-        The posterior deviates from its mean as :math:`f_* - K_* A^{-1} (f + e)` does, for a joint draw of f at test
-        and training points from the prior, and e from the noise: a solve for each, however many points there are.
+        :raises UnconvergedError: If a solve does not converge, and a more precise method exists.
         """
         total = torch.zeros(self.num_points, dtype=self.noisy.dtype, device=self.noisy.device)
         generator = solver_generator(probe_seed.value(), "samples", self.noisy.device)
@@ -152,13 +156,14 @@ class ClusterPosterior:
 
     def samples(self, num_samples: int, own: Sequence[Incidence]) -> Tensor:
         r"""
-        Joint samples of the latent function less its mean (`num_samples x N_test`), by PyTorch's global generator.
+        Draw joint samples of the latent function less its mean (`num_samples x N_test`), by PyTorch's global generator.
 
-        A solve per sample, whatever the number of points, and :math:`O((N + N_{test}) m)` beside it.
+        Each sample takes a solve, for any number of points, and :math:`O((N + N_{test}) m)` beside it.
 
         :param num_samples: Number of samples.
         :param own: For each term, one-hot rows of the test points in their own feature space, which tells unseen
             clusters apart.
+        :raises UnconvergedError: If a solve does not converge, and a more precise method exists.
         """
         if self._is_free:
             self.prefers_factor(num_samples)  # which makes it, and keeps it
@@ -169,18 +174,16 @@ class ClusterPosterior:
         return torch.cat([none, *(posterior._deviations(size, None, own) for size in sizes)], -1).mT
 
     def _block_sizes(self, num_samples: int) -> list[int]:
-        """The samples in blocks that are solved for at once: the size of each."""
         columns = _ORDERED_COLUMNS if self.is_ordered else _COLUMNS
         return [min(columns, num_samples - start) for start in range(0, num_samples, columns)]
 
     def _prepared(self, num_samples: int) -> ClusterPosterior:
         """
-        The same posterior, prepared for that many samples.
+        The posterior, prepared for that many samples.
 
-        For many, rows are sorted by the clusters of one partition: neighbours share clusters of the others too, so that
-        sums find them in the cache. Held by the result: 8 bytes per (row, partition) and a copy of the loadings, 1 GiB
-        of both at most, and a preconditioner of four times the rank, as much at most, whose set-up takes three times
-        its size. Where that is not enough, nothing is prepared.
+        For many samples, rows are sorted by the clusters of one partition: neighbours share clusters of the others too,
+        so sums find them in the cache. The result holds 8 bytes per (row, partition) and a copy of the loadings, 1 GiB
+        at most, and a preconditioner of up to four times the rank, 1 GiB at most.
         """
         is_direct = self.has_factor or (self.is_precise and self.noisy.has_direct)
         if num_samples < _MANY_SAMPLES or self._is_dense or is_direct or self._copied_bytes > _MOST_COPIED:
@@ -195,14 +198,12 @@ class ClusterPosterior:
 
     @property
     def _copied_bytes(self) -> int:
-        """Bytes of codes and loadings of all terms, where rows are sorted."""
         num_codes = sum(covariance.left.num_partitions for covariance in self.covariances)
         loadings = [each.left_loadings for each in self.covariances if each.left_loadings is not None]
         num_loadings = sum(each.shape[-1] for each in loadings)
         return self.noisy.size(-1) * (8 * num_codes + self.noisy.dtype.itemsize * num_loadings)
 
     def _finest_codes(self) -> Tensor:
-        """The codes (`N`) of the rows in the partition with the most clusters."""
         codes = torch.cat([covariance.left.codes for covariance in self.covariances], -1)
         return codes[:, int((codes.amax(0) - codes.amin(0)).argmax())]
 
@@ -221,7 +222,6 @@ class ClusterPosterior:
         return total
 
     def _drawn_by_factor(self, num_samples: int, generator: torch.Generator | None) -> list[Tensor]:
-        """Posterior effects less their means, a table for each term, from the factor of a root's coefficients."""
         normal = _normal((self._factor.num_columns, num_samples), self.covariance.cluster_operator, generator)
         return [
             _table_of(root, part).to(covariance.cluster_operator.dtype)
@@ -229,7 +229,7 @@ class ClusterPosterior:
         ]
 
     def _drawn_by_solves(self, num_samples: int, generator: torch.Generator | None) -> list[Tensor]:
-        """The same by Matheron's rule, with a solve for each sample."""
+        """Posterior effects less their means, by Matheron's rule: a solve for each sample."""
         covariances = self.covariances
         tables = [_drawn_effects(covariance, num_samples, generator) for covariance in covariances]
         rows = [LoadedRows(covariance.left, covariance.left_loadings) for covariance in covariances]
@@ -251,11 +251,11 @@ class ClusterPosterior:
 
     def _stopping_rule(self, function: Tensor, errors: Tensor) -> tuple[Callable[[CGState], Tensor], Tensor]:
         r"""
-        The rule that the error of a sample has a small fraction of its variance, and the least norm of a residual.
+        The rule that the error of a sample is a small fraction of its variance, and the least norm of a residual.
 
-        With the residual :math:`r = f + e - A w` the sample deviates from its mean by :math:`f - K w = D w + r - e` at
-        the training rows, and by :math:`K A^{-1} r` from the exact one, where
-        :math:`|D^{-1/2} K A^{-1} r| \le |D^{-1/2} r|`: means over the rows are weighted by their precision.
+        The residual is :math:`r = f + e - A w`. At the training rows the sample deviates from its mean by
+        :math:`f - K w = D w + r - e`, and from the exact sample by :math:`K A^{-1} r`. As
+        :math:`|D^{-1/2} K A^{-1} r| \le |D^{-1/2} r|`, means over the rows are weighted by their precision.
         """
         noise, norm = self._noise_diagonal, self._weighted_norm
         coarsest = max(torch.finfo(covariance.cluster_operator.dtype).eps for covariance in self.covariances)
@@ -277,7 +277,6 @@ class ClusterPosterior:
 
     @cached_property
     def _inverse(self) -> Callable[[Tensor], Tensor] | None:
-        """The preconditioner's inverse; a larger preconditioner's for many samples."""
         return self.noisy.preconditioner_inverse()
 
     @property
@@ -286,7 +285,6 @@ class ClusterPosterior:
 
     @property
     def _noise_diagonal(self) -> Tensor:
-        """The noise variances (`N x 1`)."""
         return self.noisy._diag_tensor._diagonal().unsqueeze(-1)
 
     @property
@@ -301,17 +299,17 @@ class ClusterPosterior:
 
     @property
     def has_factor(self) -> bool:
-        """Whether a factor of a root's coefficients is known, with which everything is a product."""
+        """Whether a factor of a root's coefficients is known, which replaces solves by products."""
         return self.noisy.knows_feature_factor
 
     def can_take(self, method: str) -> bool:
-        """Whether a method of variances other than conjugate gradients applies."""
+        """Return whether a method of variances other than conjugate gradients applies."""
         if method == "factor":
             return self.noisy.feature_factor is not None
         return method == "samples" or self.has_feature_space
 
     def prefers_factor(self, num_solves: int) -> bool:
-        """Whether such a factor is there, or made, because so many solves are expected to take longer."""
+        """Return whether a factor of a root's coefficients is faster than so many solves; it is made if so."""
         if self.has_feature_space:
             return False
         solves = work.of_conjugate_gradients(self.noisy, num_solves)
@@ -319,11 +317,11 @@ class ClusterPosterior:
 
     def check_iterations(self, num_solves: int, products: float) -> None:
         """
-        Have solves done in float64, by a factor of A, where that is expected to take less time than iterations.
+        Refuse iterations where a factor of A in float64 is expected to take less time.
 
         :param num_solves: Number of solves.
         :param products: Expected work of iterations.
-        :raises UnconvergedError: If so.
+        :raises UnconvergedError: If a factor is expected to be faster.
         """
         if not self.is_precise and self._is_free and _MARGIN * work.of_direct(self.noisy, num_solves) < products:
             raise UnconvergedError("iterations would take longer than a factor: solve in float64")
@@ -333,7 +331,7 @@ class ClusterPosterior:
         return predictive_variances.value() == "auto" and not self._is_dense
 
     def _products(self) -> dict[str, float]:
-        """Work of each method for variances: samples for many points, by a factor for very many."""
+        """Work of each method for variances; a factor of A, where small, counts as conjugate gradients."""
         by_factor = self.is_precise and is_small(self.noisy)
         of_solves = work.of_direct if by_factor else work.of_conjugate_gradients
         products = {"conjugate_gradients": of_solves(self.noisy, self.num_points)}
@@ -353,7 +351,7 @@ class ClusterPosterior:
         """
         Return the method for variances with the least work.
 
-        :raises UnconvergedError: If it is a factor of A in float64.
+        :raises UnconvergedError: If a factor of A in float64 takes less.
         """
         products = self._products()
         if products.get("factor") == min(products.values()) and self.noisy.feature_factor is None:
@@ -364,7 +362,6 @@ class ClusterPosterior:
 
 
 def _root_at(root: IncidenceLinearOperator, points: LoadedRows) -> IncidenceLinearOperator:
-    """The rows of a root of the training covariance at other points."""
     loadings = None if points.loadings is None else points.loadings.to(root.factor.dtype)
     return IncidenceLinearOperator(root.scale, root.factor, rows=points.rows, loadings=loadings)
 
@@ -376,7 +373,6 @@ def _table_of(root: IncidenceLinearOperator, coefficients: Tensor) -> Tensor:
 
 
 def _drawn_effects(covariance: PartitionLinearOperator, num_samples: int, generator: torch.Generator | None) -> Tensor:
-    """Draws of the cluster effects from the prior, `p x kt` for t samples."""
     factor, loadings = covariance.sparse_root().factor, covariance.left_loadings
     num_columns = num_samples * (1 if loadings is None else loadings.shape[-1])
     normal = _normal((factor.shape[-1], num_columns), covariance.cluster_operator, generator)
@@ -384,7 +380,7 @@ def _drawn_effects(covariance: PartitionLinearOperator, num_samples: int, genera
 
 
 def _with_unseen(covariance: PartitionLinearOperator, table: Tensor, points: LoadedRows, own: Incidence) -> Tensor:
-    """Sums over clusters, with independent effects drawn for the clusters that no training row is in."""
+    """Sums over clusters, with independent effects for the clusters without training rows."""
     clusters = covariance.cluster_operator
     # An empty leaf of a tree has the effects of the nodes above, which the table holds.
     is_empty = _are_empty(covariance) & clusters.independent_clusters
@@ -401,7 +397,7 @@ def _with_unseen(covariance: PartitionLinearOperator, table: Tensor, points: Loa
 
 
 def _are_empty(covariance: PartitionLinearOperator) -> Tensor:
-    """Which clusters (`p`, bool) no training row is in, whatever its task."""
+    """Which clusters (`p`, bool) have no training rows of any task."""
     ones = torch.ones(covariance.left.num_rows, 1, dtype=covariance.dtype, device=covariance.device)
     num_tasks = covariance.cluster_operator.num_tasks
     counts = covariance.left.cluster_sums(ones).view(-1, num_tasks).sum(-1)
@@ -414,11 +410,12 @@ def _normal(shape: Sequence[int], like: Tensor | LinearOperator, generator: torc
 
 def cluster_posterior(noisy: LinearOperator, cross: LinearOperator) -> ClusterPosterior | None:
     """
-    The posterior of cluster effects, where the covariance is that of one partition kernel, or a sum of such.
+    Return the posterior of cluster effects, for the covariance of one partition kernel or a sum of such.
 
     :param noisy: `*batch x N x N` covariance of the training rows plus noise.
     :param cross: `*batch x N_test x N` covariance of test points and training rows.
-    :return: None for batches, for sums with terms of other kinds, and for points coded in another feature space.
+    :return: The posterior; None for batches, for sums with terms of other kinds, and for points coded in another
+        feature space.
     """
     if noisy.batch_shape or cross.batch_shape or not isinstance(noisy, PartitionAddedDiagLinearOperator):
         return None
@@ -429,7 +426,6 @@ def cluster_posterior(noisy: LinearOperator, cross: LinearOperator) -> ClusterPo
 
 
 def _share_effects(covariance: LinearOperator, cross: LinearOperator) -> bool:
-    """Whether the covariance of training rows and a cross-covariance have the same clusters and numbers of loadings."""
     if not isinstance(covariance, PartitionLinearOperator) or not isinstance(cross, PartitionLinearOperator):
         return False
     loadings = (covariance.left_loadings, cross.right_loadings)

@@ -1,4 +1,4 @@
-r"""Tables of the effects of clusters, :math:`S Z^\top \alpha`, from which the values of new points are looked up."""
+r"""Tables of the effects of clusters, :math:`S Z^\top \alpha`, in which the values of new points are looked up."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class EffectTables:
     r"""
     The tables :math:`S Z^\top \alpha` of the terms of a covariance of new points and training rows.
 
-    One is kept for each term while the training rows have the same codes and loadings, so that a value at a new point
-    costs :math:`O(m)`. Where new points open clusters of their own, S is applied anew.
+    One is kept for each term while the training rows have the same codes and loadings, so a value at a new point costs
+    :math:`O(m)`. If new points open clusters of their own, S is applied anew.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class EffectTables:
 
     def of(self, place: int, term: PartitionLinearOperator, weights: Tensor) -> Tensor:
         r"""
-        The table of a term: `term.row_values` of it is the product of the term and the weights.
+        Return the table of a term: `term.row_values` of it is the product of the term and the weights.
 
         :param place: The term's number in the sum.
         :param term: `*batch x N_test x N`; no part of it is trained.

@@ -1,4 +1,4 @@
-"""The predictive covariance as a linear operator: only the entries that are used are solved for."""
+"""The predictive covariance as a linear operator, which solves only for the entries that are used."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _APPLIES_TO = {
 
 
 def _precisely_if_needed(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of a predictive covariance whose result is computed again in float64 where its own dtype fails."""
+    """Compute a result of a predictive covariance again in float64 where its own dtype fails."""
 
     @wraps(method)
     def computed(self: PredictiveCovarianceLinearOperator, *args: Any, **kwargs: Any) -> Any:
@@ -80,19 +80,18 @@ def _precisely_if_needed(method: Callable[..., Any]) -> Callable[..., Any]:
 
 class PredictiveCovarianceLinearOperator(CovarianceOperator):
     r"""
-    :math:`K_{12} - K_{1x} (K_{xx} + D)^{-1} K_{x2}` (`*batch x N1 x N2`): nothing is solved until it is used.
+    The predictive covariance :math:`K_{12} - K_{1x} (K_{xx} + D)^{-1} K_{x2}` (`*batch x N1 x N2`), solved on use.
 
     Unless solves are dense, the diagonal solves for blocks of at most 64 test points by preconditioned conjugate
-    gradients: O(N m) per iteration and point, O(64 N) workspace however many points are asked for. Each point's solve
-    stops when its variance is certain to be within `tolerance` of the exact one. The exact error of the quadratic form
-    after k steps is :math:`r_k^\top A^{-1} r_k \le r_k^\top D^{-1} r_k`, so the rule is a guarantee, up to
-    rounding, and the value is an upper bound.
+    gradients: O(N m) per iteration and point, and O(64 N) workspace for any number of points. Each point's solve stops
+    when its variance is certain to be within `tolerance` of the exact one. The exact error of the quadratic form after
+    k steps is :math:`r_k^\top A^{-1} r_k \le r_k^\top D^{-1} r_k`, so the rule is a guarantee, up to rounding, and the
+    value is an upper bound.
 
-    Where conjugate gradients do not get there, because the noise is tiny beside the prior variance, or because rounding
-    of float32 does not let them, or a factor takes less time, all is computed again in float64, by a factor for up to
-    10,000 rows
-    (:mod:`gpytorch_partition.operators.direct`); where that fails too, there is a `NumericalWarning`. So is dense
-    algebra in float32 where the noise is less than a hundredth of the prior variance.
+    All is computed in float64, by a factor for up to 10,000 rows (:mod:`gpytorch_partition.operators.direct`), if
+    conjugate gradients fail (the noise is tiny beside the prior variance, or float32 rounds too much) or a factor takes
+    less time. Where that fails too, a `NumericalWarning` is given. Dense algebra in float32 is also repeated in float64
+    where the noise is less than a hundredth of the prior variance.
 
     :param prior: `*batch x N1 x N2` prior covariance of the test points.
     :param left: `*batch x N1 x N` covariance of test and training points.
@@ -100,13 +99,12 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
     :param noisy: `*batch x N x N` covariance of the training points plus noise.
     :param tolerance: Relative error of variances.
     :param residual: Relative residual of solves that are not for variances.
-    :param is_dense: Whether solves are by a Cholesky factor of the training covariance, which is kept; they then carry
+    :param is_dense: Whether solves use a Cholesky factor of the training covariance, which is kept; they then carry
         gradients.
-    :param left_out: Tensors by which the covariance has gradients that it leaves out: asking for one is an error.
-        (Default: none.)
-    :param is_symmetric: Whether left and right points are the same. (Default: None, if they are one object, which they
-        no longer are when linear_operator has taken an operator apart and built it anew, in sums and blocks.)
-    :param is_precise: Whether all parts are in float64, and solved by the last resorts. (Default: False.)
+    :param left_out: Tensors whose gradients are left out: asking for one is an error. (Default: none.)
+    :param is_symmetric: Whether left and right points are the same. (Default: None, if they are one object. They no
+        longer are after linear_operator has built an operator anew, in sums and blocks.)
+    :param is_precise: Whether all parts are in float64, with the most precise solvers. (Default: False.)
     """
 
     def __init__(
@@ -142,13 +140,11 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
 
     @property
     def _needs_precision(self) -> bool:
-        """Whether its own dtype, or conjugate gradients, are known not to suffice."""
         return self.noisy.is_delicate if self.is_dense else self.noisy.is_hard
 
     @cached_property
     @torch.enable_grad()
     def _in_double(self) -> PredictiveCovarianceLinearOperator:
-        """The same in float64, with its graph."""
         prior, left = (part.to(dtype=torch.float64) for part in (self.prior, self.left))
         right = left if self.left is self.right else self.right.to(dtype=torch.float64)
         options = {**self._kwargs, "is_symmetric": left is right, "is_precise": True}
@@ -174,7 +170,6 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         return self._over_batch_dims(lambda part: part._permute_batch(*dims))
 
     def _over_batch_dims(self, change: Callable[[LinearOperator], LinearOperator]) -> LinearOperator:
-        """Apply a change of batch dimensions to all parts, each with the whole batch shape."""
         whole = self._expand_batch(self.batch_shape)
         left = change(whole.left)
         same = whole.left is whole.right
@@ -208,9 +203,10 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
     @_precisely_if_needed
     def root_decomposition(self, method: str | None = None) -> LinearOperator:
         """
-        A dense root: Cholesky's where solves are exact, else one of eigenvectors, which tolerates errors of solves.
+        Return a dense root: Cholesky's where solves are exact, else one of eigenvectors, which tolerates errors of
+        solves.
 
-        Its rows have the lengths that the diagonal says, so that samples have the variances of the points.
+        The lengths of its rows match the diagonal, so samples have the variances of the points.
 
         :raises RuntimeError: Above `max_cholesky_size` test points, where Lanczos roots would have large errors.
         """
@@ -225,13 +221,13 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
     @_precisely_if_needed
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         """
-        Joint samples (`num_samples x *batch x N`).
+        Draw joint samples (`num_samples x *batch x N`).
 
-        Pathwise, with a solve per sample, where the covariance is that of a partition kernel, or a sum of such, and
-        points are many: more than `max_cholesky_size`, or (unless solves are dense) at least as many as samples. Else
-        by a dense root, with a solve per point.
+        Covariances of partition kernels and their sums are sampled pathwise, with a solve per sample, if points are
+        many: more than `max_cholesky_size`, or (unless solves are dense) at least as many as samples. Otherwise samples
+        come from a dense root, with a solve per point.
 
-        :raises RuntimeError: For more points in batches, and in sums with other terms.
+        :raises RuntimeError: For more than `max_cholesky_size` points in batches, and in sums with other terms.
         """
         posterior, prior = self._posterior, structured_terms(self.prior)
         have_clusters = all(isinstance(term, PartitionLinearOperator) for term in prior)
@@ -243,19 +239,18 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         return super().zero_mean_mvn_samples(num_samples)
 
     def _are_many(self, num_samples: int) -> bool:
-        """Whether there are too many points for a solve each."""
         num_points = self.size(-1)
         if num_points > linear_settings.max_cholesky_size.value():
             return True
         return not self.is_dense and num_samples <= num_points
 
     def _refusing_gradients(self, values: Tensor) -> Tensor:
-        """The values, of which a gradient by what was left out is an error rather than zero."""
+        """The values, with an error instead of a zero gradient by `left_out`."""
         return _RefusedGradient.apply(values, *self.left_out) if self.left_out else values
 
     @_precisely_if_needed
     def to_dense(self) -> Tensor:
-        """The whole matrix, solved for by blocks of test points; symmetric where rows and columns are the same."""
+        """Return the whole matrix, solved by blocks of test points; symmetric where rows and columns are the same."""
         if not self.shape.numel():
             return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
         if self._carries_gradients and self.left is self.right:
@@ -277,7 +272,6 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
             posterior.check_iterations(num_solves, work.of_conjugate_gradients(self.noisy, num_solves))
 
     def _solve_block(self, block: slice) -> Tensor:
-        """Solutions for a block of test points."""
         columns = self._columns(block)
         if self.left is not self.right:
             return self._training_solve(columns)
@@ -287,10 +281,9 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         r"""
         Solutions for columns :math:`K_{x2} v` (`*batch x N x t`) of points, or of combinations v of points.
 
-        By conjugate gradients, so accurate that covariances are within `tolerance` of the product of the two standard
-        deviations. With the error :math:`e = w - A^{-1} k`, that of a variance is of second order,
-        :math:`\|e\|_A^2`, and that of a covariance with another one of first order, up to :math:`\|e\|_A \|w'\|_A`,
-        where :math:`\|w'\|_A^2` is at most the other's prior variance.
+        Covariances are within `tolerance` of the product of the two standard deviations. The error
+        :math:`e = w - A^{-1} k` changes a variance by :math:`\|e\|_A^2`, and a covariance by up to
+        :math:`\|e\|_A \|w'\|_A`, where :math:`\|w'\|_A^2` is at most the other's prior variance.
 
         :param columns: The columns.
         :param prior: `*batch x t` prior variances of the combinations.
@@ -309,7 +302,6 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
 
     @property
     def _carries_gradients(self) -> bool:
-        """Whether results of conjugate gradients need a graph."""
         has_any = any(part.requires_grad for part in (self.prior, self.left, self.right, self.noisy))
         return not self.is_dense and torch.is_grad_enabled() and has_any
 
@@ -317,7 +309,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         r"""
         The whole matrix with a graph, from :math:`C W + W^\top C^\top - W^\top A W` with constant solutions W.
 
-        At :math:`W = A^{-1} C^\top` this is :math:`C A^{-1} C^\top`, and so are its derivatives. Holds N numbers for
+        At :math:`W = A^{-1} C^\top` this is :math:`C A^{-1} C^\top`, with the same derivatives. N numbers are held for
         every test point.
         """
         weights = torch.cat([self._solve_block(block) for block in self._blocks("predictive covariance")], -1)
@@ -347,13 +339,12 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
 
     @property
     def _posterior(self) -> ClusterPosterior | None:
-        """The posterior of the effects of clusters; None where there are none."""
         posterior = cluster_posterior(self.noisy, self.left)
         return None if posterior is None else replace(posterior, is_precise=self.is_precise)
 
     @property
     def _factored_posterior(self) -> ClusterPosterior | None:
-        """The posterior of the effects with a factor, if that takes less time than solves; None otherwise."""
+        """The posterior of the effects with a factor, if that takes less time than solves."""
         is_free = self.left is self.right and not self.is_dense and predictive_variances.value() == "auto"
         posterior = self._posterior if is_free else None
         if posterior is None or not posterior.prefers_factor(self.size(-1)):
@@ -366,7 +357,6 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         return posterior if are_seen else None
 
     def _variance_method(self, posterior: ClusterPosterior | None) -> str:
-        """The method of the settings, or for `"auto"` the cheapest one."""
         method = predictive_variances.value()
         if method == "auto":
             return "conjugate_gradients" if posterior is None else posterior.cheapest_method()
@@ -378,7 +368,6 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         return method
 
     def _covariances(self, prior: Tensor) -> Tensor:
-        """The diagonal between two sets of different points: covariances of pairs."""
         forms = [
             (self._columns(block, self.left) * self._training_solve(self._columns(block))).sum(-2)
             for block in self._blocks("predictive covariances")
@@ -397,10 +386,10 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
 
     def _variances_within(self, tolerance: float, prior: Tensor, of_pairs: bool) -> Callable[[CGState], Tensor]:
         """
-        The rule to stop where a point's variance is certain to be within a fraction of the exact one; for pairs, within
-        a fraction of that fraction: the smallest share of a prior variance that any of the points has left.
+        The rule to stop where a point's variance is certain to be within a fraction of the exact one.
 
-        What rounding takes of the tolerance is not left to the solve.
+        For pairs, the fraction is multiplied by the smallest share of a prior variance left to any point. The solve
+        gets the part of the tolerance that rounding does not use.
         """
         noise = self.noisy._diag_tensor._diagonal().unsqueeze(-1)
         noise = noise.clamp_min(torch.finfo(noise.dtype).tiny)
@@ -415,7 +404,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         return is_certain
 
     def _rounding(self, shares: Tensor) -> Tensor:
-        """What rounding takes of the tolerance, from 1 on all of it, of variances that are shares of prior ones."""
+        """The share of the tolerance that rounding uses (1: all), for variances as shares of prior ones."""
         return _ROUNDED * torch.finfo(shares.dtype).eps / shares / self.tolerance
 
     def _training_solve(self, columns: Tensor) -> Tensor:
@@ -424,7 +413,6 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         return self._solution(columns, relative_residual(self.residual)).solution
 
     def _certain(self, columns: Tensor, prior: Tensor, tolerance: float, of_pairs: bool = False) -> CGResult:
-        """Solutions by conjugate gradients, until a rule holds; what rounding does not let hold is an error."""
         certain = self._variances_within(tolerance, prior, of_pairs)
         rounded = relative_residual(_ROUNDOFFS * torch.finfo(columns.dtype).eps)
 
@@ -453,14 +441,13 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
 
 
 def _variances_of_effects(posterior: ClusterPosterior, method: str) -> Tensor:
-    """Variances by another method than conjugate gradients."""
     if method == "factor":
         return posterior.factored_variances().to(posterior.noisy.dtype)
     return posterior.exact_variances() if method == "feature_space" else posterior.sampled_variances()
 
 
 def _shares(prior: Tensor, state: CGState) -> Tensor:
-    """What is left of prior variances (`*batch x t`), as shares of them (`*batch x 1 x t`); from above."""
+    """Posterior variances as shares (`*batch x 1 x t`) of prior ones (`*batch x t`), from above."""
     prior = prior.unsqueeze(-2)
     left = (prior - state.quadratic_form) / torch.where(prior > 0, prior, 1)
     return torch.where(prior > 0, left.clamp_min(torch.finfo(prior.dtype).eps), 1.0)
@@ -468,9 +455,9 @@ def _shares(prior: Tensor, state: CGState) -> Tensor:
 
 def _root_of_eigenvectors(dense: Tensor) -> Tensor:
     """
-    A root (`*batch x N x N`) of a covariance of which errors may have made an eigenvalue negative, of its diagonal.
+    A root (`*batch x N x N`) with the diagonal of a covariance that errors may have given negative eigenvalues.
 
-    By the eigenvectors of the correlations, so that points of small variance are as accurate as others.
+    The eigenvectors of the correlations make points of small variance as accurate as others.
     """
     deviations = dense.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt()
     units = torch.where(deviations > 0, deviations, 1).unsqueeze(-1)

@@ -1,4 +1,4 @@
-"""GPyTorch's prediction strategy for partition kernels: means by sums over clusters, variances as is cheapest."""
+"""GPyTorch's prediction strategy for partition kernels: means by sums over clusters, and the cheapest variances."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LARGEST_ERROR = 0.1  # the share above which means are refused
 
 class PartitionPredictionStrategy(DefaultPredictionStrategy):
     r"""
-    Predictions of an exact GP whose covariance is a partition operator or a sum with one.
+    The predictions of an exact GP whose covariance is a partition operator or a sum with one.
 
     - The mean is :math:`\mu + Z_* (S Z^\top \alpha)`: a table with one weight per cluster (and loading), computed once,
       and O(m) look-ups per test point.
@@ -51,7 +51,8 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
     - Fantasies re-solve from the old solution instead of updating Lanczos roots.
 
     Up to `max_cholesky_size` training rows GPyTorch's dense algebra is used. Above, variances carry gradients by
-    hyperparameters with `detach_test_caches` off, and by points that require them; else asking for one is an error.
+    hyperparameters with `detach_test_caches` off, and by points that require them. Asking for any other gradient is an
+    error.
     """
 
     def __init__(self, train_inputs: Any, train_prior_dist: Any, train_labels: Tensor, likelihood: Any) -> None:
@@ -64,11 +65,11 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         self._precise_weights: Tensor | None = None  # in float64 (`*batch x N x 1`), where those in the mean cache fail
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as None: a model makes its strategy again when it predicts, and N x m codes are not in the file."""
+        """Pickle as None: a model makes its strategy again when it predicts, and N x m codes are not in the file."""
         return type(None), ()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PartitionPredictionStrategy:
-        """A copy with all that was computed, as fantasies of a copied model need it."""
+        """Return a copy with all that was computed, as fantasies of a copied model need it."""
         memo[id(self)] = new = self.__class__.__new__(self.__class__)
         new.__dict__.update(deepcopy(self.__dict__, memo))
         return new
@@ -79,7 +80,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
 
     def exact_prediction(self, test_mean: Tensor, test_test_covar: Any, test_train_covar: Any) -> tuple[Tensor, Any]:
         """
-        The predictive mean and covariance.
+        Return the predictive mean and covariance.
 
         The mean comes first, from sums over clusters: dense products round differently with the number of rows.
         """
@@ -90,7 +91,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         return mean, self.exact_predictive_covar(test_test_covar, test_train_covar)
 
     def exact_predictive_mean(self, test_mean: Tensor, test_train_covar: LinearOperator | Tensor) -> Tensor:
-        """The predictive mean, `*batch x N_test`."""
+        """Return the predictive mean, `*batch x N_test`."""
         posterior = self._decomposed_posterior(test_train_covar)
         if posterior is not None:
             return test_mean + posterior.points[0].row_values(self._mean_effects(posterior)).squeeze(-1)
@@ -137,8 +138,9 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         self, noisy: PartitionAddedDiagLinearOperator, offset: Tensor, rows: Tensor | None = None, **options: Any
     ) -> Tensor:
         r"""
-        :math:`(K + D)^{-1} (y - \mu)` (`*batch x N x 1`), so accurate that means at the training rows are within a few
-        hundredths of the noise's standard deviation; kept in float64 where its own dtype does not suffice.
+        :math:`(K + D)^{-1} (y - \mu)` (`*batch x N x 1`), kept in float64 where its own dtype does not suffice.
+
+        Means at the training rows are within a few hundredths of the noise's standard deviation.
 
         :raises UnconvergedError: If means would be wrong by more than a tenth of it.
         """
@@ -160,7 +162,6 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
             return solution.to(offset.dtype)
 
     def _precise_mean(self, test_train_covar: LinearOperator | Tensor) -> Tensor:
-        """The predictive mean less the prior mean, in float64."""
         alpha = self._precise_weights
         assert alpha is not None
         double = to_linear_operator(test_train_covar).to(dtype=torch.float64)
@@ -171,7 +172,6 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         return torch.stack(parts).sum(0).squeeze(-1)
 
     def _rows_with_targets(self) -> Tensor | None:
-        """The training rows that a policy for missing targets keeps; None if all."""
         missing = torch.isnan(self.train_labels).view(-1, self.num_train)
         policy = gpytorch_settings.observation_nan_policy.value()
         if policy == "ignore" or not bool(missing.any()):
@@ -184,7 +184,6 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         return (~missing.any(0)).nonzero().squeeze(-1)
 
     def _mean_of(self, place: int, term: LinearOperator, alpha: Tensor, tables: EffectTables) -> Tensor:
-        """One term's contribution to the mean, `*batch x N_test x 1`."""
         if not isinstance(term, PartitionLinearOperator) or term.cluster_operator.requires_grad:
             return term @ alpha  # with gradients of weights that are trained
         return term.row_values(self._effects_of(place, term, alpha, tables))
@@ -200,7 +199,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
     def exact_predictive_covar(
         self, test_test_covar: LinearOperator | Tensor, test_train_covar: LinearOperator | Tensor
     ) -> LinearOperator:
-        """The predictive covariance, `*batch x N_test x N_test`."""
+        """Return the predictive covariance, `*batch x N_test x N_test`."""
         if gpytorch_settings.skip_posterior_variances.on():
             return ZeroLinearOperator(*test_test_covar.size())
         rows = self._rows_with_targets()
@@ -228,7 +227,6 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
 
     @cached_property
     def _noisy(self) -> LinearOperator:
-        """The training covariance plus noise, kept with its preconditioner or Cholesky factor."""
         noisy = self.lik_train_train_covar.evaluate_kernel()
         if not isinstance(noisy, PartitionAddedDiagLinearOperator):
             raise RuntimeError(
@@ -251,7 +249,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         self, inputs: Any, targets: Tensor, full_inputs: Any, full_targets: Tensor, full_output: Any, **kwargs: Any
     ) -> PartitionPredictionStrategy:
         """
-        The strategy with the fantasy observations added to the training data.
+        Return the strategy with the fantasy observations added to the training data.
 
         The new solution starts from the old one; nothing of size N_train x N_train is formed or updated.
         """
@@ -268,7 +266,6 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
 
     @torch.no_grad()
     def _solution_from(self, old: Tensor) -> Tensor:
-        """The weights alpha, by iterations that start from the weights of the rows before."""
         offset = (self.train_labels - self.train_prior_dist.loc).unsqueeze(-1)
         guess = torch.zeros_like(offset)
         guess[..., : old.shape[-1], 0] = old
@@ -279,7 +276,7 @@ def _accurate_means(noisy: PartitionAddedDiagLinearOperator, share: float = _SHA
     r"""
     The rule for solves of targets: a small relative residual, and a share of the noise.
 
-    A residual r changes the means of the training rows by :math:`K A^{-1} r`, of which
+    A residual r changes the means of the training rows by :math:`K A^{-1} r`, and
     :math:`|D^{-1/2} K A^{-1} r| \le |D^{-1/2} r|`.
     """
     noise = noisy._diag_tensor._diagonal().detach().unsqueeze(-1)
@@ -292,7 +289,7 @@ def _accurate_means(noisy: PartitionAddedDiagLinearOperator, share: float = _SHA
 
 
 def _checked(noisy: PartitionAddedDiagLinearOperator, offset: Tensor) -> Tensor:
-    """The weights by the last resort, unless means would be far off."""
+    """The weights by the most precise solver, unless means would be far off."""
     found = noisy.precise_solution(offset, _accurate_means(noisy))
     noise = noisy._diag_tensor._diagonal().unsqueeze(-1)
     error = float((found.residual.square() / noise).mean(-2).max()) ** 0.5
@@ -308,26 +305,23 @@ def _checked(noisy: PartitionAddedDiagLinearOperator, offset: Tensor) -> Tensor:
 
 
 def _spread(values: Tensor, rows: Tensor, num_rows: int) -> Tensor:
-    """Values of some of the rows (`*batch x n x 1`), with zeros for the others."""
     spread = values.new_zeros(*values.shape[:-2], num_rows, 1)
     spread[..., rows, :] = values
     return spread
 
 
 def _carries_gradients(prior: LinearOperator | Tensor) -> bool:
-    """Whether variances do: by hyperparameters if caches do, and by points that require it."""
+    """Whether variances carry gradients: by hyperparameters if caches do, and by points that require it."""
     by_points = prior.requires_grad if torch.is_tensor(prior) else getattr(prior, "points_require_grad", False)
     return torch.is_grad_enabled() and (gpytorch_settings.detach_test_caches.off() or by_points)
 
 
 def _tensors_with_gradients(*covariances: LinearOperator) -> tuple[Tensor, ...]:
-    """The tensors by which covariances have gradients."""
     tensors = (tensor for covariance in covariances for tensor in covariance.representation())
     return tuple(tensor for tensor in tensors if tensor.requires_grad) if torch.is_grad_enabled() else ()
 
 
 def _with_covariance(distribution: MultivariateNormal, covariance: LinearOperator) -> MultivariateNormal:
-    """The same distribution with its covariance in another form."""
     if isinstance(distribution, MultitaskMultivariateNormal):
         return distribution.__class__(distribution.mean, covariance, interleaved=distribution._interleaved)
     return distribution.__class__(distribution.loc, covariance)

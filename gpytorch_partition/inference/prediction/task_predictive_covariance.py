@@ -1,4 +1,4 @@
-"""Predictive covariances of several tasks, from those of as many independent ones."""
+"""Predictive covariances of several tasks, from those of independent ones."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class TaskPredictiveCovarianceLinearOperator(PredictiveCovarianceLinearOperator)
     :math:`C_t` are predictive covariances of the independent tasks, with unit noise, and :math:`v_t` the columns of
     :math:`W^{-\top}` (:mod:`gpytorch_partition.operators.independent_tasks`). A point takes T solves with as many rows
     as there are training points, instead of T with T times as many, and every method for variances applies. With
-    gradients, and for some of the rows or columns, it is its parent's.
+    gradients, and for some of the rows or columns, the parent's solves are used.
     """
 
     @staticmethod
     def is_possible(prior: LinearOperator, cross: LinearOperator, noisy: LinearOperator) -> bool:
-        """Whether prior, cross-covariance and noisy training covariance are those of all points on all tasks."""
+        """Return whether prior, cross-covariance and noisy training covariance are of all points on all tasks."""
         has_batch = any(part.batch_shape for part in (prior, cross, noisy))
         if has_batch or single_task(prior) is None or single_task(cross) is None:
             return False
@@ -36,7 +36,6 @@ class TaskPredictiveCovarianceLinearOperator(PredictiveCovarianceLinearOperator)
 
     @cached_property
     def _each(self) -> list[PredictiveCovarianceLinearOperator]:
-        """The predictive covariances (`N x N`) of the independent tasks."""
         tasks = cast(IndependentTasks, self.noisy.independent_tasks)
         (prior, _), (cross, _) = (
             cast(tuple[PartitionLinearOperator, Tensor], single_task(part)) for part in (self.prior, self.left)
@@ -51,7 +50,7 @@ class TaskPredictiveCovarianceLinearOperator(PredictiveCovarianceLinearOperator)
         return each
 
     def to_dense(self) -> Tensor:
-        """The whole matrix, symmetric."""
+        """Return the whole matrix, symmetric."""
         if self._carries_gradients or not self.shape.numel():
             return super().to_dense()
         each, mixing = torch.stack([covariance.to_dense() for covariance in self._each]), self._mixing

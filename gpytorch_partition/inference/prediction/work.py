@@ -1,8 +1,8 @@
 """
 Work of each method to fit and to predict, by sizes; the method with the least work is taken.
 
-The unit is a *product*: one column of one iteration, of N rows with the covariance and of vectors. Of p clusters, q
-columns of a root, n test points and t samples, with i iterations that a sample is expected to take:
+The unit is a *product*: one column of one iteration, of N rows with the covariance and of vectors. There are p
+clusters, q columns of a root, n test points and t samples, and a sample is expected to take i iterations:
 
 | method | products, in float64 |
 | --- | --- |
@@ -12,9 +12,9 @@ columns of a root, n test points and t samples, with i iterations that a sample 
 | factor of the coefficients of a root | q + q^3 / 5,000 N |
 | factor of A, up to 10,000 rows, and t solves | N / 3 + 2 t |
 
-In float32 a product takes a fifth of the time, and work that is done in float64 as many more products. What is known
-already takes none. The factors are ratios of seconds on two cores of a server CPU for 100 trees, right to a factor of a
-few, which is enough: methods differ by more.
+In float32 a product takes a fifth of the time, so work in float64 counts five times as many products. Known results
+take none. The factors are ratios of seconds on two cores of a server CPU for 100 trees, right to a factor of a few;
+methods differ by more.
 
 A fit takes exact eigenvectors of the feature space rather than Lanczos steps while p^3 is at most 10^6 N, and a sweep
 over lifetimes exact Cholesky factors while p^3 is at most 2 * 10^7 N.
@@ -54,7 +54,7 @@ def takes_eigenvectors(rows: Incidence) -> bool:
 
 
 def may_take_eigenvectors(rows: Incidence) -> bool:
-    """Return whether a fit may take them where Lanczos steps do not suffice."""
+    """Return whether a fit may take exact eigenvectors where Lanczos steps do not suffice."""
     return is_decomposed(rows) or rows.num_clusters <= min(_MOST_EIGENVECTORS, _most_clusters())
 
 
@@ -74,7 +74,7 @@ def _most_clusters() -> float:
 
 
 def _memory() -> float:
-    """Bytes of this machine's memory, or 8 GiB where the system does not tell."""
+    """Bytes of this machine's memory, 8 GiB if unknown."""
     if hasattr(os, "sysconf") and {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= os.sysconf_names.keys():
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return 2**33
@@ -126,7 +126,7 @@ def _slowness(noisy: PartitionAddedDiagLinearOperator) -> float:
 
 
 def _iterations(noisy: PartitionAddedDiagLinearOperator) -> float:
-    """Iterations for a sample, no more than are tried before something better is."""
+    """Iterations for a sample, no more than are tried before a better method is."""
     return min(expected_iterations(noisy.size(-1), noise_ratio(noisy)), noisy.most_iterations)
 
 

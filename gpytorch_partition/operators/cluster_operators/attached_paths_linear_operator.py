@@ -1,4 +1,4 @@
-"""The operator S between new points, which leave Mondrian trees part-way along an edge (their exit), and the leaves."""
+"""The operator S between leaves and new points, which leave Mondrian trees part-way along an edge (their exit)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gpytorch_partition.operators.cluster_operators.transposed_linear_operator i
 @dataclass(frozen=True, eq=False)
 class TreeExits:
     """
-    The exits: where points branch off trees.
+    The exits, where points branch off trees.
 
     :param layout: The trees.
-    :param nodes: `E` the last node that the points of each exit share with any leaf.
+    :param nodes: `E` last nodes that the points of each exit share with any leaf.
     """
 
     layout: TreeLayout
@@ -36,22 +36,23 @@ class TreeExits:
         return position[self.nodes]
 
     def to(self, device: Any = None, dtype: Any = None) -> TreeExits:
-        """The exits on another device; a dtype is ignored, since node numbers are integers."""
+        """Return the exits on another device; a dtype is ignored, since node numbers are integers."""
         return TreeExits(self.layout.to(device), self.nodes.to(device))
 
 
 class AttachedPathsLinearOperator(ClusterOperator):
     r"""
-    :math:`S_{eb} = \sum_{u > v_e} w_u 1[b \in u] + q_e 1[b \in v_e]` (`E x p`): points that leave the trees at an
-    exit e share with a leaf b the weights of the nodes above :math:`v_e`, and of this node itself the part :math:`q_e`
-    that lies before the exit.
+    The covariance :math:`S_{eb} = \sum_{u > v_e} w_u 1[b \in u] + q_e 1[b \in v_e]` (`E x p`) of exits and leaves.
+
+    Points that leave the trees at an exit e share with a leaf b the weights of the nodes above :math:`v_e`, and the
+    part :math:`q_e` of this node's weight that lies before the exit.
 
     With all weights of the last nodes, :math:`q_e = w_{v_e}`, and a leaf for each exit this is
     :class:`PathSumLinearOperator`. Products cost :math:`O((V + E) t)` for V nodes and t columns, entries O(h).
 
     :param node_weights: `V` nonnegative weights w.
     :param shares: `E` parts q.
-    :param exits: The trees, and where they are left.
+    :param exits: The trees, and the exits from them.
 
     Example:
         >>> from gpytorch_partition.clusters.tree_layout import lay_out_trees
@@ -72,7 +73,6 @@ class AttachedPathsLinearOperator(ClusterOperator):
 
     @property
     def _ordered_weights(self) -> Tensor:
-        """The weights in the order of the layout's sums (`V x 1`)."""
         return self.node_weights[self.exits.layout.sums.nodes].unsqueeze(-1)
 
     def _matmul(self, rhs: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ class AttachedPathsLinearOperator(ClusterOperator):
         return self.exits.layout.sums.gathered(own.clone()) - own
 
     def root_rows(self, clusters: Tensor) -> csr_matrix:
-        r"""As for the leaves, but :math:`q_e / \sqrt{w_v}` at the last node, of which only the part q counts."""
+        r"""Return rows of the root, as for leaves, but :math:`q_e / \sqrt{w_v}` at the last node, for its part q."""
         starts, nodes = paths_from_root(self.exits.layout, self.exits.nodes[clusters])
         values = self.node_weights.detach().double().sqrt()[nodes]
         last = starts[1:] - 1

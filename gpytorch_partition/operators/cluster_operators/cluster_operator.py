@@ -14,11 +14,11 @@ from gpytorch_partition.clusters.incidence import Incidence
 
 class ClusterOperator(LinearOperator):
     r"""
-    The covariance S of cluster effects u in :math:`f = Z u` (`p x p`), or of those of two sets of clusters (`p x p'`).
+    The covariance S of cluster effects u in :math:`f = Z u` (`p x p`), or between two sets of clusters (`p x p'`).
 
     A new kind of S implements the products of a linear operator (`_matmul`, `_transpose_nonbatch`, `_diagonal`,
-    `_get_indices`, and `_bilinear_derivative` if its weights are trained), :meth:`root`, and overrides what it can
-    compute more cheaply than a general matrix.
+    `_get_indices`, and `_bilinear_derivative` if its weights are trained), :meth:`root`, and overrides methods that it
+    can compute more cheaply than a general matrix.
     """
 
     is_flat = False  #: whether the effects of all clusters are independent, as those of flat partitions are
@@ -27,7 +27,7 @@ class ClusterOperator(LinearOperator):
 
     def root(self) -> LinearOperator:
         r"""
-        The exact root :math:`F` (`p x q`) with :math:`S = F F^\top`, as an operator.
+        Return the exact root :math:`F` (`p x q`) with :math:`S = F F^\top`, as an operator.
 
         :raises RuntimeError: If S is not a covariance of clusters with themselves.
         """
@@ -35,9 +35,9 @@ class ClusterOperator(LinearOperator):
 
     def root_rows(self, clusters: Tensor) -> csr_matrix:
         r"""
-        Rows of the root as a sparse matrix (`n x q`): features of clusters, whose products are entries of S.
+        Return rows of the root as a sparse matrix (`n x q`): features of clusters, whose products are entries of S.
 
-        Of an S between two sets of clusters they are those of the first, in the feature space of the second.
+        If S is between two sets of clusters, they are features of the first set, in the feature space of the second.
 
         :param clusters: `n` numbers of clusters, ascending.
         :raises NotImplementedError: If S has no sparse root.
@@ -45,7 +45,7 @@ class ClusterOperator(LinearOperator):
         raise NotImplementedError(f"{type(self).__name__} has no sparse root")
 
     def square_root(self) -> LinearOperator:
-        """A dense root (`p x p`, float64), in O(p^3): Cholesky's, or scaled eigenvectors if S is singular."""
+        """Return a dense root (`p x p`, float64), in O(p^3): Cholesky's, or scaled eigenvectors if S is singular."""
         dense = self.to_dense().double()
         cholesky, failed = torch.linalg.cholesky_ex(dense)
         if not failed:
@@ -60,34 +60,34 @@ class ClusterOperator(LinearOperator):
 
     @property
     def structure(self) -> tuple[Any, ...]:
-        """What S consists of beside its tensors, for comparisons: its class, and the layout of its trees."""
+        """The parts of S beside its tensors, for comparisons: its class, and the layout of its trees."""
         return (type(self),)
 
     @property
     def independent_clusters(self) -> Tensor:
-        """Which clusters (`p`, bool) have effects independent of those of all others, whatever the task."""
+        """The clusters (`p`, bool) whose effects are independent of those of all others, for any task."""
         return torch.full(self.shape[-1:], self.is_flat, dtype=torch.bool, device=self.device)
 
     def correlated(self, normal: Tensor) -> Tensor:
-        """Effects of unit variance (`n x t`) of independent clusters, from independent normal numbers."""
+        """Return effects of unit variance (`n x t`) of independent clusters, from independent normal numbers."""
         return normal
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes of trees a product visits."""
+        """The number of tree nodes that a product visits."""
         return 0
 
     def dense_block(self, left: Incidence, right: Incidence) -> Tensor | None:
         r"""
-        :math:`Z S Z'^\top` (`N x N'`) from the pairs of rows that share clusters, in the dtype of S.
+        Return :math:`Z S Z'^\top` (`N x N'`) from the pairs of rows that share clusters, in the dtype of S.
 
         :param left: `N` rows Z, without batch dimensions, on the CPU.
         :param right: `N'` rows Z'.
-        :return: None where a product with the identity is cheaper.
+        :return: The matrix; None where a product with the identity is cheaper.
         """
         return None
 
 
 def as_columns(values: Tensor) -> Tensor:
-    """A vector as a matrix of one column; a matrix as it is."""
+    """Return a vector as a matrix of one column, a matrix as it is."""
     return values.unsqueeze(-1) if values.dim() == 1 else values

@@ -17,10 +17,12 @@ from gpytorch_partition.operators.cluster_operators.shared_clusters import has_f
 
 class FlatLinearOperator(ClusterOperator):
     r"""
-    :math:`S = \mathrm{diag}(w)` (`p x p`): with w = 1 / m, Davies & Ghahramani 2014, definition 2. Products: O(p t).
+    The diagonal covariance :math:`S = \mathrm{diag}(w)` (`p x p`), with products in O(p t).
+
+    For w = 1 / m it is that of Davies & Ghahramani 2014, definition 2.
 
     :class:`~gpytorch_partition.PartitionKernel` uses it, with equal weights. Construct it yourself, in the
-    `_cluster_operator` of a subclass, for flat partitions or clusters that do not weigh the same.
+    `_cluster_operator` of a subclass, for flat partitions or clusters of different weights.
 
     :param weights: `p` nonnegative weights w, or one number (`1`) for all clusters.
     :param num_clusters: Number p of clusters.
@@ -39,21 +41,21 @@ class FlatLinearOperator(ClusterOperator):
         self.has_equal_weights = weights.numel() == 1
 
     def root(self) -> LinearOperator:
-        """The diagonal of the square roots."""
+        """Return the diagonal of the square roots."""
         return FlatLinearOperator(self.weights.sqrt(), num_clusters=self.num_clusters)
 
     def root_rows(self, clusters: Tensor) -> csr_matrix:
-        """One entry in each row."""
+        """Return rows of the root, with one entry in each."""
         columns = clusters.cpu().numpy()
         values = self._diagonal().detach().double().sqrt()[clusters].cpu().numpy()
         return csr_matrix((values, columns, np.arange(len(columns) + 1)), shape=(len(columns), self.num_clusters))
 
     def square_root(self) -> LinearOperator:
-        """The diagonal of the square roots, in float64."""
+        """Return the diagonal of the square roots, in float64."""
         return DiagLinearOperator(self._diagonal().double().sqrt())
 
     def dense_block(self, left: Incidence, right: Incidence) -> Tensor | None:
-        r""":math:`Z S Z'^\top` from the pairs of rows in the same cluster, where these are few."""
+        r"""Return :math:`Z S Z'^\top` from the pairs of rows in the same cluster, if these are few."""
         return shared_weights(left, right, self._diagonal()) if has_few_pairs(left, right) else None
 
     def _size(self) -> torch.Size:

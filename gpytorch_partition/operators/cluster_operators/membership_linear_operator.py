@@ -1,4 +1,4 @@
-"""The operator S of items: how much two items have in common, as members of sets."""
+"""The operator S of items, members of sets: the weights of the sets that two items share."""
 
 from __future__ import annotations
 
@@ -22,16 +22,19 @@ _PAIRS = 2**16  # pairs of items looked up at a time
 
 class MembershipLinearOperator(ClusterOperator):
     r"""
-    :math:`S_{ij} = \sum_s w_s (b_{is} b_{js} + (1 - b_{is}) (1 - b_{js}))` (`n x n`): the weights of the sets that two
-    items are both in, or both not in. Each set splits the items in two (Davies & Ghahramani 2014, section 4.2).
+    The covariance :math:`S_{ij} = \sum_s w_s (b_{is} b_{js} + (1 - b_{is}) (1 - b_{js}))` of items (`n x n`).
 
-    :class:`~gpytorch_partition.MembershipKernel` uses it. Construct it yourself for a kernel of items in so many sets
-    that a code for each item and set would be too many.
+    It adds up the weights of the sets that two items are both in, or both not in. Each set splits the items in two
+    (Davies & Ghahramani 2014, section 4.2).
+
+    :class:`~gpytorch_partition.MembershipKernel` uses it. Construct it yourself for items in so many sets that a code
+    for each item and set would be too many.
 
     With `item_scales` a, S counts common members only: :math:`S_{ij} = a_i a_j \sum_s w_s b_{is} b_{js}`.
 
-    A product costs :math:`O(E t)` for E memberships and t columns: :math:`b b' + (1 - b) (1 - b') = \frac12 + 2 (b -
-    \frac12)(b' - \frac12)`, so that S is a sparse matrix times its transpose and a few sums. It holds nothing else.
+    A product costs :math:`O(E t)` for E memberships and t columns:
+    :math:`b b' + (1 - b) (1 - b') = \frac12 + 2 (b - \frac12)(b' - \frac12)`, so S is a sparse matrix times its
+    transpose and a few sums. Nothing else is held.
 
     :param weights: `m` nonnegative weights w of the sets.
     :param memberships: B (`n x m`).
@@ -49,14 +52,16 @@ class MembershipLinearOperator(ClusterOperator):
         self.weights, self.memberships, self.item_scales = weights, memberships, item_scales
 
     def root(self) -> MembershipRootLinearOperator:
-        r"""The exact root :math:`F` with :math:`S = F F^\top`, a column for each set (and a constant one)."""
+        r"""Return the exact root :math:`F` with :math:`S = F F^\top`, a column for each set (and a constant one)."""
         return MembershipRootLinearOperator(
             self.weights.sqrt(), memberships=self.memberships, item_scales=self.item_scales
         )
 
     def root_rows(self, clusters: Tensor) -> csr_matrix:
         r"""
-        With `item_scales` an entry :math:`a_i \sqrt{w_s}` for each set that an item is in; else an entry
+        Return rows of a sparse root of S.
+
+        With `item_scales` it has an entry :math:`a_i \sqrt{w_s}` for each set of an item. Otherwise it has an entry
         :math:`\sqrt{w_s}` for each of the m sets, in one column for members and in the next for all others.
 
         :raises ValueError: If there would be 2^31 entries or more.
@@ -79,16 +84,16 @@ class MembershipLinearOperator(ClusterOperator):
 
     @property
     def structure(self) -> tuple[Any, ...]:
-        """The class, the memberships and what is counted."""
+        """The class, the memberships, and whether items have no scales."""
         return (type(self), self.memberships, self.item_scales is None)
 
     @property
     def num_nodes(self) -> int:
-        """Number of memberships."""
+        """The number of memberships."""
         return self.memberships.sets.numel()
 
     def dense_block(self, left: Incidence, right: Incidence) -> Tensor | None:
-        r""":math:`Z S Z'^\top` from the sets that pairs of rows share."""
+        r"""Return :math:`Z S Z'^\top` from the sets that pairs of rows share."""
         columns = self.memberships.rows(right.codes)
         result = np.empty((left.num_rows, right.num_rows))
         size = max(1, _ENTRIES // max(1, right.num_rows))
@@ -109,11 +114,10 @@ class MembershipLinearOperator(ClusterOperator):
 
     @cached_property
     def _strengths(self) -> Tensor:
-        """The weights of the sets of each item (`n`, float64)."""
+        """The total weight of each item's sets (`n`, float64)."""
         return self.memberships.item_sums(self.weights.double().unsqueeze(-1)).squeeze(-1)
 
     def _common(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """For pairs of items the weight of the sets that both are in (float64)."""
         shared = self.memberships.rows(rows).multiply(self.memberships.rows(columns)).tocoo()
         pairs, sets = (torch.from_numpy(index).long().to(self.device) for index in (shared.row, shared.col))
         weights = self.weights.double()
@@ -172,7 +176,9 @@ class MembershipLinearOperator(ClusterOperator):
 
 class MembershipRootLinearOperator(LinearOperator):
     r"""
-    :math:`F = [\sqrt{\textstyle\sum w / 2}\, 1,\ \sqrt2\, (B - \tfrac12) W^{1/2}]` (`n x (m + 1)`), or
+    The exact root of a :class:`MembershipLinearOperator`.
+
+    It is :math:`F = [\sqrt{\textstyle\sum w / 2}\, 1,\ \sqrt2\, (B - \tfrac12) W^{1/2}]` (`n x (m + 1)`), or
     :math:`\mathrm{diag}(a) B W^{1/2}` (`n x m`). A product, also with the transpose, costs :math:`O(E t)`.
 
     :param set_values: `m` square roots of the weights of the sets.

@@ -18,7 +18,8 @@ from gpytorch_partition.operators.cluster_operators.transposed_linear_operator i
 
 class PathSumLinearOperator(ClusterOperator):
     r"""
-    :math:`S = \sum_v w_v 1_v 1_v^\top` (`p x p`): two leaves of a tree share the weights of the nodes above both.
+    The covariance :math:`S = \sum_v w_v 1_v 1_v^\top` (`p x p`): two leaves of a tree share the weights of all nodes
+    above both.
 
     :class:`~gpytorch_partition.RandomForestKernel` uses it where several levels of its trees count (`heights` of
     `"all"`, `"learned"` or `"impurity"`). Construct it yourself for other trees, or other weights of their nodes.
@@ -28,8 +29,8 @@ class PathSumLinearOperator(ClusterOperator):
     :math:`S_{ab} = (\mathrm{depth}(\mathrm{lca}(a, b)) + 1) / (h + 1)`.
 
     A product costs :math:`O(V t)` time and workspace for V nodes and t columns: node sums on the way up, path sums on
-    the way down. An entry is found by climbing from its row's leaf to the root: :math:`O(h)`, h the height of the
-    tree. It holds the weights and the layout's sums.
+    the way down. An entry takes a climb from its row's leaf to the root: :math:`O(h)`, h the height of the tree. The
+    weights and the layout's sums are held.
 
     :param node_weights: `V` nonnegative weights :math:`w_v`, trees one after another.
     :param layout: The trees.
@@ -51,11 +52,11 @@ class PathSumLinearOperator(ClusterOperator):
         self.layout = layout
 
     def root(self) -> NodeLinearOperator:
-        r"""The exact root :math:`F` with :math:`S = F F^\top` (`p x V`)."""
+        r"""Return the exact root :math:`F` with :math:`S = F F^\top` (`p x V`)."""
         return NodeLinearOperator(self.node_weights.sqrt(), layout=self.layout)
 
     def root_rows(self, clusters: Tensor) -> csr_matrix:
-        r"""An entry :math:`\sqrt{w_v}` for each node v on the path from the root to the leaf."""
+        r"""Return rows of the root, with :math:`\sqrt{w_v}` for each node v on the path from the root to the leaf."""
         starts, nodes = paths_from_root(self.layout, self.layout.leaf_nodes[clusters])
         values = self.node_weights.detach().double().sqrt()[nodes]
         parts = tuple(part.cpu().numpy() for part in (values, nodes, starts))
@@ -68,11 +69,11 @@ class PathSumLinearOperator(ClusterOperator):
 
     @property
     def num_nodes(self) -> int:
-        """Number V of nodes of all trees."""
+        """The number V of nodes of all trees."""
         return self.layout.num_nodes
 
     def dense_block(self, left: Incidence, right: Incidence) -> Tensor | None:
-        r""":math:`Z S Z'^\top` from pairs of rows in small nodes and tables of large ones, for many rows and leaves."""
+        r"""Return :math:`Z S Z'^\top` from pairs of rows in small nodes and tables of large ones, if cheaper."""
         if not is_cheaper_than_product(left, right, self.layout):
             return None
         return shared_path_sums(left, right, self.layout, self.node_weights)
@@ -108,7 +109,7 @@ class PathSumLinearOperator(ClusterOperator):
 
 
 class _PathSums(torch.autograd.Function):
-    """For every leaf (`p`) the sum of the weights (`V`) of its path; the derivative is a sum up the trees."""
+    """The sum of the weights (`V`) along the path of every leaf (`p`); the derivative is a sum up the trees."""
 
     @staticmethod
     def forward(ctx: Any, layout: TreeLayout, node_weights: Tensor) -> Tensor:
@@ -125,7 +126,7 @@ class _PathSums(torch.autograd.Function):
 
 class NodeLinearOperator(LinearOperator):
     r"""
-    :math:`F = [f_v 1_v]_v` (`p x V`): which leaves lie below each node, times the node's value.
+    The matrix :math:`F = [f_v 1_v]_v` (`p x V`): the indicators of the leaves below each node, times the node's value.
 
     A product, also with the transpose, costs :math:`O(V t)` time and workspace for t columns.
 

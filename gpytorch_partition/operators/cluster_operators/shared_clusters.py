@@ -16,8 +16,9 @@ _COST_OF_PAIR = 2  # time for a pair, in entries of the table of clusters by row
 
 def has_few_pairs(left: Incidence, right: Incidence) -> bool:
     r"""
-    Whether the pairs of rows in the same cluster are so few that a sum over them is cheaper than a product with the
-    identity, which fills a table of `p x N'` and took 2 to 16 times as long on one core where clusters had two rows.
+    Return whether few enough rows share clusters for a sum over pairs to beat a product with the identity.
+
+    That product fills a table of `p x N'`, and took 2 to 16 times as long on one core where clusters had two rows.
 
     :param left: `N` rows Z.
     :param right: `N'` rows Z', with the same clusters.
@@ -28,9 +29,9 @@ def has_few_pairs(left: Incidence, right: Incidence) -> bool:
 
 def shared_weights(left: Incidence, right: Incidence, weights: Tensor) -> Tensor:
     r"""
-    :math:`Z \mathrm{diag}(w) Z'^\top`: for each pair of rows the sum of the weights of the clusters that both are in.
+    Return :math:`Z \mathrm{diag}(w) Z'^\top`: for each pair of rows the total weight of the clusters that both are in.
 
-    Costs an operation for each such pair and partition, and :math:`O(N N')` to fill the matrix.
+    This costs an operation for each such pair and partition, and :math:`O(N N')` to fill the matrix.
 
     :param left: `N` rows Z, without batch dimensions, on the CPU.
     :param right: `N'` rows Z', with the same clusters.
@@ -58,6 +59,5 @@ def _sizes(incidence: Incidence) -> Tensor:
 
 
 def _sparse(codes: Tensor, values: NDArray[np.floating]) -> csr_array:
-    """The sparse `Z diag(values)`: each 1 of a row replaced by the value of its cluster."""
     columns, starts = codes.reshape(-1).numpy(), np.arange(len(codes) + 1) * codes.shape[1]
     return csr_array((values[columns], columns, starts), shape=(len(codes), len(values)))

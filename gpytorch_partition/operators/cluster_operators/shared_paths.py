@@ -1,9 +1,9 @@
 r"""
 Dense covariances of trees, :math:`Z S Z'^\top`, from the nodes that pairs of rows share.
 
-A node of weight w adds w to all pairs of its rows. Few nodes have many pairs: their weights are summed in one table
-per tree, of all pairs of *groups* (the largest nodes with few pairs, and leaves with many), where the groups of rows
-are looked up. The pairs in all other nodes are added by a sparse product.
+A node of weight w adds w to all pairs of its rows. Few nodes have many pairs. Their weights are summed in one table per
+tree, over all pairs of *groups* (the largest nodes with few pairs, and leaves with many), and rows look up their groups
+in it. A sparse product adds the pairs in all other nodes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TABLE = 2**22  # entries of the table of groups by rows worked on at once
 
 
 class _Trees(NamedTuple):
-    """Some of the trees, whose nodes and leaves are numbered from 0; V nodes, p leaves."""
+    """Some of the trees, with nodes and leaves numbered from 0; V nodes, p leaves."""
 
     low: Tensor  # (V,) first leaf of each node
     high: Tensor  # (V,) one past the last one
@@ -45,9 +45,10 @@ class _Trees(NamedTuple):
 
 def is_cheaper_than_product(left: Incidence, right: Incidence, layout: TreeLayout) -> bool:
     """
-    Whether these sums are cheaper than a product with the identity, which fills a table of `V x N'`: with many rows
-    on both sides, and trees of many leaves and limited height. For 400 to 2,000 rows and 100 trees that separate nearly
-    all of them they took a half to a quarter of its time on one core.
+    Return whether these sums are cheaper than a product with the identity, which fills a table of `V x N'`.
+
+    They are with many rows on both sides, and trees of many leaves and limited height. For 400 to 2,000 rows and 100
+    trees that separate nearly all of them they took a half to a quarter of its time on one core.
 
     :param left: `N` rows Z of leaves.
     :param right: `N'` rows Z'.
@@ -60,10 +61,10 @@ def is_cheaper_than_product(left: Incidence, right: Incidence, layout: TreeLayou
 
 def shared_path_sums(left: Incidence, right: Incidence, layout: TreeLayout, node_weights: Tensor) -> Tensor:
     r"""
-    For each pair of rows the sum of the weights of the nodes that both are in.
+    Return for each pair of rows the sum of the weights of the nodes that both are in.
 
-    Costs an operation for each pair of rows and tree, and for each pair in a node with few; it holds tables of all
-    pairs of groups, for a few trees at a time.
+    This costs an operation for each pair of rows and tree, and for each pair in a node with few. Tables of all pairs of
+    groups are held, for a few trees at a time.
 
     :param left: `N` rows Z of leaves, without batch dimensions, on the CPU.
     :param right: `N'` rows Z'.
@@ -110,7 +111,6 @@ def _blocks_of_trees(left: Incidence, right: Incidence, layout: TreeLayout, weig
 
 
 def _num_pairs(trees: _Trees) -> Tensor:
-    """The number of pairs of rows in each node (`V`)."""
     before = [torch.bincount(codes.reshape(-1), minlength=len(trees.leaf_nodes)) for codes in (trees.left, trees.right)]
     ends = [torch.cat([counts.new_zeros(1), counts.cumsum(0)]) for counts in before]
     in_left, in_right = (end[trees.high] - end[trees.low] for end in ends)
@@ -140,7 +140,7 @@ def _starts_of_groups(trees: _Trees, has_many: Tensor) -> Tensor:
 
 
 def _tables_of_groups(trees: _Trees, has_many: Tensor, starts: Tensor) -> list[Tensor]:
-    """For each tree and any two of its groups the sum of the weights of the nodes with many pairs that hold both."""
+    """For each tree and any two of its groups the total weight of the nodes with many pairs that hold both."""
     bounds = torch.searchsorted(starts, trees.tree_leaves)
     nodes = has_many.nonzero().squeeze(1)
     per_tree = torch.diff(torch.searchsorted(nodes, trees.tree_nodes)).tolist()

@@ -17,13 +17,14 @@ from gpytorch_partition.operators.cluster_operators.flat_linear_operator import 
 
 class SideBySideLinearOperator(ClusterOperator):
     r"""
-    The block-diagonal :math:`S = \mathrm{diag}(w_1 S_1, \ldots, w_k S_k)` of blocks of any sizes.
+    The block-diagonal covariance :math:`S = \mathrm{diag}(w_1 S_1, \ldots, w_k S_k)` of blocks of any sizes.
 
     :class:`~gpytorch_partition.PartitionMixtureKernel` uses it, unless all its parts are flat. Construct it yourself
     for a kernel whose clusters are of several kinds, such as flat ones and leaves of trees, in one feature space.
 
-    With S the covariance of cluster effects of several kinds of partitions, :math:`Z S Z^\top = \sum_b w_b Z_b S_b
-    Z_b^\top` is a mixture of their kernels. Products, entries and the root are those of the blocks.
+    With S the covariance of cluster effects of several kinds of partitions,
+    :math:`Z S Z^\top = \sum_b w_b Z_b S_b Z_b^\top` is a mixture of their kernels. Products, entries and the root are
+    those of the blocks.
 
     :param weights: `k` nonnegative weights w.
     :param blocks: `p_b x q_b` operators :math:`S_b`; those of a root may be rectangular.
@@ -41,11 +42,11 @@ class SideBySideLinearOperator(ClusterOperator):
         self.weights, self.blocks = weights, blocks
 
     def root(self) -> LinearOperator:
-        r"""The exact root :math:`F` with :math:`S = F F^\top`: those of the blocks."""
+        r"""Return the exact root :math:`F` with :math:`S = F F^\top`, from the roots of the blocks."""
         return SideBySideLinearOperator(self.weights.sqrt(), *(block.root() for block in self.blocks))
 
     def root_rows(self, clusters: Tensor) -> csr_matrix:
-        """The rows of the blocks, in columns side by side."""
+        """Return the root's rows, those of the blocks in columns side by side."""
         ends = torch.tensor([*accumulate(self._heights)], device=clusters.device)
         parts = clusters.split(torch.searchsorted(clusters, ends).diff(prepend=ends.new_zeros(1)).tolist())
         starts, weights = accumulate(self._heights, initial=0), self.weights.detach().double().sqrt().tolist()
@@ -65,7 +66,7 @@ class SideBySideLinearOperator(ClusterOperator):
 
     @property
     def num_nodes(self) -> int:
-        """Number of nodes of all blocks."""
+        """The number of nodes of all blocks."""
         return sum(block.num_nodes for block in self.blocks)
 
     def _size(self) -> torch.Size:
@@ -122,7 +123,7 @@ class SideBySideLinearOperator(ClusterOperator):
 
 
 def side_by_side(weights: Tensor, blocks: Sequence[ClusterOperator]) -> ClusterOperator:
-    """The block-diagonal operator; a flat one if all blocks are flat."""
+    """Return the block-diagonal operator, a flat one if all blocks are flat."""
     joint = SideBySideLinearOperator(weights, *blocks)
     if not all(block.is_flat for block in blocks):
         return joint

@@ -13,14 +13,14 @@ from gpytorch_partition.operators.cluster_operators.cluster_operator import Clus
 
 class TaskLinearOperator(ClusterOperator):
     r"""
-    :math:`S \otimes B` (`pT x p'T`): cluster c has an effect on each of T tasks, numbered `c T + t`.
+    The covariance :math:`S \otimes B` (`pT x p'T`): cluster c has an effect on each of T tasks, numbered `c T + t`.
 
-    Use it as the S of a kernel class of your own of several tasks. GPyTorch's `MultitaskKernel` around a kernel of this
-    package evaluates to an operator that has it as its `cluster_operator`, and so do products with an `IndexKernel`.
+    Use it as the S of your own kernel class for several tasks. It is the `cluster_operator` of GPyTorch's
+    `MultitaskKernel` around a kernel of this package, and of products with an `IndexKernel`.
 
     With it the kernel of a point x and a task t is :math:`k(x, x') B_{tt'}`, the intrinsic coregionalization model
-    (Bonilla, Chai & Williams 2008, eq. 1), at the cost of one partition kernel: a row is in as many clusters as
-    before. A product with t columns costs one with S for T t columns, and :math:`O(p T^2 t)`.
+    (Bonilla, Chai & Williams 2008, eq. 1), at the cost of one partition kernel: a row is in as many clusters as before.
+    A product with t columns costs one with S for T t columns, and :math:`O(p T^2 t)`.
 
     :param task_covariance: `T x T` B, symmetric (or the root of one).
     :param base: `p x p'` S.
@@ -41,7 +41,7 @@ class TaskLinearOperator(ClusterOperator):
         self.num_tasks = task_covariance.shape[-1]
 
     def root(self) -> LinearOperator:
-        r"""The root :math:`F \otimes C` of :math:`F F^\top \otimes C C^\top`; B may be singular."""
+        r"""Return the root :math:`F \otimes C` of :math:`F F^\top \otimes C C^\top`; B may be singular."""
         return TaskLinearOperator(symmetric_root(self.task_covariance), self.base.root())
 
     @property
@@ -56,16 +56,16 @@ class TaskLinearOperator(ClusterOperator):
 
     @property
     def independent_clusters(self) -> Tensor:
-        """For each cluster and task, whether the cluster's effects are independent of those of other clusters."""
+        """The clusters, by task (`pT`, bool), whose effects are independent of those of other clusters."""
         return self.base.independent_clusters.repeat_interleave(self.num_tasks)
 
     @property
     def num_nodes(self) -> int:
-        """Number of nodes that a product visits, once for each task."""
+        """The number of nodes that a product visits, once for each task."""
         return self.num_tasks * self.base.num_nodes
 
     def correlated(self, normal: Tensor) -> Tensor:
-        """Effects of unit variance (`nT x t`) of n independent clusters, correlated between tasks as B says."""
+        """Return effects of unit variance (`nT x t`) of n independent clusters, correlated between tasks by B."""
         deviations = self.task_covariance.diagonal().clamp_min(torch.finfo(self.dtype).tiny).sqrt()
         root = symmetric_root(self.task_covariance / deviations / deviations.unsqueeze(-1))
         return (root @ normal.unflatten(0, (-1, self.num_tasks))).flatten(0, 1)
@@ -88,7 +88,6 @@ class TaskLinearOperator(ClusterOperator):
         return product.squeeze(-1) if rhs.dim() == 1 else product
 
     def _by_task(self, table: Tensor) -> Tensor:
-        """A table `pT x t` as `p x T x t`."""
         return table.unflatten(0, (-1, self.num_tasks))
 
     def _diagonal(self) -> Tensor:
@@ -113,6 +112,6 @@ class TaskLinearOperator(ClusterOperator):
 
 
 def symmetric_root(matrix: Tensor) -> Tensor:
-    r"""C (`T x T`) with :math:`C C^\top` the matrix, which may be singular."""
+    r"""Return C (`T x T`) with :math:`C C^\top` the matrix, which may be singular."""
     values, vectors = torch.linalg.eigh(matrix)
     return vectors * values.clamp_min(0).sqrt()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 class TransposedLinearOperator(LinearOperator):
     r"""
-    :math:`A^\top` for an operator A with a `_t_matmul` of its own, which is then the product.
+    The transpose :math:`A^\top` of an operator A, whose `_t_matmul` is then the product.
 
     :param base: `*batch x n x p` A.
     """
