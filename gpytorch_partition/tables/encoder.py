@@ -305,9 +305,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             )
 
     def _cells(self, table: Mapping[str, Cells], chosen: set[int]) -> list[Cells]:
-        """
-        The cells of all columns: chosen ones as categories, text as read, open notations as those of sure columns.
-        """
+        """The cells of all columns: chosen ones as categories, text as read, open notations as those of sure ones."""
         notations = self._notations()
         cells = [
             _as_category(each, name) if number in chosen else as_read(each, notations) if each.kind == TEXT else each
