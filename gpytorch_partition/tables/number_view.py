@@ -192,7 +192,8 @@ def cross_fitted(
     groups: Tensor | None = None,
 ) -> Tensor:
     """
-    Return the view of training rows, with mean targets of the rows of other folds.
+    Return the view of training rows, with mean targets of the rows of other folds. Use it for what is learned from the
+    same targets: a level of few rows would else reveal their noise.
 
     :param x: `N x D` rows of a table matrix.
     :param categories: As for :class:`NumberView`.
