@@ -187,9 +187,7 @@ def _all_held_out(choice: Choice, data: TrainingData, own_weights: Tensor, setup
 
 @torch.no_grad()
 def _held_out(choice: Choice, data: TrainingData, kept: Tensor, points: Tensor, setup: Setup) -> HeldOutRows:
-    """
-    Predictions by a model of some rows, with the noise of a weight of 1, and the mean variance of the choosing rows.
-    """
+    """Predictions by a model of some rows, with noise of weight 1 and the mean variance of the choosing rows."""
     rows = data.new_rows[points]
     model = assemble(replace(choice, tails=None), data.part(kept), setup).eval()
     with settings.iterative(), settings.no_debug():

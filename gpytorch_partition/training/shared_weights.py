@@ -1,4 +1,4 @@
-"""Weights of a sum of covariances that several targets share, by the predictive density of held-out rows."""
+"""Weights of a sum of covariances for several targets, by the predictive density of held-out rows."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _DECIMALS = 9  # of logarithms that are kept
 @dataclass(frozen=True, eq=False)
 class SharedFit:
     r"""
-    The values found: target t is :math:`N(0, b_t \sum_i w_i K_i + d_t I)`.
+    The values found, with target t as :math:`N(0, b_t \sum_i w_i K_i + d_t I)`.
 
     :param outputscales: `c` weights w.
-    :param scales: `T` factors b, of a geometric mean of 1.
+    :param scales: `T` factors b with a geometric mean of 1.
     :param noise: `T` variances d.
     :param log_density: Mean log predictive density of the held-out entries, in nats.
     """
@@ -40,11 +40,11 @@ class SharedFit:
 
 def maximize_shared_density(folds: Sequence[Fold], targets: Tensor, *, max_iterations: int = 40) -> SharedFit:
     r"""
-    Weights that all targets share, and scale and noise of each, that predict held-out entries best: L-BFGS-B.
+    Return weights shared by all targets, and scale and noise of each, that predict held-out entries best, by L-BFGS-B.
 
-    Targets are predicted one by one here; how they covary is chosen afterwards. Every factor e of a noise counts as a
-    nat, as in :func:`~gpytorch_partition.training.predictive_density.maximize_predictive_density`, which is this for
-    one target and costs a T-th.
+    Targets are predicted one by one; their covariance is chosen afterwards. Every factor e of a noise counts as a nat,
+    as in :func:`~gpytorch_partition.training.predictive_density.maximize_predictive_density`, which does this for one
+    target at a T-th of the cost.
 
     :param folds: The folds, in rows.
     :param targets: `N x T` targets of mean 0; NaN is a missing entry.
@@ -93,7 +93,7 @@ def maximize_shared_density(folds: Sequence[Fold], targets: Tensor, *, max_itera
 
 def of_target(folds: Sequence[Fold], target: Tensor) -> list[Fold]:
     """
-    The folds of the rows where a target (`N`) is known, of those that keep and hold out some; of all, as they are.
+    Return the folds on the rows where a target (`N`) is known, without folds that then keep or hold out no row.
 
     Example:
         >>> fold = Fold.of(torch.eye(4)[None], torch.tensor([0, 1]), torch.tensor([2, 3]))
