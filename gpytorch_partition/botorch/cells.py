@@ -18,11 +18,9 @@ from gpytorch_partition.partitions.keyed_random import hashed
 
 
 class _Source(NamedTuple):
-    """A partition kernel within a model, and its view of points."""
-
     kernel: PartitionKernel
-    see: Callable[[Tensor], Tensor]  # from points of the space to what the kernel is given
-    columns: Tensor | None  # the model's columns that it is given; None if they are not given as they are
+    see: Callable[[Tensor], Tensor]  # from points of the space to the kernel's inputs
+    columns: Tensor | None  # the model's columns among the kernel's inputs; None if they are transformed
 
     @property
     def forest(self) -> ForestPartition | None:
@@ -45,7 +43,7 @@ class ModelCells:
     """
 
     def __init__(self, model: Any) -> None:
-        model.eval()  # an input transformation learns from whatever it sees in training mode
+        model.eval()  # in training mode, an input transformation would learn from all points
         self._models = [(each, list(_model_sources(each))) for each in getattr(model, "models", [model])]
 
     def check_bounds(self, bounds: Tensor) -> None:
@@ -108,7 +106,7 @@ def _model_sources(model: Any) -> Iterator[_Source]:
 def _sources(kernel: Kernel, see: Callable[[Tensor], Tensor], columns: Tensor | None) -> Iterator[_Source]:
     own = kernel.columns.numbers if isinstance(kernel, PartitionKernel) else kernel.active_dims
     if isinstance(kernel, ScaleKernel) and kernel.base_kernel.active_dims is not None:
-        own = None  # a copy of those of its base kernel, which selects them
+        own = None  # a copy of active_dims of its base kernel, which selects them
     if isinstance(kernel, PartitionKernel) and not isinstance(kernel, PartitionMixtureKernel):
         selected = columns[own] if columns is not None and own.numel() else columns
         yield _Source(kernel, see, selected)

@@ -14,8 +14,8 @@ from torch import Tensor
 from gpytorch_partition.botorch.cells import ModelCells
 from gpytorch_partition.botorch.space import Space
 
-_GRID = 128  # intervals of a column whose walls are not known
-_MOST_INTERVALS = 4096  # intervals of a column: with more walls, only quantiles of them are used
+_GRID = 128  # intervals of a column without known walls
+_MOST_INTERVALS = 4096  # intervals of a column; of more walls, only quantiles are used
 
 
 class CellSearch:
@@ -71,7 +71,6 @@ class CellSearch:
         return points[order], values[order]
 
     def _evaluated_points(self) -> Tensor:
-        """Baseline points of the acquisition function or its model, rounded to the space, `n x d`."""
         points = get_X_baseline(self._acq_function)
         return self._avoided[:0] if points is None else self._space.rounded(points.detach().to(self._avoided))
 

@@ -14,7 +14,7 @@ from torch.quasirandom import SobolEngine
 LinearConstraint = tuple[Tensor, Tensor, float]  # indices, coefficients and right hand side of sum(c x) >= rhs
 NonlinearConstraint = tuple[Callable[[Tensor], Tensor], bool]  # f(x) >= 0, and True
 
-_MOST_DRAWS = 64  # sets of random points that are drawn to find as many feasible ones as asked for
+_MOST_DRAWS = 64  # sets of random points drawn, at most, to find enough feasible ones
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,10 +12,10 @@ from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.missing import decode_missing
 
 _FEWEST = 10  # rows to remember, and points to judge
-_SAMPLE = 2000  # rows, evenly spaced, that quantiles and shares are taken from
+_SAMPLE = 2000  # evenly spaced rows for quantiles and shares
 _QUANTILES = torch.tensor([0.1, 0.9], dtype=torch.float64)
 _MOST = 0.95  # share of the points outside the building rows' middle, where 20 % of those rows lie
-_SPREAD = 0.25  # of the points' middle, in units of the building rows' middle
+_SPREAD = 0.25  # width of the points' middle, in units of the building rows' middle
 
 
 class OtherUnitsWarning(UserWarning):

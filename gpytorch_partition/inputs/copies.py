@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gpytorch_partition.callers import level_of_caller
 
-_FEWEST = 0.01  # share of the rows that are copies, from which on they count
+_FEWEST = 0.01  # share of copies among the rows, from which they matter
 _AGREEING = 0.9  # share of the rows with the cells of an earlier one that have its target, too
 _DISTINCT = 0.1  # share of the rows, or of the targets, that are distinct: others are tables of few levels
 _ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: a factor that spreads bits (Knuth 1973, 6.4)

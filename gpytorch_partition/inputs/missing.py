@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# The largest float32, which float64 holds as well: no change of dtype moves it.
+# The largest float32, which float64 holds as well, so that no change of dtype moves it.
 MISSING = torch.finfo(torch.float32).max
 
 

@@ -30,5 +30,5 @@ def row_folds(
     names, numbers = (np.empty(0), np.empty(0)) if groups is None else np.unique(groups, return_inverse=True)
     if len(names) < 2:
         return list(KFold(num_folds, shuffle=True, random_state=random).split(np.empty(num_rows)))
-    shuffled = random.permutation(len(names))[numbers]  # its own shuffle makes folds of unequal sizes
+    shuffled = random.permutation(len(names))[numbers]  # GroupKFold's own shuffle makes folds of unequal sizes
     return list(GroupKFold(min(num_folds, len(names))).split(shuffled, groups=shuffled))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# A standard deviation of so little beside the mean, relatively, is rounding: such a column is constant.
+# A column whose standard deviation is smaller than this, relative to its mean, is constant up to rounding.
 _ROUNDING = 10 * torch.finfo(torch.float64).eps
 
 
@@ -39,7 +39,7 @@ class Standardization:
         return cls._with_constants(mean, (values - mean).square().nanmean(0).sqrt().nan_to_num(), are_targets)
 
     # NumPy adds in another order than torch. The last digits decide between equally good splits of trees, so arrays
-    # keep NumPy's sums: with torch's, estimators would predict something else from the same seed.
+    # keep NumPy's sums: with torch's, estimators would predict differently from the same seed.
     @classmethod
     def of_array(cls, values: np.ndarray, are_targets: bool = False) -> Standardization:
         """Return the standardization of an array (`N x D` or `N`), equal to NumPy's moments to the last digit."""

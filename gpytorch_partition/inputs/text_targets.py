@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-_SHARE_OF_CLASSES = 0.9  # of words among targets that are classes
-_DECIMAL = re.compile(r"\s*[+-]?(\d+|\d{1,3}([. ]\d{3})+)[.,]\d+\s*")  # of the other mark, if it is no number
+_SHARE_OF_CLASSES = 0.9  # share of words from which targets are classes
+_DECIMAL = re.compile(r"\s*[+-]?(\d+|\d{1,3}([. ]\d{3})+)[.,]\d+\s*")  # a decimal with another mark, if it is no number
 _UNIT = re.compile(r"\s*[$€£¥]\s*[+-]?\d[\d.,' ]*|\s*[+-]?\d[\d.,' ]*([^\W\d]|[%°$€£¥])\D*")
 
 
@@ -78,7 +78,6 @@ def _advice(odd: Sequence[tuple[str, str]], num_cells: int, remedies: Remedies) 
 
 
 def _mended(texts: Sequence[str], remedies: Remedies) -> Iterator[str]:
-    """Remedies for texts among numbers."""
     if any(_kind_of(text) == "words" for text in texts):
         yield remedies.words
     if units := [text for text in texts if _kind_of(text) == "units"]:

@@ -20,8 +20,8 @@ from scipy.stats import gamma
 from torch import Tensor
 
 _NUM_SCALES = 80  # of the grid
-_LEAST_MASS = 1e-7  # of tau, left out at both ends of the grid
-_NUM_SHARES = 513  # of the function in the variance, between which quantiles are interpolated
+_LEAST_MASS = 1e-7  # mass of tau left out at both ends of the grid
+_NUM_SHARES = 513  # shares of the function in the variance, between which quantiles are interpolated
 _BISECTIONS = 60
 
 

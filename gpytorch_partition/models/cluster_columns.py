@@ -37,5 +37,5 @@ def one_hot(columns: np.ndarray, num_columns: int) -> csr_matrix:
     """
     kept = columns >= 0
     starts = np.concatenate([[0], np.cumsum(kept.sum(1))])
-    values = np.full(starts[-1], (1 / columns.shape[1]) ** 0.5)  # as the root of S has them, to the last digit
+    values = np.full(starts[-1], (1 / columns.shape[1]) ** 0.5)  # equal to the root of S to the last digit
     return csr_matrix((values, columns[kept], starts), shape=(len(columns), num_columns))

@@ -25,9 +25,9 @@ class ClusterFeatures:
 
     There is a column for each cluster that holds a training row, and an entry :math:`\sqrt{w}` in each cluster that a
     point is in. With flat partitions of equal weight a row has m entries of :math:`1 / \sqrt m` (Balog et al. 2016,
-    equation 2); mixtures have weighted ones. For trees whose levels all count, a column is a node, w its weight, and a
-    row has entries for all nodes on its paths, as in the root of S that :class:`~gpytorch_partition.operators
-    .PathSumLinearOperator` has. Local slopes and inducing points have a column per loading as well.
+    equation 2); mixtures have weighted ones. For trees whose levels all count, a column is a node with the weight w. A
+    row has entries for all nodes on its paths, as in the root of S of :class:`~gpytorch_partition.operators
+    .PathSumLinearOperator`. Local slopes and inducing points have a column per loading as well.
 
     Products of features equal the kernel among training rows, and between these and any other points. Between other
     points the clusters without training rows are missing, so that products are at most the kernel. They equal the
@@ -37,7 +37,8 @@ class ClusterFeatures:
     A :class:`~gpytorch_partition.MembershipKernel` has one for each of its sets (with `members_only`, for each set that
     the item is in). Memory is 12 bytes per entry.
 
-    :param kernel: A kernel of this package, a sum of such ones, or a :class:`gpytorch.kernels.ScaleKernel` around them.
+    :param kernel: A kernel of this package, a sum of such kernels, or a :class:`gpytorch.kernels.ScaleKernel` around
+        them.
     :param train_x: `N x D` training rows.
     :raises TypeError: If the kernel is of another kind.
     :raises RuntimeError: If the kernel is unfitted.
@@ -100,7 +101,6 @@ class ClusterFeatures:
 
     @torch.no_grad()
     def _terms(self, x: Tensor) -> list[PartitionLinearOperator]:
-        """The terms of the covariance of points and training rows."""
         terms = structured_terms(to_linear_operator(checked_kernel(self.kernel)(x, self.train_x)).evaluate_kernel())
         for term in terms:
             if not isinstance(term, PartitionLinearOperator):
@@ -144,7 +144,7 @@ class _Columns(NamedTuple):
         place[clusters] = np.arange(len(clusters))
         places = place[term.left.codes.cpu().numpy()]
         _check_entries(np.diff(root.indptr), places)
-        # Partitions have columns of their own, in their order: a row is its clusters' rows one after another.
+        # Columns of partitions are separate and in order, so that a row is its clusters' rows concatenated.
         rows = root[places.ravel()]
         starts = rows.indptr[:: places.shape[1]].copy()
         features = csr_matrix((rows.data, rows.indices, starts), shape=(len(places), root.shape[1]))
@@ -166,7 +166,8 @@ def cluster_features(kernel: Kernel, x: Tensor, train_x: Tensor) -> csr_matrix:
 
     A linear model on these features is a kernel machine at linear cost.
 
-    :param kernel: A kernel of this package, a sum of such ones, or a :class:`gpytorch.kernels.ScaleKernel` around them.
+    :param kernel: A kernel of this package, a sum of such kernels, or a :class:`gpytorch.kernels.ScaleKernel` around
+        them.
     :param x: `N x D` points, all columns (`active_dims` is applied here).
     :param train_x: `N2 x D` training rows, whose clusters are the columns; they may be x itself.
     :return: `N x p` float64.

@@ -133,7 +133,7 @@ class ClusterSpaceGP:
             measures = space_measures(self.rows, self._cluster_operator(), num_probes, probe_seed.value())
             found = settled_maxima(measures, [bounds])
         _warn_of(found, bounds)
-        for name in ("_posterior", "_sampled"):  # first: an interruption must not leave what belongs to other values
+        for name in ("_posterior", "_sampled"):  # first: an interruption must not leave results of other values
             self.__dict__.pop(name, None)
         self.values, self.standard_error = found.maxima[0], found.standard_error
         return found.maxima[0]

@@ -43,7 +43,7 @@ from gpytorch_partition.operators.partition_linear_operator import PartitionLine
 from gpytorch_partition.operators.products import product
 from gpytorch_partition.training.coregionalization import Coregionalization, Rotation
 
-_LEAST_SIGNAL = 1e-9  # of an independent target, in variances of its noise; one of less is nothing but noise
+_LEAST_SIGNAL = 1e-9  # least variance of an independent target, relative to its noise
 
 
 class CoregionalizedGP(torch.nn.Module):
@@ -124,7 +124,7 @@ class CoregionalizedGP(torch.nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         return without_computed(self)
 
-    # What training leaves, computed when it is first asked for.
+    # Results of training, computed when they are first used.
 
     @cached_property
     def _covariance(self) -> LinearOperator:
@@ -175,7 +175,6 @@ class CoregionalizedGP(torch.nn.Module):
 
     @cached_property
     def _training_loadings(self) -> Tensor:
-        """Loadings of the known entries, as :meth:`_of_entries` takes them."""
         return self._entries[1] if self.has_independent_errors else self._scaled(self._white_mixing)
 
     def _scaled(self, mixing: Tensor) -> Tensor:
@@ -318,7 +317,6 @@ class CoregionalizedGP(torch.nn.Module):
         return _posterior(prior, cross, self._noisy)
 
     def _loadings_at(self, num_points: int) -> Tensor:
-        """Loadings of all targets at points, as :meth:`_of_entries` takes them."""
         if self.has_independent_errors:
             return torch.arange(self.num_targets, device=self.noise.device).repeat(num_points)
         return self._scaled(self._rotation.mixing).repeat(num_points, 1)

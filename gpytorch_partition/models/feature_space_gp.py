@@ -115,7 +115,7 @@ class FeatureSpaceGP:
 
     def add_rows(self, x: Tensor, y: Tensor) -> None:
         r"""
-        Count more rows; outputscale, noise and mean stay as they are.
+        Count more rows, without changing outputscale, noise and mean.
 
         The solution of a fitted model is updated in :math:`O(n p^2)` for n rows (Balog et al. 2016, section 5 and
         supplement C), and equals that of all rows up to rounding. Where n is more than a quarter of p, it is computed
@@ -208,9 +208,9 @@ class FeatureSpaceGP:
 
     def __add__(self, other: FeatureSpaceGP) -> FeatureSpaceGP:
         """
-        The model of the rows of both, to be fitted anew, with the level weights that both have.
+        Return an unfitted model of the rows of both, with the level weights that both have.
 
-        :raises ValueError: If the kernels have different partitions; a user's functions are not told apart.
+        :raises ValueError: If the kernels have different partitions; a user's functions are not compared.
         """
         total = FeatureSpaceGP(self.kernel)
         total.statistics = self.statistics + other.statistics
@@ -234,7 +234,7 @@ class FeatureSpaceGP:
         found = maximize(self._likelihood(), self._centered(bounds))
         values = replace(found, mean=found.mean + self.statistics.center)
         warn_of_least_noise(values, bounds)
-        self._forget(with_space=False)  # first: an interruption between the two must not leave the old solution
+        self._forget(with_space=False)  # first: an interruption must not leave the old solution
         self.values = values
         return values
 
@@ -355,7 +355,7 @@ class FeatureSpaceGP:
         return self._likelihood().value(outputscale, noise, mean - self.statistics.center)
 
     def _centered(self, bounds: Bounds) -> Bounds:
-        """Bounds of the mean of targets less the reference value, which is what is counted."""
+        """Bounds of the mean of targets less the reference value."""
         return bounds if bounds.mean is None else replace(bounds, mean=bounds.mean - self.statistics.center)
 
     def predict(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -427,7 +427,7 @@ class FeatureSpaceGP:
         is_new = is_null[self.statistics.codes(labels).long()]
         share = self._fitted_values.outputscale / self.kernel.num_partitions
         deviations = torch.full((index.num_clusters + 1,), share**0.5, dtype=torch.float64)
-        deviations[-1] = 0  # for all clusters that rows were in
+        deviations[-1] = 0  # for all clusters with rows
         return Incidence(torch.where(is_new, index.codes(labels), index.num_clusters), len(deviations)), deviations
 
     def effects(self) -> EffectsPosterior:
@@ -546,7 +546,7 @@ class FeatureSpaceGP:
     def _space(self) -> FeatureSpace:
         self._check_counted()
         space = FeatureSpace(self.statistics.counts, self._cluster_operator())
-        if self.__dict__.pop("_is_decomposed", False):  # as before it was pickled: a factor would round otherwise
+        if self.__dict__.pop("_is_decomposed", False):  # as before pickling, since another factor rounds differently
             _ = space.values
         return space
 

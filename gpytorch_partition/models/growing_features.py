@@ -53,7 +53,7 @@ class GrowingFeatures:
         for tree, column in enumerate(labels.T):
             known, first = np.unique(column, return_index=True)
             is_new = ~np.isin(known, self._labels[tree], assume_unique=True)
-            new = known[is_new][np.argsort(first[is_new])]  # numbered as they come
+            new = known[is_new][np.argsort(first[is_new])]  # in order of appearance
             self._insert(tree, new)
         return self._found(labels)
 

@@ -22,7 +22,7 @@ from gpytorch_partition.linalg.eigenpairs import Eigenpairs, largest_eigenpairs
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.settings import eager_kernels
 
-_ROUNDING = 1e-12  # eigenvalues of so little beside the trace are rounding errors of zeros
+_ROUNDING = 1e-12  # smaller eigenvalues, relative to the trace, are rounding errors of zeros
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +102,7 @@ def spectral_truncation(
     kernel (:func:`~gpytorch_partition.linalg.eigenpairs.largest_eigenpairs`), and 8 (r + 6) numbers per row of work
     space. Eigenvalues close together take the most products.
 
-    :param kernel: Any kernel whose products are linear in N: one of this package, a sum of such ones, or a
+    :param kernel: Any kernel whose products are linear in N: one of this package, a sum of such kernels, or a
         :class:`gpytorch.kernels.ScaleKernel` around them.
     :param x: `N x D` rows.
     :param rank: r, from 1 to N.
@@ -133,7 +133,7 @@ def spectral_truncation(
         total, matmul = total - float(matmul(_ones(x)).mean()), _centred(matmul)
     pairs = largest_eigenpairs(matmul, len(x), int(rank), generator=_generator(x, random_state), tolerance=tolerance)
     values = pairs.values.where(pairs.values.abs() > negligible, 0.0)
-    total = total if abs(total) > negligible else 0.0  # of rows that are the same to the kernel, centred
+    total = total if abs(total) > negligible else 0.0  # 0 for centred rows that are equal to the kernel
     return SpectralTruncation(kernel, x.detach(), values, pairs.vectors, total, is_centred)
 
 
@@ -176,7 +176,7 @@ def spectral_embedding(
     covariance = _Covariance(kernel, x, x)
     own = covariance.diagonal().unsqueeze(-1)
     degrees = covariance.matmul(_ones(x)) - own
-    degrees = degrees.where(degrees.abs() > _ROUNDING * own, 0.0)  # of rows that are like no other
+    degrees = degrees.where(degrees.abs() > _ROUNDING * own, 0.0)  # 0 for rows that share no cluster with others
     if bool((degrees < 0).any()):
         raise ValueError(
             f"expected affinities that are not negative, got a row whose sum is {float(degrees.min()):.3g}"

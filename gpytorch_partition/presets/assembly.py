@@ -34,8 +34,8 @@ from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import SMOOTH, PartInputs, new_parts, unfitted_parts
 
-_MOST_DENSE_ROWS = 2_000  # of a model whose solves are dense
-_LARGEST_ROUNDING = 0.1  # of covariances, in variances of the noise, that float32 is good enough for
+_MOST_DENSE_ROWS = 2_000  # rows of a model with dense solves
+_LARGEST_ROUNDING = 0.1  # rounding of covariances allowed in float32, in variances of the noise
 
 
 class DefaultGP(PartitionGP):

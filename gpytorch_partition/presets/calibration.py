@@ -30,7 +30,7 @@ from gpytorch_partition.progress import stage
 from gpytorch_partition.tables import NumberView
 from gpytorch_partition.training.predictive_density import EXPONENTS
 
-_NUM_FACTORS = 2  # chosen by the rows that judge, which fits these better than new ones
+_NUM_FACTORS = 2  # chosen by the judging rows, which they fit better than new rows
 
 
 def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingData) -> Choice:
@@ -75,7 +75,6 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
 def _predicted_folds(
     choice: Choice, splits: list[Split], data: TrainingData, setup: Setup, weights: RowWeights | None
 ) -> tuple[list[_FoldModel], _HeldOut]:
-    """Models of folds until there are enough residuals, and their predictions."""
     options, models, found = setup.options, list[_FoldModel](), list[_HeldOut]()
     for split in splits:
         if sum(len(each.rows) for each in found) < options.enough_residuals:
@@ -89,7 +88,6 @@ def _predicted_folds(
 def _residual_forest(
     choice: Choice, seen: _HeldOut, data: TrainingData, setup: Setup
 ) -> tuple[RandomForestRegressor, Tensor]:
-    """The forest of log squared residuals, and its predictions for rows that it has not seen (`N`, by number)."""
     residuals, num_trees = _comparable(seen, choice.noise), setup.options.num_calibrated_noise_trees
     forest = grow_residual_forest(data.new_rows[seen.rows], residuals, num_trees=num_trees, **setup.growing)
     forest.oob_prediction_ = unseen_log_ratios(forest, data.part(seen.rows), residuals, setup)
@@ -114,7 +112,7 @@ class _HeldOut(NamedTuple):
     rows: Tensor  # (n,) their numbers
     residuals: Tensor  # (n,)
     variances: Tensor  # (n,) without the noise; NaN where they were not computed
-    noise_factors: Tensor  # (n,) of the noise at them, by their weights
+    noise_factors: Tensor  # (n,) factors of the noise, by the rows' weights
 
     @property
     def has_variance(self) -> Tensor:
@@ -153,10 +151,9 @@ class _FoldModel(NamedTuple):
     data: TrainingData  # of the rows kept
     rows: Tensor  # (n, D) the rows predicted
     points: Tensor  # (n,) numbers of the rows predicted
-    num_variances: int  # whose variances are computed, the first
+    num_variances: int  # number of the first rows whose variances are computed
 
     def judging(self) -> _FoldModel:
-        """The model for the rows with variances alone."""
         return self._replace(rows=self.rows[: self.num_variances], points=self.points[: self.num_variances])
 
 
@@ -219,7 +216,6 @@ def _with_noise(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor, o
 
 
 def _with_factors(choice: Choice, seen: _HeldOut, log_ratios: Tensor, options: Options) -> Choice:
-    """The choice with the scale, and the noise of new observations, of the largest predictive density."""
     noise = choice.new_noise * seen.noise_factors * (choice.exponent * log_ratios).exp()
     bounds, df = [*factor_bounds(options), (0.0, 0.0)], _df(choice)
     (log_factor, log_ratio, _), loss = fit_factors(seen.residuals, seen.variances, log_ratios, noise, bounds, df)
@@ -249,7 +245,6 @@ def scaled(choice: Choice, factor: float) -> Choice:
 
 
 def _variances(model: PartitionGP, x: Tensor, setup: Setup) -> Tensor:
-    """Posterior variances of the function, from samples where solves are not dense."""
     if len(model.train_targets) <= max_cholesky_size.value():
         return marginal_variances(model(x))
     with drawn_from(setup.random.randint(2**31)):

@@ -54,9 +54,9 @@ class HeldOutRows:
         return -0.5 * float(((2 * math.pi * total).log() + self.errors.square() / total).mean())
 
 
-_LOSS = 0.1  # share of the squared errors of constant noise that noise which varies may lose, and 2 standard errors
-_MOST_LOG_FACTOR = 10.0  # of the noise of new observations over that by which training rows are smoothed
-_NEGLIGIBLE = 1.0  # nats of all held-out rows, that parts are left out for: where noise varies, small ones may matter
+_LOSS = 0.1  # squared errors that varying noise may lose, as a share; and 2 standard errors
+_MOST_LOG_FACTOR = 10.0  # log ratio of the noise of new observations to that of training rows
+_NEGLIGIBLE = 1.0  # nats that held-out rows may lose by parts left out; small parts may matter if noise varies
 _NO_ROWS = HeldOutRows(*[torch.empty(0, dtype=torch.int64)] * 4)
 
 
@@ -129,7 +129,7 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
     factors = noise_factors(data.weights, len(y))[rows]
     means, variances = held_out_predictions(parts, y[rows], constant, noise_factors=factors)
     residuals = (y[rows] - means) / (variances + constant.noise * factors).sqrt()
-    # Without patches, which overlap: a row that is out of a tree's bag must not be in it under another number.
+    # Without patches, which overlap: a row out of a tree's bag must not be in it under another number.
     judged = (~means[: num_rows_for(len(y), setup.options)].isnan()).nonzero()[:, 0]
     seen = rows[judged]
     num_trees = setup.options.num_noise_trees
@@ -195,7 +195,6 @@ def _smoothing_evenly(
 def _held_out_rows(
     folds: list[Fold], targets: Tensor, fit: PredictiveFit, log_ratios: Tensor, factors: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Errors, variances of the function and variances of the noise, each row predicted by its fold."""
     means, variances = held_out_predictions(folds, targets, fit, log_ratios, factors)
     return targets - means, variances, fit.noise_at(log_ratios) * factors
 

@@ -12,7 +12,7 @@ from gpytorch_partition.presets.parts import SMOOTH, PartInputs, new_parts
 from gpytorch_partition.tables import NumberView
 
 _TREES = ("forest", "random_trees")
-# Lengthscales of the smooth parts, in square roots of the number of columns. All columns count the same: a lengthscale
+# Lengthscales of the smooth parts, in square roots of the number of columns. All columns have the same: a lengthscale
 # for each of them, learned on the classes, would take most of the time of a fit.
 _WIDTHS = {"smooth_short": 0.5, "smooth_long": 2.0}
 

@@ -17,7 +17,7 @@ from gpytorch_partition.presets.choice import Choice
 from gpytorch_partition.presets.data import TrainingData
 
 _SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
-_MOST_ROWS = 300  # held-out rows with holes, of which the densities are summed
+_MOST_ROWS = 300  # held-out rows with missing cells, whose densities are summed
 _PRIOR = 2.0  # nats that these rows must gain before nothing is added
 
 

@@ -26,7 +26,7 @@ from gpytorch_partition.presets.parts import usual_parts
 from gpytorch_partition.progress import stage
 from gpytorch_partition.tables import needs_view
 
-FEWEST_ROWS = 10  # rows, fewer of which leave folds too small to choose anything by
+FEWEST_ROWS = 10  # fewer rows leave folds too small to choose anything
 _LARGEST = torch.finfo(torch.float32).max  # largest number in rows: scikit-learn's trees see them in float32
 # Least and largest standard deviation of targets: GPyTorch raises variances to 1e-10, and keeps bounds in float32.
 _DEVIATIONS = (1e-3, 1e15)
@@ -46,11 +46,11 @@ def default_model(
     r"""
     Return an exact Gaussian process whose kernel, weights and noise, which may vary with x, are chosen from the data.
 
-    The kernel is a sum of forests (of most rows; of trees that do not look at the targets), boosted trees (deep ones,
-    whose leaves count, and shallow ones at all heights), forests with a slope in every leaf, a Matern-3/2 kernel with a
-    lengthscale per column through up to 2,000 inducing points (above 67,000 rows as many as take a GiB), and a linear
-    one. Parts that do not help have no weight. Where rows have categories or missing values (NaN), forests split on
-    sets of levels and on missing values. All other parts see one-hot columns, mean targets and medians instead
+    The kernel is a sum of forests (of most rows; of trees that ignore the targets), boosted trees (leaves of deep ones,
+    all heights of shallow ones), forests with a slope in every leaf, a smooth part and a linear one. The smooth part is
+    a Matern-3/2 kernel with a lengthscale per column through up to 2,000 inducing points (above 67,000 rows as many as
+    take a GiB). Parts that do not help have no weight. Where rows have categories or missing values (NaN), forests
+    split on sets of levels and on missing values. All other parts see one-hot columns, mean targets and medians instead
     (:class:`~gpytorch_partition.tables.NumberView`), fitted on the rows of the part, in folds on the rows kept.
 
     Above 1,200 rows, with at most 20 columns, all of numbers, a second model is tried, for functions that vary on many
@@ -64,13 +64,13 @@ def default_model(
     lengthscales are learned without the held-out rows (Rasmussen & Williams 2006, section 5.3). The marginal likelihood
     would take noise for signal, since the forests have seen the targets. Weights come from a quarter of the rows, but
     700 at least and 1,500 at most. All variances are then multiplied by n / (n - p) for these n rows and the p values
-    chosen, 8 with all parts, since chosen values fit the rows that chose them better than new ones. On eight sets with
-    20, 50 and 100 rows, 90 % intervals covered 79, 86 and 90 % without this factor, and 86, 88 and 91 % with it. Above
-    1.7 times as many rows, models of four fifths of all rows then set the scale of the weights, the noise, and
-    separately the noise of new observations (:func:`~gpytorch_partition.presets.calibration.calibrate`). Where inducing
-    points leave out more of the Matern kernel's variance than at 95 % of new rows, the missing variance is added
-    (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`), so that intervals are wide where there are no
-    rows. The noise varies with x, as a forest of the squared residuals says
+    chosen, 8 with all parts: chosen values fit the rows that chose them better than new ones. On eight sets with 20, 50
+    and 100 rows, 90 % intervals covered 79, 86 and 90 % without this factor, and 86, 88 and 91 % with it. Above 1.7
+    times as many rows, models of four fifths of all rows then set the scale of the weights, the noise, and separately
+    the noise of new observations (:func:`~gpytorch_partition.presets.calibration.calibrate`). For any number of rows,
+    where inducing points leave out more of the Matern kernel's variance than at 95 % of new rows, the missing variance
+    is added (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`), so that intervals are wide where there
+    are no rows. The noise varies with x, as predicted by a forest of the squared residuals
     (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), where that gains 3 nats or more. If
     held-out rows are then predicted clearly worse, as where most targets are zeros, only the noise of new observations
     varies.
@@ -78,8 +78,8 @@ def default_model(
     Where held-out rows gain 5 nats by heavy tails, noise is Student's t
     (:class:`~gpytorch_partition.likelihoods.StudentTLikelihood`), with the same deviations. Outliers among the training
     targets are discounted only where held-out rows, outliers included, are then predicted better
-    (:func:`~gpytorch_partition.presets.heavy_tails.with_heavy_tails`); the choice is then repeated up to three times.
-    Where outliers lie on one side, or a quarter of the targets are the same number, all rows count.
+    (:func:`~gpytorch_partition.presets.heavy_tails.with_heavy_tails`). This takes up to three more choices. Where
+    outliers lie on one side, or a quarter of the targets are the same number, all rows count.
 
     Nothing is left to train. The model computes in float64, since beside the eigenvalues of a strong smooth part
     float32 has no digits left for the noise. A prediction of new targets is `model.likelihood(model(x), x)` for x in

@@ -20,8 +20,8 @@ def widened_for_blocks(choice: Choice, chosen: HeldOutRows, data: TrainingData, 
     Return the choice with larger variances where the errors of a block of rows are alike; means do not change.
 
     - The errors of a group, or of a stretch of time, have a part in common. B blocks determine its size as B numbers
-      would, however many rows they have. The error of the next block follows Student's t with B degrees of freedom,
-      whose variance is larger by B / (B - 2).
+      would, for any number of rows. The error of the next block follows Student's t with B degrees of freedom, whose
+      variance is larger by B / (B - 2).
     - With a trend, errors grow from one stretch of time to the next. New rows have the errors of the latest stretch,
       where these are larger than the average. Calibration covers this where only some of the rows chose.
 

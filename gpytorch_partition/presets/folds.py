@@ -14,7 +14,7 @@ from gpytorch_partition.inputs.row_folds import Split, row_folds
 from gpytorch_partition.tables.cells import is_missing
 from gpytorch_partition.tables.number_view import MOST_ONE_HOT
 
-_FEWEST_GROUPS = 5  # of the rows that choose, if they are to be whole groups
+_FEWEST_GROUPS = 5  # groups from which the choosing rows are whole groups
 _FEWEST_KEPT = 5  # rows of other groups than the largest, or before the latest time
 _FEWEST_OF_BLOCK = 8  # rows of each block of time, on average
 _ENDS = (0.2, 0.4, 0.6, 0.8)  # of stretches of time, in shares of the rows
@@ -163,8 +163,8 @@ def _blocks_of_time(times: np.ndarray, num_folds: int) -> list[Split]:
 
 def as_new_rows(x: Tensor, categories: Mapping[int, int], blocks: Blocks | None = None) -> Tensor:
     """
-    Return training rows as they are when others predict them: levels that at most one other row has become missing
-    cells.
+    Return training rows as new rows of a model of the others, in which levels that at most one other row has are
+    missing cells.
 
     In columns of more than ten levels, :class:`~gpytorch_partition.tables.TableEncoder` learns no level of a single
     row. New rows have such levels as often as training rows have levels that at most one other row has. Without this,

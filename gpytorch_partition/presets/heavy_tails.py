@@ -19,12 +19,12 @@ from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.training.heavy_tails import DEGREES_OF_FREEDOM, HeavyTails, fit_heavy_tails
 
 _LEAST_PRECISION = 1e-6  # of a row, so that its noise stays finite
-_MOST_ROUNDS = 3  # of EM, where all rows choose; one where models of all must predict the others
+_MOST_ROUNDS = 3  # of EM, where all rows choose; else one
 _NUM_FOLDS = 3  # of all rows, where few of them chose
-_OUTLIER = 0.5  # precision below which a row counts as one, beside 1 of a row like most
-_FEWEST_OUTLIERS = 10  # whose side says something
-_ONE_SIDED = 0.8  # share on one side, and one more, from which on they are the long tail of the targets
-_NUM_VALUES = 3  # noise, its scale and degrees of freedom, chosen by the rows that judge beside the weights
+_OUTLIER = 0.5  # precision below which a row is an outlier; usual rows have about 1
+_FEWEST_OUTLIERS = 10  # from which their side counts
+_ONE_SIDED = 0.8  # share on one side, plus one outlier, from which they are the targets' long tail
+_NUM_VALUES = 3  # noise, scale and degrees of freedom, chosen by the judging rows beside the weights
 _LEAST_INSIDE = 0.88  # share of held-out rows in intervals of 90 %
 _COMMON = 0.25  # share of the targets that are the same number
 
@@ -33,14 +33,14 @@ def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[
     r"""
     Return a choice with Student-t noise if held-out rows gain by it, and the rows with the weights of that choice.
 
-    Each round of EM (Tipping & Lawrence 2005) computes the expected precision of each row's noise from predictions by
-    models that have not seen the row, since a forest that has seen an outlier has a leaf for it. The choice is then
-    repeated with these precisions as weights of rows and trees; degrees of freedom and scale maximize the density of
-    held-out rows. Rounds end where that gains less than 3 nats, after three at the latest. Where few rows chose there
-    is one round, since three models of two thirds of all rows must predict the others. Together the rounds must gain a
-    twentieth of a nat per row. The squared errors of held-out rows must not grow either, since large deviations that
-    new rows share are no errors of measurement. The first round starts from varying or from constant noise, whichever
-    suits heavy tails better: a forest of the residuals takes outliers for places where the noise is large.
+    Each round of EM (Tipping & Lawrence 2005) computes the expected precision of each row's noise. Predictions come
+    from models that have not seen the row, since a forest that has seen an outlier has a leaf for it. The choice is
+    then repeated with these precisions as weights of rows and trees; degrees of freedom and scale maximize the density
+    of held-out rows. Rounds end where that gains less than 3 nats, after three at the latest. Where few rows chose
+    there is one round, since three models of two thirds of all rows must predict the others. Together the rounds must
+    gain a twentieth of a nat per row. The squared errors of held-out rows must not grow either, since large deviations
+    that new rows share are no errors of measurement. The first round starts from varying or from constant noise,
+    whichever suits heavy tails better: a forest of the residuals takes outliers for places where the noise is large.
 
     Rows of rough fields are not discounted. No rows are discounted where outliers lie on one side of the predictions,
     or more than a quarter of the targets are the same number. These are long tails of amounts and counts, or many
@@ -105,7 +105,6 @@ def with_shape(choice: Choice, options: Options) -> Choice:
 
 
 def _share_inside(rows: HeldOutRows, df: float) -> float:
-    """Share of held-out rows in 90 % intervals of Student's t with the same deviations, which are narrower."""
     width = float(student.ppf(0.95, df)) * ((df - 2) / df) ** 0.5
     return float((rows.errors.abs() <= width * (rows.variances + rows.noise).sqrt()).double().mean())
 
@@ -154,7 +153,6 @@ def _with_tails(choice: Choice, precisions: Tensor | None = None) -> Choice:
 
 
 def _expected_precisions(choice: Choice, data: TrainingData, own_weights: Tensor, setup: Setup) -> Tensor:
-    """Expected precisions of all rows (`N`), close to 0 for outliers."""
     assert choice.tails is not None
     rows, tails = _all_held_out(choice, data, own_weights, setup), choice.tails
     found = torch.empty(len(data.y), dtype=torch.float64)
@@ -175,7 +173,7 @@ def _all_held_out(choice: Choice, data: TrainingData, own_weights: Tensor, setup
     if not bool(others.any()):
         return known
     parts = [known]
-    # Of times the first block as well: which rows are outliers is asked of rows between others.
+    # With times, the first block is held out as well: rows between others show which are outliers.
     blocks = None if data.blocks is None or data.blocks.are_times else data.blocks
     for kept, held_out in folds(len(data.x), _NUM_FOLDS, setup.random, blocks):
         points = torch.from_numpy(held_out)

@@ -54,7 +54,7 @@ class Options:
     both models had all rows; on a map the gain was 50.
 
     :param num_rough_trees: Trees for each lengthscale, up to `most_rough_visits`.
-    :param fewest_rough_trees: Trees for each lengthscale, whatever the number of visits.
+    :param fewest_rough_trees: Trees for each lengthscale, at least, for any number of visits.
     :param most_rough_visits: Pairs of a row and a tree, for each lengthscale.
     :param least_rough_gain: Nats that rough parts must gain to replace the others.
     :param most_rough_columns: Columns, at most, of rough fields, whose rotated trees cost the square of it. 0 for no
@@ -188,7 +188,7 @@ def some_rows(num_rows: int, options: Options, random_state: Any) -> np.ndarray 
 
 DEFAULT = Options()
 
-# From rows (N x D), targets in the units of the ensemble (N) and a source of seeds to a fitted tree ensemble.
+# A function from rows (N x D), targets in the ensemble's units (N) and a source of seeds to a fitted tree ensemble.
 Refit: TypeAlias = Callable[[np.ndarray, np.ndarray, np.random.RandomState], Any]
 
 

@@ -45,7 +45,7 @@ class PartInputs:
     """
     The inputs from which a part is built.
 
-    :param x: `N x D` standardized rows; codes of categories as they are.
+    :param x: `N x D` standardized rows; codes of categories are unchanged.
     :param y: `N` targets, or `N x T` of several.
     :param lengthscales: `D` lengthscales of the smooth part, or one per column of its view; None until they are
         learned.
@@ -167,7 +167,7 @@ def new_parts(inputs: PartInputs, names: Collection[str] | None = None) -> dict[
     """
     names = usual_parts() if names is None else names
     wanted = [part for part in PARTS if part.name in names]
-    # The rows are checked already; to check them again for every tree takes a tenth of the time of a thousand rows.
+    # The rows are checked already; a check for every tree would take a tenth of the time for a thousand rows.
     with sklearn.config_context(assume_finite=True):
         if not inputs.has_view:
             return {part.name: part.build(inputs) for part in wanted}
@@ -223,7 +223,7 @@ def _boosted(inputs: PartInputs, num_trees: int, heights: str, share: float, max
         return _kernel_of(several.fit(inputs.grown_x.float().cpu().numpy(), inputs.y.cpu().numpy()), heights)
     draws = {"subsample": share, "max_features": 0.5, "random_state": inputs.setup.random}
     boosting = GradientBoostingRegressor(n_estimators=num_trees, max_depth=max_depth, **draws)
-    # Rounded, so that other units change no split, which would change all trees after it.
+    # Rounded, so that other units change no split, and thereby all later trees.
     weights = None if inputs.tree_weights is None else inputs.tree_weights.cpu().numpy()
     boosting.fit(inputs.grown_x.float().cpu().numpy(), inputs.y.float().cpu().numpy(), sample_weight=weights)
     return _kernel_of(boosting, heights)
@@ -358,9 +358,8 @@ def _mean_exponential(x: Tensor, lengthscales: Tensor, widths: Sequence[float]) 
 ENSEMBLE = "ensemble"
 SMOOTH = Part("smooth", _smooth, lambda num_columns: LandmarkKernel.from_kernel(_matern(torch.ones(num_columns)), None))
 
-# Forests of most rows and without a look at the targets; boosted trees, deep ones, of which the leaves count, and
-# shallow ones at all heights; trees with few leaves, in each of which the function has slopes. They are drawn in this
-# order, which seeds depend on.
+# Forests of most rows, and of trees that ignore the targets; boosted trees, deep ones (their leaves) and shallow ones
+# (at all heights); trees with few leaves and a slope in each. Seeds depend on this order.
 PARTS = (
     Part("forest", partial(_forest, share=0.632, min_samples_leaf=1), _unfitted_trees, compares_numbers=False),
     Part(
@@ -386,6 +385,6 @@ PARTS = (
     _rough_part("rough_short", 1 / 32),
     Part(ENSEMBLE, _given, _unfitted_trees, compares_numbers=False, is_given=True),
 )
-# Those that a rough field is made of, and those that nothing else has.
+# The parts of a rough field, and the parts that only a rough field has.
 ROUGH_FIELD = tuple(part.name for part in PARTS if part.limit is not None)
 ROUGH = tuple(part.name for part in PARTS if part.is_rough)

@@ -25,9 +25,9 @@ class Candidate(NamedTuple):
 
     names: list[str]
     folds: list[Fold]
-    rows: Tensor  # numbers of the rows that folds count from 0 on: random rows, then those of patches
+    rows: Tensor  # numbers of the folds' rows, in their order: random rows, then those of patches
     fit: PredictiveFit
-    lengthscales: Tensor  # (D,) of the Matern kernel, by the random rows
+    lengthscales: Tensor  # (D,) of the Matern kernel, from the random rows
 
 
 def rough_field(
@@ -43,8 +43,8 @@ def rough_field(
     one.
 
     The rough part is a mean of exponential kernels :math:`e^{-r / l}` with weights in proportion to l. Between the
-    shortest and the longest l, its functions vary about as much as those of a single exponential kernel, but by many
-    short cells of Mondrian trees instead of a few long ones. The part of the shortest l alone is nearly noise.
+    shortest and the longest l, its functions vary about as those of a single exponential kernel, but by many short
+    cells of Mondrian trees. The part of the shortest l alone is nearly noise.
 
     They must gain that much twice. The first test uses the cheap limits of infinitely many trees, and lengthscales that
     have not seen the fold. The second uses the model's own number of trees and lengthscales, and so counts the error of

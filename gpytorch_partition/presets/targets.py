@@ -44,7 +44,7 @@ from gpytorch_partition.training.shared_weights import SharedFit, maximize_share
 _NUM_IMPUTING_TREES = 50
 _CHEAP_TARGETS = 3  # with more targets fewer rows choose, so that all Cholesky factors together cost the same
 _FEWEST_CHOOSING_ROWS = 300
-_MOST_ENTRIES = 700  # that correlations come from where some are missing: their covariance is decomposed
+_MOST_ENTRIES = 700  # entries that determine correlations where some are missing: their covariance is decomposed
 _MOST_HELD_OUT = 1_000  # rows that calibrate
 _HELD_OUT_SHARE = 0.2  # of all rows, at most
 
@@ -53,7 +53,7 @@ class _Rows(NamedTuple):
     """Standardized rows, and targets with missing entries."""
 
     x: Tensor
-    new_x: Tensor  # the rows as others predict them
+    new_x: Tensor  # the rows as held-out ones
     y: Tensor
     categories: Mapping[int, int]
     has_view: bool

@@ -12,9 +12,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 NUMBERS, TEXT, CATEGORY, ORDERED, DATES, EMPTY = "numbers", "text", "category", "ordered category", "dates", "empty"
-ID = "id"  # text that is another one in every row, as names have
+ID = "id"  # text that differs in every row
 LEVELS = (TEXT, CATEGORY, ORDERED)  # kinds of columns whose cells are names
-LEFT_OUT = (EMPTY, ID)  # kinds of columns that tell nothing about other rows
+LEFT_OUT = (EMPTY, ID)  # kinds of columns without information on other rows
 
 Level = str | int | float | bool
 
@@ -74,7 +74,7 @@ def read_cells(column: Any, name: str, zone: str | None = None) -> Cells:
         return _kept(NUMBERS, np.asarray(column) / _DAY, "durations are numbers of days")
     if dtype.kind == "U" and isinstance(dtype, np.dtype):
         return _kept(TEXT, np.asarray(column).astype(object))
-    if dtype.kind in "OU":  # pyarrow's texts are "U", and may miss
+    if dtype.kind in "OU":  # pyarrow's texts are "U", and may be missing
         values = _array_of_objects(column)
         missing = column.isna() if hasattr(column, "isna") else map(is_missing, values)
         return _objects(values, np.fromiter(missing, bool, len(values)), name, zone)

@@ -41,8 +41,8 @@ class Chunk(NamedTuple):
 
 class ChunkSource:
     """
-    A source of chunks of rows, which are checked as they are read, each time from the first one. A pass whose targets
-    or order differ from the first pass raises an error at its end.
+    A source of chunks of rows, which can be read several times and checks them while reading. A pass whose targets or
+    order differ from the first pass raises an error at its end.
 
     :param chunks: A path of a parquet file or of a folder of parquet files; a pair of arrays, memory-mapped ones too;
         an iterable of pairs (X, y) that can be iterated over again; or a function without arguments that returns an
@@ -208,7 +208,7 @@ def _first_column(x: Any) -> Any:
 
 def _targets(y: Any, name: str) -> np.ndarray:
     values = as_array(y)
-    if values.dtype.kind in "cMm":  # which NumPy makes numbers of, by dropping parts or counting from 1970
+    if values.dtype.kind in "cMm":  # NumPy would drop imaginary parts, or count from 1970
         raise ValueError(f"{name}: expected targets that are real numbers, got {values.dtype.name}")
     if values.dtype.kind in "OUT" and (odd := odd_targets(values)):
         told = told_of_odd(odd, values.size, Remedies("leave these rows out"))
@@ -236,7 +236,7 @@ def _check_lengths(x: Any, y: Any, name: str) -> None:
 def _check_sum(y: np.ndarray, first_row: int) -> int:
     """A sum over targets and their row numbers, modulo 2^64: exact, so that it does not depend on where chunks end."""
     bits = y.view(np.uint64)
-    # The low bits of most targets are 0, and would be so in products with row numbers: mixed (Steele et al. 2014).
+    # Bits are mixed (Steele et al. 2014), since the low bits of most targets, and of their products, are 0.
     bits = (bits ^ (bits >> np.uint64(32))) * np.uint64(0xBF58476D1CE4E5B9)
     bits ^= bits >> np.uint64(29)
     rows = np.arange(first_row, first_row + len(y), dtype=np.uint64)

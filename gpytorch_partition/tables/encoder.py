@@ -65,7 +65,7 @@ class _Column(NamedTuple):
     levels: list[Level] | None = None  # of text, categories and ordered categories
     parts: tuple[str, ...] = ()  # of dates: the calendar parts that vary
     zone: str | None = None  # of dates with a time zone
-    notation: str = ""  # of numbers and dates that came as text
+    notation: str = ""  # of numbers and dates that were text
     is_open: bool = False  # whether another notation fits as well
     note: str = ""
 
@@ -77,7 +77,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     Use it to give a table to a kernel (`RandomForestKernel(x, y, categories=[...])`). All estimators of this package
     use it for tables.
 
-    - Numbers and booleans (0 and 1) stay as they are, also in pandas' nullable dtypes and as objects. Durations become
+    - Numbers and booleans (0 and 1) are unchanged, also in pandas' nullable dtypes and as objects. Durations become
       days, times of day hours.
     - Text is read as numbers or dates if all cells of the column fit one notation (or all but a few among many, which
       become missing cells): `1234.5`, `1.234,50`, `$1,234`, `12 %`, `2024-02-03`, `03.02.2024`, `02-Feb-24`. New rows
@@ -194,7 +194,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return {column.name: cells.values for column, cells in pairs}, notes
 
     def _transformed(self, table: dict[str, Any]) -> np.ndarray:
-        """The matrix; each message is logged once, as tables of the same levels may come again and again."""
+        """The matrix; each message is logged once, since tables of the same levels may come repeatedly."""
         pairs = [(each, _of_fit(each, values)) for each, values in zip(self._columns, table.values())]
         pairs = [(column, cells) for column, cells in pairs if column.kind not in LEFT_OUT]
         for message in [note for column, cells in pairs for note in _said_of_new(column, cells)]:
@@ -276,7 +276,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     # Inside.
 
     _columns: list[_Column]
-    _said: frozenset[str] = frozenset()  # what the log was told of new rows
+    _said: frozenset[str] = frozenset()  # messages about new rows that were logged
 
     def _learn(self, X: Any) -> list[Cells]:
         table = self._checked(X, reset=True)
@@ -293,7 +293,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return cells
 
     def _leave_ids_out(self, cells: list[Cells], chosen: set[int]) -> None:
-        """Mark columns of text as ids, with a warning, if their texts name rows and no one chose them as categories."""
         for number, column in enumerate(self._columns):
             if number in chosen or column.kind != TEXT or not are_ids(cells[number].values, [e.values for e in cells]):
                 continue
@@ -340,7 +339,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return found
 
     def _checked(self, X: Any, reset: bool) -> dict[str, Any]:
-        """The columns by name; names and their number are checked, and remembered if reset."""
         if isinstance(X, Mapping):
             return self._checked_mapping(X, reset)
         if issparse(X):
@@ -410,7 +408,7 @@ def is_table(X: Any) -> bool:
         return False
     try:
         rows = np.asarray(X)
-    except (TypeError, ValueError, RuntimeError):  # for scikit-learn to refuse
+    except (TypeError, ValueError, RuntimeError):  # scikit-learn raises the error
         return False
     return rows.ndim == 2 and rows.dtype.kind in "OUMmS"
 
@@ -418,7 +416,7 @@ def is_table(X: Any) -> bool:
 def _as_rows(X: Any) -> np.ndarray:
     rows = np.asarray(X)
     if rows.ndim == 2 and rows.dtype.kind == "U" and not isinstance(X, np.ndarray):
-        rows = np.array(X, dtype=object)  # of a list NumPy makes numbers text
+        rows = np.array(X, dtype=object)  # NumPy turns numbers of a mixed list into text
     if rows.ndim != 2:
         raise ValueError(
             f"Expected 2D array, got {rows.ndim}D array instead: expected a table, N rows of D columns. Reshape your "
@@ -446,7 +444,6 @@ def _as_column(values: Any, name: Any) -> Any:
 
 
 def _as_category(cells: Cells, name: str) -> Cells:
-    """Cells as unordered levels."""
     if cells.kind == ORDERED:
         return cells._replace(kind=CATEGORY)
     if cells.kind == NUMBERS:
@@ -475,7 +472,7 @@ def _learned(name: str, cells: Cells) -> _Column:
 
 
 def _levels_to_learn(cells: Cells) -> list[Level]:
-    """All levels; of more than ten, those of several rows, so that a level of one row is what a new level will be."""
+    """All levels; of more than ten, those of several rows, so that a level of one row is missing, as a new level is."""
     counts = Counter(cell for cell in cells.values.tolist() if cell is not None)
     levels = sorted(counts) if cells.levels is None else cells.levels
     common = [level for level in levels if counts[level] > 1]
@@ -529,7 +526,6 @@ def _check_comparable(cells: Cells, column: _Column) -> None:
 
 
 def _encoded(column: _Column, cells: Cells) -> np.ndarray:
-    """The columns of the matrix (`N x k`)."""
     if cells.kind == EMPTY:
         return np.full((len(cells.values), len(_names(column))), np.nan)
     if column.kind == NUMBERS:
@@ -572,7 +568,6 @@ def _reading(column: _Column) -> str:
 
 
 def _said_of_new(column: _Column, cells: Cells) -> list[str]:
-    """Notes on levels that `fit` did not learn, and on texts that are no numbers or dates."""
     if cells.notation and cells.note:
         return [f"column {column.name!r}: {cells.note}"]
     if column.levels is None or cells.kind == EMPTY:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-_FEWEST_IDS = 20  # rows, from which on as many different texts are taken for ids
+_FEWEST_IDS = 20  # rows from which texts that all differ are ids
 _MOST_COPIES = 0.1  # share of the rows that may be copies, whose ids are the same
 
 

@@ -24,10 +24,10 @@ MARKS = frozenset(
 _LONGEST_MARK = max(map(len, MARKS))
 NUMBER_NOTATIONS = (".,", ",.", ". ", ", ", ".'", ",'")
 ISO = "ISO8601"
-OPEN = "?"  # in place of the mark that tells how numbers or dates are written, where two notations fit
+OPEN = "?"  # stands for the mark where two notations fit
 
 _FEWEST_EXPLAINED = 20  # distinct numbers, or dates, among which a few other texts are missing cells or mistakes ...
-_EXPLAINED_PER_TEXT = 10  # ... if there are at least so many for each of them
+_EXPLAINED_PER_TEXT = 10  # ... if there are at least this many for each other text
 _SIGNS = "$€£¥%"
 _LIKE_NUMBERS = re.compile(rf"[-+\u2212{_SIGNS} ]*[.,]?\d|[-+]?inf", re.IGNORECASE)
 _LIKE_DATES = re.compile(r"\d{1,4}[-/. ]*(\d|[a-z]{3})|[a-z]{3,9} \d", re.IGNORECASE)
@@ -37,12 +37,10 @@ _DAYS = (
     *("%d-%b-%Y", "%d-%b-%y", "%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%d%b%Y"),
 )
 DATE_NOTATIONS = (ISO, *(day + clock for day in _DAYS for clock in ("", " %H:%M", " %H:%M:%S", " %I:%M %p")))
-_SAMPLE = 100  # texts by which formats of dates are tried first
+_SAMPLE = 100  # texts on which formats of dates are tried first
 
 
 class _Found(NamedTuple):
-    """The values of texts that are numbers or dates, their notation, and its certain mark."""
-
     values: Mapping[str, Any]
     notation: str
     mark: str = ""  # the decimal mark of numbers that have one, or `OPEN`

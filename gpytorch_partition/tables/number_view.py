@@ -23,8 +23,8 @@ from gpytorch_partition.inputs.row_folds import row_folds
 _NUM_FOLDS = 5
 _FIRST_OF_FOLDS = -2  # the code of the first level in the first fold; those of unknown levels may be -1
 _BUFFERS = ("medians", "level_counts", "widths", "fold_counts", "values")
-MOST_ONE_HOT = 10  # levels of a category up to which each has a column; above, a level is its mean target
-# One-hot columns of a table; with more, only categories of two levels have them: lengthscales are learned for each.
+MOST_ONE_HOT = 10  # levels of a one-hot category, at most; above, a level is its mean target
+# One-hot columns of a table; beyond, only categories of two levels have them, as each column has a lengthscale.
 _MOST_COLUMNS = 100
 
 
@@ -36,7 +36,7 @@ class NumberView(torch.nn.Module):
     Use it to give a table to a kernel of distances: `EncodedKernel(kernel, view)`. Forests need none, and estimators
     make their own.
 
-    - A number stays as it is; where it is missing, it is the median of the training rows (0 if there is none).
+    - A number is unchanged; a missing one becomes the median of the training rows (0 if there is none).
     - A category of up to 10 levels is one-hot (:class:`sklearn.preprocessing.OneHotEncoder`), zeros for missing cells
       and unknown levels. Where that would make more than 100 columns, only categories of two levels are one-hot.
     - A category of more levels becomes the mean of the targets at its level, shrunk to that of all rows
@@ -73,12 +73,12 @@ class NumberView(torch.nn.Module):
                 [2.5000, 0.0000, 1.0000, 0.0000]], dtype=torch.float64)
     """
 
-    medians: Tensor  # (D,) bit patterns of float64, which no change of dtype can round; of numbers
+    medians: Tensor  # (D,) medians of numbers, as bit patterns of float64, which no change of dtype can round
     level_counts: Tensor  # (D,) numbers of levels; 0 for numbers
     widths: Tensor  # (D,) numbers of columns that each column becomes
     fold_counts: Tensor  # (D,) numbers of folds that have a table of their own for a column
-    values: Tensor  # bit patterns of float64: of each category a table, C + 1 rows (the last for missing) by its width,
-    # and those of the folds
+    values: Tensor  # bit patterns of float64: a table for each category, C + 1 rows (the last for missing) by width,
+    # and tables of the folds
 
     def __init__(
         self,
@@ -192,8 +192,8 @@ def cross_fitted(
     groups: Tensor | None = None,
 ) -> Tensor:
     """
-    Return the view of training rows, with mean targets of the rows of other folds. Use it for what is learned from the
-    same targets: a level of few rows would else reveal their noise.
+    Return the view of training rows, with mean targets of the rows of other folds. Use it to learn from the same
+    targets: a level of few rows would else reveal their noise.
 
     :param x: `N x D` rows of a table matrix.
     :param categories: As for :class:`NumberView`.
@@ -243,7 +243,6 @@ def needs_view(x: Tensor, categories: Mapping[int, int]) -> bool:
 
 
 def _most_one_hot(categories: Mapping[int, int]) -> int:
-    """Levels up to which a category is one-hot, beside all other categories."""
     columns = sum(size for size in categories.values() if size <= MOST_ONE_HOT)
     return MOST_ONE_HOT if columns <= _MOST_COLUMNS else 2
 

@@ -30,7 +30,7 @@ class RowSample:
 
     def __init__(self, size: int, random: np.random.RandomState) -> None:
         self.size, self.num_rows = size, 0
-        # A generator of another kind: with the same seed, data that were simulated by a RandomState would be the
+        # A generator of another kind, since data simulated by a RandomState with the same seed would be the
         # priorities themselves, and the sample their least values.
         self._random = np.random.Generator(np.random.Philox(random.randint(2**31)))
         self._limit = 1.0

@@ -42,13 +42,13 @@ _LOADING = (-20.0, 20.0)  # bounds of entries of a Cholesky factor of the correl
 # Times log |C|, an LKJ prior of shape 2 (Lewandowski, Kurowicka & Joe 2009): a dozen rows would choose correlations
 # of 1 without it.
 _INDEPENDENCE = 1.0
-_LEAST_GAIN, _LEAST_GAIN_OF_PAIR = 3.0, 2.0  # nats, from which errors of a row are not taken for independent
+_LEAST_GAIN, _LEAST_GAIN_OF_PAIR = 3.0, 2.0  # nats from which errors of a row are correlated
 _USUAL_NOISE = 0.2  # variance of the targets, to start from
-_MOST_ENTRIES = 900  # of Y whose joint covariance is decomposed, some dozen times
-_MOST_ROWS_ALONE = 4_000  # on which a target alone has a spectrum, where entries are missing: one for each target
-_NUM_BLOCKS = 3  # of so many entries, of random rows, that tell how targets covary where there are more
+_MOST_ENTRIES = 900  # known entries of Y, up to which their joint covariance is decomposed, some dozen times
+_MOST_ROWS_ALONE = 4_000  # rows of the spectrum of a target alone, where entries are missing
+_NUM_BLOCKS = 3  # blocks of that many entries of random rows, where there are more
 _TOLERANCE = 1e-3  # relative change of the log likelihood per entry at which more Lanczos steps are not needed
-_DECIMALS = 9  # of logarithms and loadings that are kept
+_DECIMALS = 9  # kept decimals of logarithms and loadings
 _STOPPING_RULE = {"maxiter": 100, "ftol": 1e-6}
 
 
@@ -84,7 +84,7 @@ class Rotation(NamedTuple):
 
     vectors: Tensor  # W, T x T; its columns are the independent targets
     signal: Tensor  # (T,) lambda, not negative
-    mixing: Tensor  # W^-T, which makes targets of independent ones
+    mixing: Tensor  # W^-T, which maps independent targets to targets
 
     @classmethod
     def of(cls, covariance: Tensor, noise: Tensor) -> Rotation:
@@ -194,7 +194,6 @@ class DenseEvidence:
 
     @cached_property
     def _same_row(self) -> tuple[Tensor, Tensor]:
-        """The pairs of entries of one row."""
         first, second = (self.rows.unsqueeze(-1) == self.rows).nonzero(as_tuple=True)
         return first, second
 
@@ -216,8 +215,8 @@ def fit_coregionalization(covariance: LinearOperator, targets: Tensor) -> Coregi
       targets together, as in :func:`~gpytorch_partition.fit_exact_gp`.
     - Y with missing entries, up to 900 of them known: exact, by some dozen Cholesky factors.
     - Y with more known entries: a composite likelihood (Lindsay 1988). It sums the likelihood of each target alone,
-      from a spectrum of up to 4,000 rows where it is known, and that of all targets in three blocks of 900 entries of
-      random rows. Means are those of each target alone.
+      from a spectrum of up to 4,000 rows where it is known, and that of three blocks of 900 entries of random rows.
+      Means are those of each target alone.
 
     :param covariance: K (`N x N`), of unit scale.
     :param targets: Y (`N x T`), standardized; NaN is a missing entry.
@@ -346,7 +345,7 @@ def maximize_evidence(
     :param start: Values to start from. (Default: uncorrelated targets with a noise of .2.)
     """
     independent = _maximum(terms, num_targets, start, are_independent=True)
-    # Where functions have taken what errors have in common, they keep it: targets are uncorrelated at the start.
+    # Targets are uncorrelated at the start: functions that already explain errors' correlations would keep them.
     alone = None if start is None else replace(start, covariance=start.covariance.diagonal().diag())
     correlated = _maximum(terms, num_targets, alone, are_independent=False)
     least = _LEAST_GAIN + _LEAST_GAIN_OF_PAIR * num_targets * (num_targets - 1) / 2

@@ -32,7 +32,7 @@ from gpytorch_partition.training.predictive_density import Fold, dense_covarianc
 # A kernel that has not seen targets, or a function that builds one from rows and targets.
 KernelSource: TypeAlias = Kernel | Callable[[Tensor, Tensor], Kernel]
 
-_FEWEST_ROWS = 10  # fewer leave folds too small to choose anything by
+_FEWEST_ROWS = 10  # fewer leave folds too small to choose anything
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,16 +59,16 @@ def fit_exact_gp(
     (a batched model) share the run.
 
     Costs a few dozen products with K, 300 at most, in float64 for 4 columns (more below 100,000 rows, where there are
-    more probe vectors), and temporary memory for up to 130 numbers per row (in cluster space: per cluster, and 8 per
-    row), and four for each probe vector. Up to `max_cholesky_size` rows (2,000) the likelihood is exact, by one
+    more probe vectors). Temporary memory is up to 130 numbers per row (in cluster space: per cluster, and 8 per row),
+    and four for each probe vector. Up to `max_cholesky_size` rows (2,000) the likelihood is exact, by one
     eigendecomposition. Above, its standard error is returned with it.
 
     Applies to models with a :class:`~gpytorch.likelihoods.GaussianLikelihood`, or a
     :class:`~gpytorch_partition.likelihoods.WeightedGaussianLikelihood`, whose covariance is one partition kernel, alone
     or in a :class:`~gpytorch.kernels.ScaleKernel`, with no other trained parameters. Others (sums with other kernels,
     heteroscedastic noise, trained weights) are trained by
-    :func:`~gpytorch_partition.training.marginal_likelihood.maximize_marginal_likelihood`, after a warning that says
-    why.
+    :func:`~gpytorch_partition.training.marginal_likelihood.maximize_marginal_likelihood`, after a warning with the
+    reason.
 
     :param model: The model. The values found are written into its modules, and its mode (training or evaluation) stays.
         After an error or an interruption its parameters are unchanged.
@@ -84,8 +84,9 @@ def fit_exact_gp(
         drawn for up to 1,000 clusters if their matrix takes no more products.)
     :param max_iterations: L-BFGS iterations at most, if L-BFGS is used.
     :return: The likelihood reached, the method, and the values at a bound of their constraint (with a warning each).
-    :raises ValueError: If the likelihood is not the model's own, the method is unknown, `num_probes` or
-        `max_iterations` is no whole number from 1, a training target is NaN or infinite, or training inputs hold NaN.
+    :raises ValueError: If the likelihood is not the model's own, or the method is unknown. If `num_probes` or
+        `max_iterations` is no whole number from 1. If a training target is NaN or infinite, or training inputs hold
+        NaN.
 
     The width of a :class:`~gpytorch_partition.MondrianKernel`, one over its lifetime, does not change. Choose it first
     by :func:`~gpytorch_partition.lifetime_sweep`, with trees that have longer lifetimes than the usual one
@@ -146,7 +147,6 @@ def fit_in_one_pass(
 
 
 def _say_width(model: ExactGP) -> None:
-    """Warn about a kernel's width that is not trained and that nobody has chosen."""
     grids = [each for each in model.modules() if isinstance(each, RandomBinningKernel) and each.has_usual_lengthscale]
     if grids:
         warnings.warn(
@@ -194,7 +194,7 @@ def _fastest(scaled: ScaledCovariance) -> str:
     covariance, rows = scaled.covariance, scaled.covariance.left
     iterative = "cluster_space" if space_width(covariance.cluster_operator) < scaled.num_rows else "krylov"
     if scaled.level is not None:
-        return iterative  # counts of clusters know no weights
+        return iterative  # counts of clusters have no weights
     return "feature_space" if work.takes_eigenvectors(rows) else iterative
 
 

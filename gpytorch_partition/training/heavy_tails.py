@@ -12,7 +12,7 @@ from torch import Tensor
 from gpytorch_partition.likelihoods.scale_mixture import log_densities
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 
-DEGREES_OF_FREEDOM = (2.5, 3.0, 4.0, 6.0, 10.0)  # those tried: the variance is finite, and above it is nearly Gaussian
+DEGREES_OF_FREEDOM = (2.5, 3.0, 4.0, 6.0, 10.0)  # the variance is finite; above them, noise is nearly Gaussian
 _LOG_FACTORS = (math.log(1e-3), math.log(4.0))  # bounds of the squared scale over the variance of Gaussian noise
 
 

@@ -23,10 +23,10 @@ from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.training.predictive_density import Fold
 
 # Bounds of logarithms: of the weights, and of the width and the power of the link.
-# A width of .01 takes an excess that is .1 too low for a probability of 5e-5, not less.
+# With a width of .01, an excess that is .1 too low gives a probability of 5e-5, not less.
 _LOG_WEIGHT, _LOG_WIDTH, _LOG_POWER = (-9.0, 9.0), (-4.6, 3.0), (-3.0, 5.0)
-# A priori standard deviations of these logarithms, in nats for all rows together: some dozen rows, and classes that can
-# be separated, would choose a bound without them.
+# Prior standard deviations of these logarithms, in nats for all rows together. Without them, a few dozen rows, and
+# separable classes, would choose a bound.
 _DEVIATIONS = (3.0, 2.0, 1.0)
 _USUAL_WEIGHT, _USUAL_WIDTH = 2.5, 0.05  # the sum of the weights, and the width, to start from
 _RELATIVE_TOLERANCE = 1e-5  # of the search
@@ -43,9 +43,9 @@ class ClassLink:
 
     With a narrow width w and a power t of 1 it is the identity, :math:`p_c = f_c + e_c`, but for values below 0; with a
     wide one a softmax of :math:`\log f_c` and a multiple of e. The first suits classes that overlap, the second those
-    that can be separated. A share of the probabilities always comes from the frequencies, since n rows cannot tell
-    probabilities far below 1 / n from each other, and a wrong one costs its logarithm. Without an excess a class has
-    its frequency, and probabilities rise with e.
+    that can be separated. A share of the probabilities always comes from the frequencies, since n rows cannot
+    distinguish probabilities far below 1 / n, and a wrong one costs its logarithm. Without an excess a class has its
+    frequency, and probabilities rise with e.
 
     :param frequencies: `C` frequencies f, positive, of sum 1.
     :param width: The width w.

@@ -23,17 +23,17 @@ from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.progress import progress
 
-# When L-BFGS-B stops: by the relative change of the likelihood, by the largest component of its gradient (both per
-# row), or when a line search of a few steps finds nothing better. Log determinants from probe vectors have gradients
-# that are right on average but not the derivatives of the very same estimate, so long line searches chase noise.
+# Stopping rules of L-BFGS-B: the relative change of the likelihood, the largest component of its gradient (both per
+# row), or a line search of a few steps without improvement. Log determinants from probe vectors have gradients
+# that are right on average but not derivatives of the same estimate, so that long line searches follow noise.
 _STOP = {"ftol": 1e-5, "gtol": 1e-4, "maxls": 5}
 
-_HEIGHT = 1.0  # of the bowl where the likelihood has no value, above the last one, in nats per row: none is kept
+_HEIGHT = 1.0  # height, in nats per row, of the bowl above the last value where the likelihood has none
 
 # Distance at which a value is "at" its bound, for targets of variance 1 (the noise's lower bound is 1e-4).
 _BOUND_TOLERANCE = 1e-4
 
-#: What it means for intervals that the noise is at its bound (`python -m benchmarks noise_at_bound`).
+#: Consequences for intervals of a noise at its bound (`python -m benchmarks noise_at_bound`).
 NOISE_AT_BOUND = (
     "the model reproduces the training targets, and takes their noise, if there is any, for a part of the function. "
     "Intervals of new observations are too narrow if the kernel has seen the targets, as a forest grown on all of them "
@@ -41,7 +41,7 @@ NOISE_AT_BOUND = (
     "as wide"
 )
 
-# What it means for predictions that a hyperparameter is at a bound.
+# Consequences for predictions of a hyperparameter at a bound.
 _MEANINGS = {
     "noise": NOISE_AT_BOUND,
     "outputscale": "the kernel explains nothing, so predictions are the constant mean",
@@ -170,8 +170,8 @@ class _Objective:
         """
         The value and the gradient.
 
-        Where rounding leaves no positive definite matrix, as after a far too long first step, the value is a bowl
-        around the last position that had one, so that the line search turns back.
+        Where rounding leaves no positive definite matrix, as after a far too long first step, the value is that of a
+        bowl around the last position that had one. The line search then turns back.
         """
         try:
             found = self._evaluated(position)

@@ -28,9 +28,9 @@ _LOG_NOISE = (math.log(1e-4), 1.0)  # bounds of the logarithm of the noise
 # Bounds of the exponent of the noise: inside those of its likelihood, 0 and 3, where its raw parameter is infinite.
 EXPONENTS = (0.0, 2.9)
 _LEAST_START = 0.01  # least weight to start from: at the bound the logarithm has no gradient, and the weight would stay
-_LEAST_VARIANCE = 1e-10  # least variance, of standardized targets, where rounding leaves less
-# Nats for every factor e of the noise. Where neighbors differ, held-out rows cannot tell noise from a function that
-# varies as quickly; where points are measured again, an interval that took noise for the function is too narrow.
+_LEAST_VARIANCE = 1e-10  # least variance of standardized targets, where rounding leaves less
+# Nats for every factor e of the noise. Where neighbors differ, held-out rows cannot distinguish noise from a function
+# that varies as quickly; where points are measured again, an interval that mistook noise for it is too narrow.
 _NOISE_BONUS = 1.0
 _RELATIVE_TOLERANCE = 3e-6  # of the search: a hundredth of a nat per thousand rows makes no difference
 
@@ -126,8 +126,8 @@ def maximize_predictive_density(
     r"""
     Return weights and noise that predict held-out rows best, by L-BFGS-B on their mean log density.
 
-    Every factor e of the noise counts as a nat, since held-out rows cannot tell noise from a function that varies as
-    quickly. The density returned is without these nats.
+    Every factor e of the noise counts as a nat, since held-out rows cannot distinguish noise from a function that
+    varies as quickly. The density returned is without these nats.
 
     An evaluation costs a Cholesky factor for each fold and a few products, :math:`O(c N^2 + N^3)`; it holds the folds'
     covariances and a few matrices beside them. Meant for some hundred to two thousand rows.

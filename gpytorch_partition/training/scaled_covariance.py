@@ -25,7 +25,7 @@ from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Int
 from gpytorch_partition.likelihoods import WeightedGaussianLikelihood
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 
-# Distance from its bounds at which a value at a bound is written, relative to them: a softplus cannot reach its own.
+# Relative distance from its bound at which a value at a bound is written, since a softplus cannot reach its bound.
 _BOUND_MARGIN = 1e-6
 
 
@@ -110,7 +110,7 @@ def recognize(model: ExactGP, likelihood: Likelihood) -> ScaledCovariance:
     mean = mean if mean is not None and mean.raw_constant.requires_grad else None
     _check_trained(model, noise, scale, mean)
     with _perturbed(scale, mean):
-        _checked_prior(model, scale, mean)  # the form must hold at other values too, not by coincidence at the current
+        _checked_prior(model, scale, mean)  # the form must hold at other values too
     prior_mean, covariance = _checked_prior(model, scale, mean)
     targets = model.train_targets if mean is not None else model.train_targets - prior_mean.detach()
     residuals = targets.reshape(-1, targets.shape[-1]).mT

@@ -18,7 +18,7 @@ _LOG_NOISE = (math.log(1e-4), 1.0)
 _START, _START_NOISE = 0.5, 0.2  # sum of the weights, and noise, in variances of the targets
 _NOISE_BONUS = 1.0  # nats for every factor e of a noise, as for one target
 _RELATIVE_TOLERANCE = 3e-6
-_DECIMALS = 9  # of logarithms that are kept
+_DECIMALS = 9  # kept decimals of logarithms
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ def maximize_shared_density(folds: Sequence[Fold], targets: Tensor, *, max_itera
             gradient[:num_parts] += by[:num_parts]
             gradient[num_parts + number] += by[:num_parts].sum()
             gradient[num_parts + num_targets + number] += by[num_parts]
-        # Factors that all weights and all scales have in common are the same: scales are centred.
+        # A common factor of all weights equals one of all scales, so scales are centred.
         total += 0.5 * float(scales.sum()) ** 2 - _NOISE_BONUS * float(noise.sum())
         gradient[num_parts : num_parts + num_targets] += scales.sum()
         gradient[num_parts + num_targets :] -= _NOISE_BONUS
