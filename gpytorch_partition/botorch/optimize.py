@@ -69,8 +69,8 @@ def optimize_acqf_cells(
     :param num_restarts: Number of cells from which local searches start. (Default: 10.)
     :param raw_samples: Number of random points. (Default: 1024.)
     :param fixed_features: Values of columns that are fixed. (Default: none.)
-    :param inequality_constraints: Triples of column numbers, coefficients and right hand side, each for :math:`\sum_i
-        c_i x_i \ge b`. (Default: none.)
+    :param inequality_constraints: Triples of column numbers, coefficients and right hand side, each for
+        :math:`\sum_i c_i x_i \ge b`. (Default: none.)
     :param nonlinear_inequality_constraints: Pairs of a function f and True, each for :math:`f(x) \ge 0`, with x of
         shape `d`. (Default: none.)
     :param X_avoid: `n x d` points not to return, such as evaluated ones of a function without noise. (Default: none.)

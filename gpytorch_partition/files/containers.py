@@ -19,7 +19,11 @@ _TENSOR = "tensor number"  # key of the dictionary that stands for a tensor in J
 
 
 class DamagedFileError(ValueError):
-    """An error for a file that is damaged, or of another kind, as opposed to one that does not exist."""
+    """
+    An error for a file that is damaged, or of another kind.
+
+    Use it in an `except`, to distinguish such a file from one that does not exist.
+    """
 
 
 def save(path: str | os.PathLike[str], kind: str, content: dict[str, Any]) -> None:

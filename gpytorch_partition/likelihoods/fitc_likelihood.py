@@ -79,8 +79,8 @@ class FITCGaussianLikelihood(_GaussianLikelihoodBase):
     no rows, and nothing else changes.
 
     It needs the inputs: call `likelihood(model(x), x)`, and `mll(model(train_x), train_y, train_x)` in a training loop
-    of your own. Costs two diagonals, with a :class:`~gpytorch_partition.LandmarkKernel` of k inducing points :math:`O(N
-    k)` besides its loadings.
+    of your own. Costs two diagonals, with a :class:`~gpytorch_partition.LandmarkKernel` of k inducing points
+    :math:`O(N k)` besides its loadings.
 
     :param base_noise: Noise of the observations themselves, for example a
         :class:`~gpytorch_partition.likelihoods.ForestNoise` or GPyTorch's `HomoskedasticNoise`.

@@ -1,11 +1,11 @@
 r"""
 Student-t observations of a Gaussian function, as a mixture of Gaussians of many scales.
 
-A Student-t variable with :math:`\nu` degrees of freedom is Gaussian given its precision :math:`\tau \sim \Gamma(\nu /
-2, \nu / 2)`, with variance :math:`\sigma^2 / \tau` (Tipping & Lawrence 2005, Variational inference for Student-t
-models, section 2). Hence an observation of :math:`f \sim N(m, v)` has the density :math:`\int N(y; m, v + \sigma^2 /
-\tau)\, p(\tau)\, d\tau`. It is computed as a sum over a grid of :math:`\log \tau`, where the trapezoidal rule is right
-to six digits.
+A Student-t variable with :math:`\nu` degrees of freedom is Gaussian given its precision
+:math:`\tau \sim \Gamma(\nu / 2, \nu / 2)`, with variance :math:`\sigma^2 / \tau` (Tipping & Lawrence 2005, Variational
+inference for Student-t models, section 2). Hence an observation of :math:`f \sim N(m, v)` has the density
+:math:`\int N(y; m, v + \sigma^2 / \tau)\, p(\tau)\, d\tau`. It is computed as a sum over a grid of :math:`\log \tau`,
+where the trapezoidal rule is right to six digits.
 """
 
 from __future__ import annotations

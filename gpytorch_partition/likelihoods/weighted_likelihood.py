@@ -22,8 +22,8 @@ class WeightedNoise(Noise):
     :class:`FITCGaussianLikelihood`, where the kernel is one through inducing points.
 
     Inputs are training rows in training mode, or if they are a list, as GPyTorch's prediction strategies give them.
-    Rows after those with weights, of fantasies, have a weight of 1. Points as a tensor, as in `likelihood(model(x),
-    x)`, are new observations, at the training rows as well.
+    Rows after those with weights, of fantasies, have a weight of 1. Points as a tensor, as in
+    `likelihood(model(x), x)`, are new observations, at the training rows as well.
 
     :param base_noise: The noise :math:`\sigma^2(x)`.
     :param weights: `N` weights w of the training rows, above 0.

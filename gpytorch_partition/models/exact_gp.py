@@ -33,8 +33,8 @@ class PartitionGP(ExactGP):
     :class:`~gpytorch_partition.kernels.IterativeKernel`, so that sums are solved and predict as partition kernels do.
     The model has the dtype and the device of `train_x`.
 
-    Above `max_cholesky_size` training rows the likelihood and the predictions cost products with the kernel, :math:`O(N
-    m)` each for a partition kernel, and memory linear in N. With fewer rows they are dense.
+    Above `max_cholesky_size` training rows the likelihood and the predictions cost products with the kernel,
+    :math:`O(N m)` each for a partition kernel, and memory linear in N. With fewer rows they are dense.
 
     :param train_x: `N x D` training inputs. NaN is a missing value, for kernels of trees that accept it; the model
         stores inputs encoded by :func:`~gpytorch_partition.encode_missing`, and accepts encoded ones in calls.

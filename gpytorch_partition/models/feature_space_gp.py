@@ -297,11 +297,11 @@ class FeatureSpaceGP:
         r"""
         Choose outputscale, noise and mean as :meth:`fit` does, together with the weights of all heights of a forest.
 
-        The kernel becomes :math:`\sum_d u_d K_d` with :math:`K_d` the trees cut at depth d, :math:`u \ge 0, \sum_d u_d
-        = 1`, where :class:`~gpytorch_partition.RandomForestKernel` has the same weight for each height (Davies &
-        Ghahramani 2014, section 4.3.1). L-BFGS starts from equal weights, and :attr:`level_weights` keeps the u that it
-        finds; no row is needed again. Each of some 20 to 50 evaluations costs :math:`O(p^3)` time, up to that of
-        :meth:`fit`, and `120 p^2` bytes are held meanwhile for p leaves.
+        The kernel becomes :math:`\sum_d u_d K_d` with :math:`K_d` the trees cut at depth d,
+        :math:`u \ge 0, \sum_d u_d = 1`, where :class:`~gpytorch_partition.RandomForestKernel` has the same weight for
+        each height (Davies & Ghahramani 2014, section 4.3.1). L-BFGS starts from equal weights, and
+        :attr:`level_weights` keeps the u that it finds; no row is needed again. Each of some 20 to 50 evaluations costs
+        :math:`O(p^3)` time, up to that of :meth:`fit`, and `120 p^2` bytes are held meanwhile for p leaves.
 
         :param bounds: As in :meth:`fit`.
         :param max_iterations: L-BFGS iterations at most.

@@ -42,9 +42,9 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
     rows predict the held-out rows, without those that chose. A forest of their residuals models how the noise varies.
     Then, twice, a factor of all variances and one of the noise maximize the predictive density of held-out rows. The
     first time, these and the exponent of the noise change the noise, and with it means and variances. The models then
-    predict again with that noise. The second time, the factor of the noise applies to new observations alone and
-    changes no means, so that the stated density is one that the models reached. Expected precisions of rows are not
-    used here, since a row must not be discounted where it judges.
+    predict again with that noise. The second time, the factor of the noise applies to new observations alone. It
+    changes neither means nor variances, so that the models have reached the stated density. Expected precisions of rows
+    are not used here, since a row must not be discounted where it judges.
 
     Variances are exact where solves are dense, else from 32 samples. They are computed for 1,000 rows of a fold at
     most, and for folds until there are 300.

@@ -18,7 +18,7 @@ class Options:
     """
     The options of the default model, each with its unit.
 
-    Use them to leave out parts, or to trade accuracy for time: `PartitionGPRegressor(options=Options(num_trees=50))`.
+    Use it to leave out parts, or to trade accuracy for time: `PartitionGPRegressor(options=Options(num_trees=50))`.
     Numbers that define a single part are in the table of parts. `replace(options, num_trees=50)` of :mod:`dataclasses`
     changes some of a model's `options_`.
 

@@ -1,7 +1,4 @@
-"""
-Views of a table matrix for kernels that compare numbers: numbers for the levels of categories, medians for missing
-cells.
-"""
+"""Views of a table matrix as numbers, with mean targets for categories and medians for missing cells."""
 
 from __future__ import annotations
 
@@ -44,8 +41,8 @@ class NumberView(torch.nn.Module):
       the mean of all rows. Unknown levels are missing cells, which are a level where training rows have some. Without
       targets, it is the logarithm of one plus the number of rows of its level, standardized.
 
-    Every map of a category is a table with one or several numbers per level, computed by scikit-learn's encoders and
-    held in buffers. The view is a function of the point.
+    Every map of a category is a table with one or several numbers per level, as of scikit-learn's encoders, held in
+    buffers. The view is a function of the point.
 
     The mean target of a training row's level contains the row's own target; that of a new row does not. A Gaussian
     process trained on the first predicts the second with too much certainty: with 150 levels without information, 90 %

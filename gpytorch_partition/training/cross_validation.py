@@ -81,10 +81,10 @@ def fit_weights_by_cross_validation(
     :func:`~gpytorch_partition.training.predictive_density.maximize_predictive_density`. A weight at its lower bound
     means that the kernel does not help.
 
-    At most `max_rows` rows choose, since covariances are dense. A fold costs :math:`O(n^3)` some 60 times, and `8 c
-    n^2` bytes for c kernels: 5 to 30 seconds for 1,000 rows and four kernels. Functions are called with the rows that a
-    fold keeps, and once more with all rows for the kernel returned. With many more rows than `max_rows`, that kernel
-    has finer trees than those that were judged.
+    At most `max_rows` rows choose, since covariances are dense. A fold costs :math:`O(n^3)` some 60 times, and
+    `8 c n^2` bytes for c kernels: 5 to 30 seconds for 1,000 rows and four kernels. Functions are called with the rows
+    that a fold keeps, and once more with all rows for the kernel returned. With many more rows than `max_rows`, that
+    kernel has finer trees than those that were judged.
 
     :param kernels: A sum of :class:`gpytorch.kernels.ScaleKernel`, or one of them, whose outputscales are then set in
         place. Or a list of kernels without weights, and of functions from rows (`n x D`) and targets (`n`) to kernels;

@@ -249,8 +249,9 @@ def _derivatives(fold: Fold, found: _Prediction, by_mean: Tensor, by_variance: T
     Derivatives of a loss by the weights of the covariances (`c`) and the noise of rows kept (`n`), from those by the
     means and variances, :math:`g` and :math:`h`.
 
-    The loss depends on the covariances through A, C and the prior variances: :math:`\partial_C = \alpha g^\top - 2 W
-    \mathrm{diag}(h)`, :math:`\partial_A = -\mathrm{sym}(\alpha (W g)^\top) + W \mathrm{diag}(h) W^\top`.
+    The loss depends on the covariances through A, C and the prior variances:
+    :math:`\partial_C = \alpha g^\top - 2 W \mathrm{diag}(h)`, :math:`\partial_A = -\mathrm{sym}(\alpha (W g)^\top) + W
+    \mathrm{diag}(h) W^\top`.
     """
     outer = torch.outer(found.weights, found.solved @ by_mean)
     by_within = (found.solved * by_variance) @ found.solved.mT - 0.5 * (outer + outer.mT)

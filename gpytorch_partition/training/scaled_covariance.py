@@ -1,9 +1,9 @@
 r"""
 Models of the form s K + noise with K fixed: recognition, and access to their outputscale, noise and mean.
 
-Noise of variance :math:`\sigma^2 / w_i` at row i is transformed to equal noise at all rows. With :math:`W =
-\mathrm{diag}(w)`, the targets :math:`W^{1/2} y` have the covariance :math:`s W^{1/2} K W^{1/2} + \sigma^2 I` and the
-mean :math:`c\, W^{1/2} 1`. Their log density is that of y less :math:`\tfrac12 \sum_i \log w_i`.
+Noise of variance :math:`\sigma^2 / w_i` at row i is transformed to equal noise at all rows. With
+:math:`W = \mathrm{diag}(w)`, the targets :math:`W^{1/2} y` have the covariance :math:`s W^{1/2} K W^{1/2} + \sigma^2 I`
+and the mean :math:`c\, W^{1/2} 1`. Their log density is that of y less :math:`\tfrac12 \sum_i \log w_i`.
 """
 
 from __future__ import annotations
