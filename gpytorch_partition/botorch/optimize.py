@@ -44,10 +44,11 @@ def optimize_acqf_cells(
     cell, once:
 
     1. Candidates are `raw_samples` random points (Sobol), given ones, evaluated ones, and every cell on the lines
-    through the best evaluated one along each column. In a space of at most `raw_samples` cells and values, all are
-    candidates, and the best one is found. 2. From the best `num_restarts` of these, a local search moves to the best
-    neighbor while that is better: along one column to the value or interval 1, 2, 4, ... away, or to any other
-    category. 3. From the best of these, it goes on among all cells on the lines through a point, until none is better.
+       through the best evaluated one along each column. In a space of at most `raw_samples` cells and values, all are
+       candidates, and the best one is found.
+    2. From the best `num_restarts` of these, a local search moves to the best neighbor while that is better: along one
+       column to the value or interval 1, 2, 4, ... away, or to any other category.
+    3. From the best of these, it goes on among all cells on the lines through a point, until none is better.
 
     For forest kernels, intervals of a column of numbers lie between the thresholds of all trees, so that no cell is
     left out (beyond 4,096 intervals, only quantiles of the thresholds are used). Other partitions, and models whose

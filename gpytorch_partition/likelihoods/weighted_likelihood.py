@@ -68,7 +68,7 @@ class WeightedNoise(Noise):
 
     @property
     def noise(self) -> Tensor:
-        """Return the variance, or the level, of the noise of new observations."""
+        """Return the variance, or the level, of the noise of new observations, which have a weight of 1."""
         return self.base_noise.noise * self.new_factor.to(self.base_noise.noise)
 
     @noise.setter

@@ -149,7 +149,7 @@ def _minimum(objective: _Objective, max_iterations: int) -> Any:
 
 
 class _Objective:
-    """Minus the log marginal likelihood per row, with its gradient, as a function of the raw parameters."""
+    """Minus the log marginal likelihood per row, with its gradient, of the raw parameters as one float64 vector."""
 
     def __init__(self, model: ExactGP, likelihood: Likelihood) -> None:
         self.model = model
