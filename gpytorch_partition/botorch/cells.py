@@ -1,4 +1,4 @@
-"""The cells of a model's partitions: which one a point is in, and where the cells of trees end along each column."""
+"""The cells of a model's partitions: a key for the cell of each point, and the walls of trees' cells by column."""
 
 from __future__ import annotations
 
@@ -18,15 +18,13 @@ from gpytorch_partition.partitions.keyed_random import hashed
 
 
 class _Source(NamedTuple):
-    """A partition kernel within a model, and how it sees points."""
-
     kernel: PartitionKernel
-    see: Callable[[Tensor], Tensor]  # from points of the space to what the kernel is given
-    columns: Tensor | None  # the model's columns that it is given; None if they are not given as they are
+    see: Callable[[Tensor], Tensor]  # from points of the space to the kernel's inputs
+    columns: Tensor | None  # the model's columns among the kernel's inputs; None if they are transformed
 
     @property
     def forest(self) -> ForestPartition | None:
-        """Its trees, where their thresholds are those of the model's columns."""
+        """The kernel's trees, where their thresholds are those of the model's columns."""
         partition = self.kernel.partition
         partition = partition.forest if isinstance(partition, TreeCutPartition) else partition
         return partition if isinstance(partition, ForestPartition) and self.columns is not None else None
@@ -34,25 +32,26 @@ class _Source(NamedTuple):
 
 class ModelCells:
     r"""
-    The cells of a model: sets of points that share a cluster in every partition of all its kernels.
+    The cells of a model, sets of points that share a cluster in every partition of all its kernels.
 
-    Prior covariances, and so posteriors, are the same for all points of a cell. Points are those of the space that is
-    searched; the model's own input transformation is applied here.
+    Prior covariances, and so posteriors, are the same for all points of a cell. Points are in the search space; the
+    model's own input transformation is applied here.
 
-    :param model: A BoTorch model with a constant mean, or a `ModelListGP` of such, whose kernels are made of partition
-        kernels by scales, sums, products and mixtures.
-    :raises TypeError: If a kernel is made of anything else, so that the posterior is not constant on cells.
+    :param model: A BoTorch model with a constant mean, or a `ModelListGP` of such models, whose kernels are scales,
+        sums, products and mixtures of partition kernels.
+    :raises TypeError: If a kernel has other parts, so that the posterior is not constant on cells.
     """
 
     def __init__(self, model: Any) -> None:
-        model.eval()  # an input transformation learns from whatever it sees in training mode
+        model.eval()  # in training mode, an input transformation would learn from all points
         self._models = [(each, list(_model_sources(each))) for each in getattr(model, "models", [model])]
 
     def check_bounds(self, bounds: Tensor) -> None:
         """
-        Refuse bounds (`2 x d`) that do not fit the inputs of the models.
+        Raise an error for bounds (`2 x d`) that do not fit the inputs of the models.
 
-        :raises ValueError: If they have another dtype, or, unless inputs are transformed, another number of columns.
+        :raises ValueError: If the bounds have another dtype, or, unless inputs are transformed, another number of
+            columns.
         """
         for model, _ in self._models:
             inputs = model.train_inputs[0]
@@ -65,7 +64,7 @@ class ModelCells:
 
     def keys(self, X: Tensor) -> Tensor:
         r"""
-        A number for the cell of each point: a hash of its labels, which two cells share with a probability of
+        Return a number for the cell of each point, a hash of its labels, which two cells share with a probability of
         :math:`2^{-64}`. Costs the labels.
 
         :param X: `n x d` points.
@@ -81,10 +80,10 @@ class ModelCells:
 
     def walls(self, bounds: Tensor) -> list[Tensor | None]:
         r"""
-        Where cells end along each column: between two walls that follow one another no label depends on the column.
+        Return the walls of cells along each column: between two consecutive walls no label depends on the column.
 
-        They are the thresholds of the trees, in units of the space. Other partitions have none, an input transformation
-        may mix columns or have no inverse: then walls are not known. Costs :math:`O(V)` for V nodes and each column.
+        Walls are the thresholds of the trees, in units of the space. They are unknown for other partitions, and for
+        input transformations that mix columns or have no inverse. Costs :math:`O(V)` for V nodes and each column.
 
         :param bounds: `2 x d` bounds of the space.
         :return: For each column the walls within the bounds, sorted, or None where they are not known.
@@ -105,10 +104,9 @@ def _model_sources(model: Any) -> Iterator[_Source]:
 
 
 def _sources(kernel: Kernel, see: Callable[[Tensor], Tensor], columns: Tensor | None) -> Iterator[_Source]:
-    """The partition kernels that a kernel is made of."""
     own = kernel.columns.numbers if isinstance(kernel, PartitionKernel) else kernel.active_dims
     if isinstance(kernel, ScaleKernel) and kernel.base_kernel.active_dims is not None:
-        own = None  # a copy of those of its base kernel, which selects them
+        own = None  # a copy of active_dims of its base kernel, which selects them
     if isinstance(kernel, PartitionKernel) and not isinstance(kernel, PartitionMixtureKernel):
         selected = columns[own] if columns is not None and own.numel() else columns
         yield _Source(kernel, see, selected)
@@ -144,7 +142,6 @@ def _standardizing(see: Callable[[Tensor], Tensor], kernel: StandardizedKernel) 
 
 
 def _model_walls(model: Any, sources: list[_Source], bounds: Tensor) -> list[Tensor | None]:
-    """The walls of one model within the bounds, by column."""
     unknown: list[Tensor | None] = [None] * bounds.shape[-1]
     forests = [(source.forest, source.columns) for source in sources]
     num_columns = model.train_inputs[0].shape[-1]
@@ -163,7 +160,6 @@ def _model_walls(model: Any, sources: list[_Source], bounds: Tensor) -> list[Ten
 
 
 def _thresholds(forests: list[Any], column: int) -> Tensor:
-    """All thresholds of a column of the model."""
     found = [
         forest.thresholds(place)
         for forest, columns in forests

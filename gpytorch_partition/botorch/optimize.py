@@ -1,4 +1,4 @@
-"""The optimizer of acquisition functions of models with partition kernels."""
+"""The optimizer of acquisition functions for models with partition kernels."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ def optimize_acqf_cells(
     random_state: int | np.random.RandomState | None = None,
 ) -> tuple[Tensor, Tensor]:
     r"""
-    The points at which an acquisition function is highest, if its model has partition kernels: over mixed spaces of
-    numbers, integers and categories.
+    Return the points of highest acquisition value for a model with partition kernels, over numbers, integers and
+    categories.
 
     Such a posterior is constant on *cells*, the sets of points that share a cluster in every partition. It has no
-    gradient for `optimize_acqf` or `optimize_acqf_mixed_alternating` to follow. Here cells are searched, one of whose
-    points stands for each, and evaluated once:
+    gradient for `optimize_acqf` or `optimize_acqf_mixed_alternating` to follow. This search evaluates one point of each
+    cell, once:
 
     1. Candidates are `raw_samples` random points (Sobol), given ones, evaluated ones, and every cell on the lines
        through the best evaluated one along each column. In a space of at most `raw_samples` cells and values, all are
-       candidates, and what is found is the best.
-    2. From the best `num_restarts` of these, a local search moves to the best neighbor for as long as it is better:
-       along one column to the value or interval 1, 2, 4, ... away, or to any other category.
+       candidates, and the best one is found.
+    2. From the best `num_restarts` of these, a local search moves to the best neighbor while that is better: along one
+       column to the value or interval 1, 2, 4, ... away, or to any other category.
     3. From the best of these, it goes on among all cells on the lines through a point, until none is better.
 
-    Intervals of a column of numbers lie between the thresholds of all trees of forest kernels, so that no cell of these
-    is left out (of more than 4,096 intervals, those between quantiles are taken). Other partitions, and models whose
-    input transformation has no inverse, have 128 equal ones. The point that is returned is the middle of its cell,
-    which is reproducible and as far from the walls as can be; values of integers and categories are those found.
+    For forest kernels, intervals of a column of numbers lie between the thresholds of all trees, so that no cell is
+    left out (beyond 4,096 intervals, only quantiles of the thresholds are used). Other partitions, and models whose
+    input transformation has no inverse, have 128 equal intervals. The returned point is the middle of its cell, which
+    is reproducible and as far from the walls as can be; integers and categories keep the values found.
 
-    Batches are found one point after another, those before being pending. There are no duplicates in a batch.
+    Batches are found one point after another, with earlier points pending. A batch has no duplicates.
 
     Costs an evaluation for each cell that is tried, a few thousand, and a label for each of its neighbors.
 
@@ -64,28 +64,27 @@ def optimize_acqf_cells(
         sums, products and mixtures; a `ModelListGP` has several such models. Input and outcome transformations are
         those of the model.
     :param bounds: `2 x d` lower and upper bounds, in the units of the space.
-    :param discrete_dims: For each column of integers, or of other ordered values, what they can be. (Default: none.)
-    :param cat_dims: For each column of categories, what they can be; each is a neighbor of any other. (Default: none.)
+    :param discrete_dims: Possible values of each column of integers, or of other ordered values. (Default: none.)
+    :param cat_dims: Possible values of each column of categories; each is a neighbor of any other. (Default: none.)
     :param q: Number of points. (Default: 1.)
-    :param num_restarts: Cells that a local search begins with. (Default: 10.)
+    :param num_restarts: Number of cells from which local searches start. (Default: 10.)
     :param raw_samples: Number of random points. (Default: 1024.)
     :param fixed_features: Values of columns that are fixed. (Default: none.)
     :param inequality_constraints: Triples of column numbers, coefficients and right hand side, each for
         :math:`\sum_i c_i x_i \ge b`. (Default: none.)
     :param nonlinear_inequality_constraints: Pairs of a function f and True, each for :math:`f(x) \ge 0`, with x of
         shape `d`. (Default: none.)
-    :param X_avoid: `n x d` points that are not to be returned, such as evaluated ones of a function without noise.
-        (Default: none.)
-    :param batch_initial_conditions: `n x d` or `n x 1 x d` points that are candidates too: feasible ones, where few
-        random points are. (Default: none.)
+    :param X_avoid: `n x d` points not to return, such as evaluated ones of a function without noise. (Default: none.)
+    :param batch_initial_conditions: `n x d` or `n x 1 x d` points that are candidates too, such as feasible ones where
+        few random points are feasible. (Default: none.)
     :param max_batch_size: Cells that are evaluated at once. (Default: 2048.)
-    :param random_state: Seed or :class:`numpy.random.RandomState`; None is a fresh one. It reproduces the result;
-        global random states are not read.
+    :param random_state: Seed or :class:`numpy.random.RandomState` that reproduces the result; None is a fresh one.
+        Global random states are not read.
     :return: The points (`q x d`) and their joint acquisition value.
-    :raises TypeError: If a kernel is made of anything but partition kernels, or there is no model.
-    :raises ValueError: If bounds, columns, values or constraints cannot be used, numbers are less than 1, or q > 1
-        with an analytic acquisition function, which knows no pending points.
-    :raises RuntimeError: If no point that keeps the constraints and is not to be avoided was found.
+    :raises TypeError: If a kernel has parts other than partition kernels, or there is no model.
+    :raises ValueError: If bounds, columns, values or constraints cannot be used, numbers are less than 1, or q > 1 with
+        an analytic acquisition function, which takes no pending points.
+    :raises RuntimeError: If no point was found that keeps the constraints and is not in `X_avoid`.
 
     Example:
         >>> from botorch.acquisition import LogExpectedImprovement
@@ -135,7 +134,6 @@ def _check_numbers(**numbers: int) -> None:
 
 
 def _points(points: Tensor | None, name: str, bounds: Tensor) -> Tensor:
-    """Points `n x d` that an argument gives, or `n x 1 x d`."""
     if points is None:
         return bounds[:0]
     num_columns = bounds.shape[-1]
@@ -155,7 +153,7 @@ def _cells_of(acq_function: Any) -> ModelCells:
 
 @contextmanager
 def _pending(acq_function: Any, q: int) -> Iterator[Any]:
-    """A function that makes points pending besides those that are, until the end."""
+    """A function that sets more pending points, which are removed at the end."""
     if q > 1 and isinstance(acq_function, AnalyticAcquisitionFunction):
         raise ValueError(
             f"expected q=1 with {type(acq_function).__name__}, which knows no pending points, got q={q}: use its "

@@ -1,4 +1,4 @@
-"""Pathwise sampling in BoTorch: features of partition kernels, registered when this module is imported."""
+"""Features of partition kernels for pathwise sampling in BoTorch, registered when this module is imported."""
 
 from __future__ import annotations
 
@@ -28,21 +28,22 @@ _BUCKETS = 2**10  # clusters of a partition whose labels are unbounded
 
 class PartitionFeatureMap(FeatureMap):
     r"""
-    The features of a kernel of this package: :math:`\phi(x)` with :math:`k(x, x') = \phi(x)^\top \phi(x')`.
+    A map to the features of a kernel of this package, :math:`\phi(x)` with :math:`k(x, x') = \phi(x)^\top \phi(x')`.
 
     BoTorch uses it in its path samplers (`draw_kernel_feature_paths`, `draw_matheron_paths`) for any model whose kernel
     is one of this package or a :class:`gpytorch.kernels.ScaleKernel` around it, once `gpytorch_partition.botorch` is
-    imported. There is a feature for each cluster or node of a tree, as many as there are, whatever number BoTorch asks
-    for; a row has one per partition (one per level of a tree), and features are never dense: paths at N points cost
-    what a product costs, :math:`O(N m)` each.
+    imported. There is a feature for each cluster or node of a tree, regardless of the number that BoTorch asks for. A
+    row has one per partition (one per level of a tree). Features are never dense: paths at N points cost as much as a
+    product, :math:`O(N m)` each.
 
     Features are exact where labels are bounded (forests, fast clusters, landmarks, mixtures and local slopes of these).
-    The cells of Mondrian kernels, grids and functions of users are unboundedly many; their features are hashed into
-    1,024 for each partition, which adds :math:`(1 - k) / 1024` to the covariance of two points on average.
+    Mondrian kernels, grids and functions of users have unboundedly many cells. Their features are hashed into 1,024 for
+    each partition, which adds :math:`(1 - k) / 1024` to the covariance of two points on average.
 
-    :param kernel: The kernel, evaluated as it is when paths are; not :class:`~gpytorch_partition.GammaMondrianKernel`.
+    :param kernel: The kernel, in its state when paths are evaluated; not
+        :class:`~gpytorch_partition.GammaMondrianKernel`.
     :param num_inputs: Number D of columns of points.
-    :raises NotImplementedError: If there are no such features.
+    :raises NotImplementedError: If the kernel has no such features.
 
     Example:
         >>> from gpytorch_partition import FastClusterKernel
@@ -64,11 +65,11 @@ class PartitionFeatureMap(FeatureMap):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """Batch shape of the kernel."""
+        """Return the batch shape of the kernel."""
         return self.kernel.batch_shape
 
     def forward(self, x: Tensor) -> LinearOperator:
-        """Features of `*batch x N x D` points: `*batch x N x p`, an operator."""
+        """Return features (`*batch x N x p`) of `*batch x N x D` points, as an operator."""
         return self._features(self.kernel, x)
 
 
@@ -94,7 +95,6 @@ def _root(kernel: ClusterKernel, x: Tensor) -> LinearOperator:
 
 
 def _hashed(kernel: PartitionKernel, x: Tensor) -> LinearOperator:
-    """One-hot rows of hashed labels."""
     kernel._check_call(x, x, {})
     labels = kernel.cluster_ids(x)
     offsets = torch.arange(labels.shape[-1], device=labels.device) * _BUCKETS
@@ -117,7 +117,7 @@ def _gen_kernel_features_inside(kernel: IterativeKernel, *, num_inputs: int, num
 
 
 def _with_independent_weights(draw: Callable[..., Any]) -> Callable[..., Any]:
-    """A sampler of BoTorch whose weights are independent: its Sobol sequences end at 21,201 features."""
+    """A sampler of BoTorch with independent weights, since its Sobol sequences end at 21,201 features."""
 
     def draw_paths(model: Any, *args: Any, **options: Any) -> Any:
         if _has_cluster_kernel(model.covar_module):

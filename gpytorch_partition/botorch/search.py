@@ -14,21 +14,21 @@ from torch import Tensor
 from gpytorch_partition.botorch.cells import ModelCells
 from gpytorch_partition.botorch.space import Space
 
-_GRID = 128  # intervals of a column whose walls are not known
-_MOST_INTERVALS = 4096  # intervals of a column: with more walls, only quantiles of them are used
+_GRID = 128  # intervals of a column without known walls
+_MOST_INTERVALS = 4096  # intervals of a column; of more walls, only quantiles are used
 
 
 class CellSearch:
     """
-    A local search among the cells of a model, one of whose points stands for each.
+    A local search among the cells of a model, which evaluates one point of each cell.
 
     A column of numbers is divided into intervals by the walls of cells, and its values are the middles of these; other
-    columns have their own values. Values of cells are computed once for as long as nothing is pending that was not.
+    columns have their own values. Values of cells are kept until a point becomes pending.
 
     :param acq_function: A BoTorch acquisition function, to be maximized.
     :param cells: The cells of its model.
     :param space: Where to search.
-    :param avoided: `n x d` points that are not to be found.
+    :param avoided: `n x d` points not to return.
     :param max_batch_size: Cells that are evaluated at once.
     """
 
@@ -44,15 +44,15 @@ class CellSearch:
 
     def starts(self, given: Tensor, num_restarts: int, raw_samples: int, seed: int) -> tuple[Tensor, Tensor]:
         """
-        Where to search from: the best cells among random points, given ones, evaluated ones, and the neighbors of the
-        best evaluated one, or all of a space that has at most `raw_samples`.
+        Return the best points to start from. Candidates are random points, given ones, evaluated ones, and the
+        neighbors of the best evaluated one, or all cells of a space that has at most `raw_samples`.
 
         :param given: `n x d` points.
-        :param num_restarts: How many, at most.
-        :param raw_samples: How many random points.
-        :param seed: Seed of these.
+        :param num_restarts: Number of points, at most.
+        :param raw_samples: Number of random points.
+        :param seed: Seed of the random points.
         :return: Points (`r x d`) and their acquisition values (`r`).
-        :raises RuntimeError: If there is no point that is feasible and not to be avoided.
+        :raises RuntimeError: If no candidate is feasible and not avoided.
         """
         random = self._space.sampled(raw_samples, seed)
         evaluated = self._evaluated_points()
@@ -71,23 +71,20 @@ class CellSearch:
         return points[order], values[order]
 
     def _evaluated_points(self) -> Tensor:
-        """The points that the acquisition function or its model was given, as points of the space, `n x d`."""
         points = get_X_baseline(self._acq_function)
         return self._avoided[:0] if points is None else self._space.rounded(points.detach().to(self._avoided))
 
     def _lattice(self) -> Tensor:
-        """All combinations of the values of all columns, `n x d`."""
         return torch.cartesian_prod(*self._values).view(-1, self._space.num_columns)
 
     def _neighbors_of_the_best(self, points: Tensor) -> Tensor:
-        """All points that differ from the best of some in a single column, `n x d`."""
         best = points[self.evaluated(points).argmax().view(1)] if len(points) else points
         return self._neighbors(best, every=True)[0]
 
     def climbed(self, points: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """
-        Move each point to its best neighbor for as long as that is better, among those 1, 2, 4, ... values away in a
-        single column (in categories all).
+        Move each point to its best neighbor while that is better. Neighbors are 1, 2, 4, ... values away in a single
+        column; of categories, all other values.
 
         :param points: `r x d` points.
         :param values: `r` acquisition values.
@@ -103,9 +100,9 @@ class CellSearch:
 
     def refined(self, point: Tensor, value: Tensor) -> Tensor:
         """
-        Move a point (`d`) to the best cell on any line through it along a column, until it is on the best one.
+        Move a point (`d`) to the best cell on any line through it along a column, until none is better.
 
-        :param point: `d`.
+        :param point: The point (`d`).
         :param value: Its acquisition value.
         """
         while True:
@@ -117,9 +114,9 @@ class CellSearch:
 
     def centred(self, point: Tensor) -> Tensor:
         """
-        The middle of the point's cell in each column of numbers; the point itself where that is not allowed.
+        Return the middle of the point's cell in each column of numbers, or the point where that middle is not allowed.
 
-        :param point: `d`.
+        :param point: The point (`d`).
         """
         key, centre = self._cells.keys(point.unsqueeze(0)), point.clone()
         for column, walls in self._walls.items():
@@ -137,7 +134,7 @@ class CellSearch:
 
     @torch.no_grad()
     def evaluated(self, points: Tensor) -> Tensor:
-        """The acquisition values (`n`) of points (`n x d`): one evaluation for each cell that is new."""
+        """Return the acquisition values (`n`) of points (`n x d`), with one evaluation for each new cell."""
         keys = self._cells.keys(points).tolist()
         new = {key: place for place, key in enumerate(keys) if key not in self._known}
         blocks = points[list(new.values())].split(self._max_batch_size) if new else ()
@@ -152,9 +149,9 @@ class CellSearch:
 
     def _neighbors(self, points: Tensor, *, every: bool) -> tuple[Tensor, Tensor]:
         """
-        Points that differ from one of some others (`r x d`) in a single column, and which one.
+        Points that differ from one of some others (`r x d`) in a single column, and the number of that other point.
 
-        :param every: Whether they take every value of the column, or those 1, 2, 4, ... values away.
+        :param every: Whether to take every value of the column, or those 1, 2, 4, ... values away.
         """
         found, owners = [points[:0]], [torch.empty(0, dtype=torch.int64, device=points.device)]
         for column, values in enumerate(self._values):
@@ -170,7 +167,6 @@ class CellSearch:
 
 
 def _walls_of(cells: ModelCells, space: Space) -> dict[int, Tensor]:
-    """The walls of each column of numbers, its bounds included."""
     walls = {}
     for column, (known, (low, high)) in enumerate(zip(cells.walls(space.bounds), space.bounds.T)):
         if column not in space.choices:
@@ -181,7 +177,7 @@ def _walls_of(cells: ModelCells, space: Space) -> dict[int, Tensor]:
 
 
 def _places(values: Tensor, at: Tensor, everywhere: bool) -> tuple[Tensor, Tensor]:
-    """Numbers of points (whose values in a column are `at`, `r`), and of values of the column that they can move to."""
+    """Numbers of points (with values `at` in a column, `r`), and of the values that they can move to."""
     if everywhere:
         owner, place = (torch.arange(number, device=at.device) for number in (len(at), len(values)))
         return owner.repeat_interleave(len(values)), place.repeat(len(at))
@@ -194,12 +190,11 @@ def _places(values: Tensor, at: Tensor, everywhere: bool) -> tuple[Tensor, Tenso
 
 
 def _interval(walls: Tensor, value: Tensor) -> int:
-    """The number of the interval between walls that a value is in."""
     return min(max(int(torch.searchsorted(walls, value, right=True)) - 1, 0), len(walls) - 2)
 
 
 def _run(is_same: Tensor, place: int) -> tuple[int, int]:
-    """The first and the last of the places around one without a break; the place alone if it is none itself."""
+    """First and last of the true places around one without a break; the place itself if it is false."""
     breaks = (~is_same).nonzero().squeeze(-1)
     below, above = breaks[breaks < place], breaks[breaks > place]
     if not is_same[place]:

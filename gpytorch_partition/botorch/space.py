@@ -1,4 +1,4 @@
-"""The space that is searched: numbers, integers, categories, fixed columns and constraints."""
+"""The search space: numbers, integers, categories, fixed columns and constraints."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from torch.quasirandom import SobolEngine
 LinearConstraint = tuple[Tensor, Tensor, float]  # indices, coefficients and right hand side of sum(c x) >= rhs
 NonlinearConstraint = tuple[Callable[[Tensor], Tensor], bool]  # f(x) >= 0, and True
 
-_MOST_DRAWS = 64  # sets of random points that are drawn to find as many feasible ones as asked for
+_MOST_DRAWS = 64  # sets of random points drawn, at most, to find enough feasible ones
 
 
 @dataclass(frozen=True, eq=False)
 class Space:
     """
-    A mixed space.
+    A mixed space of numbers, integers and categories, with constraints.
 
     :param bounds: `2 x d` lower and upper bounds.
-    :param choices: The values of each column that has only some (sorted): integers, categories, fixed columns.
-    :param categories: Those of these columns whose values have no order.
-    :param linear: Linear inequality constraints, as BoTorch spells them.
-    :param nonlinear: Nonlinear inequality constraints, as BoTorch spells them.
+    :param choices: Sorted values of each column that has only some: integers, categories, fixed columns.
+    :param categories: Numbers of those columns whose values have no order.
+    :param linear: Linear inequality constraints in BoTorch's form.
+    :param nonlinear: Nonlinear inequality constraints in BoTorch's form.
     """
 
     bounds: Tensor
@@ -37,18 +37,18 @@ class Space:
 
     @property
     def num_columns(self) -> int:
-        """Number d of columns."""
+        """Return the number d of columns."""
         return self.bounds.shape[-1]
 
     def rounded(self, X: Tensor) -> Tensor:
-        """The points (`n x d`) moved into the bounds, and to the nearest values of columns that have only some."""
+        """Return points (`n x d`) moved into the bounds, and to the nearest values of columns that have only some."""
         X = torch.minimum(torch.maximum(X, self.bounds[0]), self.bounds[1])
         for column, values in self.choices.items():
             X[:, column] = values[(X[:, column].unsqueeze(-1) - values).abs().argmin(-1)]
         return X
 
     def is_feasible(self, X: Tensor) -> Tensor:
-        """Which points (`n x d`) keep the constraints, up to BoTorch's tolerance: `n`, bool."""
+        """Return whether each point (`n x d`) keeps the constraints, up to BoTorch's tolerance (`n`, bool)."""
         return evaluate_feasibility(
             X.unsqueeze(-2),
             inequality_constraints=list(self.linear) or None,
@@ -57,10 +57,10 @@ class Space:
 
     def sampled(self, num_points: int, seed: int) -> Tensor:
         """
-        Feasible points from a scrambled Sobol sequence: uniform, each value of a column that has only some equally
-        often. Fewer points, or none, where less than about 1 in 64 points is feasible.
+        Return feasible points of a scrambled Sobol sequence. They are uniform, with each value of a column that has
+        only some equally often. There are fewer points, or none, where less than about 1 in 64 points is feasible.
 
-        :param num_points: How many.
+        :param num_points: Number of points.
         :param seed: Seed of the sequence.
         """
         engine = SobolEngine(self.num_columns, scramble=True, seed=seed)
@@ -73,7 +73,6 @@ class Space:
         return points[:num_points]
 
     def _placed(self, unit: Tensor) -> Tensor:
-        """Points of the unit cube as points of the space."""
         X = self.bounds[0] + unit * (self.bounds[1] - self.bounds[0])
         for column, values in self.choices.items():
             X[:, column] = values[(unit[:, column] * len(values)).long().clamp(max=len(values) - 1)]
@@ -89,10 +88,10 @@ def space_of(
     nonlinear_inequality_constraints: Sequence[NonlinearConstraint] | None,
 ) -> Space:
     """
-    The space that arguments of BoTorch's optimizers describe.
+    Return the space of arguments of BoTorch's optimizers.
 
-    :raises ValueError: If bounds are not `2 x d` finite numbers, lower ones first; if columns are not among them, or
-        are both discrete and categories; if values are none or out of bounds; if constraints are between points.
+    :raises ValueError: If bounds are not `2 x d` finite numbers, lower ones first. If columns are out of range, or both
+        discrete and categories. If values are none or out of bounds. If constraints are between points.
     """
     _check_bounds(bounds)
     for name, given in (("discrete_dims", discrete_dims), ("cat_dims", cat_dims), ("fixed_features", fixed_features)):

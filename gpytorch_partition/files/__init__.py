@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and files of tensors and plain values that tell when they are damaged."""
+"""Files that are written whole or not at all, and files of tensors and plain values that detect damage."""
 
 from gpytorch_partition.files.containers import DamagedFileError, load, save
 from gpytorch_partition.files.replacement import replacing

@@ -1,4 +1,4 @@
-"""Buffers that take the shapes of saved ones, whatever these are."""
+"""Buffers that take the shapes of saved ones."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,10 +8,10 @@ import torch
 
 def take_shapes(module: torch.nn.Module, state: Mapping[str, Any], prefix: str) -> None:
     """
-    Give a module's own buffers the shapes of saved ones, so that `load_state_dict` copies these as they are.
+    Give a module's own buffers the shapes of saved ones, so that `load_state_dict` copies them unchanged.
 
-    Buffers hold bit patterns, codes and flags, which would be others in a state that was cast to floats: a RuntimeError
-    says so, as it does where dimensions are others, and nothing has changed.
+    Buffers hold bit patterns, codes and flags, which a cast to floats would change. A state that was cast, or has other
+    dimensions, raises a RuntimeError, and nothing has changed.
     """
     found = {name: state[prefix + name] for name in module._buffers if prefix + name in state}
     for name, saved in found.items():

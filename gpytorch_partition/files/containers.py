@@ -19,18 +19,22 @@ _TENSOR = "tensor number"  # key of the dictionary that stands for a tensor in J
 
 
 class DamagedFileError(ValueError):
-    """Use it in an `except`, to tell a file that is damaged, or of another kind, from one that is not there."""
+    """
+    An error for a file that is damaged, or of another kind.
+
+    Use it in an `except`, to distinguish such a file from one that does not exist.
+    """
 
 
 def save(path: str | os.PathLike[str], kind: str, content: dict[str, Any]) -> None:
     """
-    Write tensors and plain values, such as a state of your own, to a file, which replaces another when it is whole.
+    Write tensors and plain values, such as a state of your own, to a file, which replaces another once it is complete.
 
     :param path: The file.
-    :param kind: What errors call such a file; :func:`load` expects the same.
+    :param kind: Name of such files in errors; :func:`load` expects the same.
     :param content: Tensors and plain values, in lists and in dictionaries with texts as keys; tuples become lists.
-    :raises TypeError: If there is anything else in the content.
-    :raises OSError: If it cannot be written; then what was there stays.
+    :raises TypeError: If the content has other values.
+    :raises OSError: If it cannot be written; an existing file then stays.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -55,11 +59,11 @@ def save(path: str | os.PathLike[str], kind: str, content: dict[str, Any]) -> No
 
 def load(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     """
-    Return what :func:`save` has written, with tensors on the CPU; no code of the file is run.
+    Return the content that :func:`save` wrote, with tensors on the CPU, without running code of the file.
 
     :param path: The file.
-    :param kind: What the file should be, as :func:`save` was told, which has an example.
-    :raises DamagedFileError: If it is no such file, of another kind or format, or damaged.
+    :param kind: Kind of the file, as given to :func:`save`, which has an example.
+    :raises DamagedFileError: If the file is of another kind or format, or damaged.
     :raises OSError: If it cannot be read.
     """
     with open(path, "rb") as file:
@@ -73,7 +77,6 @@ def load(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
 
 
 def _seal(file: IO[bytes]) -> None:
-    """Write format and digest as the comment of the archive."""
     mark = _MARK.format(_FORMAT).encode()
     file.seek(-2, os.SEEK_END)  # the length of the comment, 0 so far
     file.write((len(mark) + _DIGITS).to_bytes(2, "little") + mark)
@@ -81,7 +84,6 @@ def _seal(file: IO[bytes]) -> None:
 
 
 def _check_seal(path: Any, file: IO[bytes], kind: str) -> None:
-    """Refuse a file without format and digest, one that was changed, and one of another format."""
     start = max(0, file.seek(0, os.SEEK_END) - _DIGITS - 2 * len(_MARK))
     file.seek(start)
     seal = re.search(_MARK.format(r"(\d+)").encode() + rb"([0-9a-f]{%d})\Z" % _DIGITS, file.read())
@@ -96,7 +98,7 @@ def _check_seal(path: Any, file: IO[bytes], kind: str) -> None:
 
 
 def _digest(file: IO[bytes], size: int) -> bytes:
-    """The digest of so many bytes from the beginning, in digits; the file is then read up to there."""
+    """Hexadecimal digest of the first `size` bytes; the file is then read up to there."""
     digest = hashlib.sha256()
     file.seek(0)
     while size and (block := file.read(min(size, 2**20))):

@@ -1,4 +1,4 @@
-"""Files that replace others only when they are whole."""
+"""Files that replace others only once they are complete."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import IO, Any
 @contextmanager
 def replacing(path: str | os.PathLike[str], mode: str = "wb", **options: Any) -> Iterator[IO[Any]]:
     """
-    Open a file to write, which takes the place of another at the end of the block: whole, or after an error not at all.
+    Open a file to write, which replaces another at the end of the block, or not at all after an error.
 
-    Use it for output of which nobody must find a part. It reaches the disk in a hidden file beside it before that is
-    renamed; a process that is killed leaves the hidden file. Links stay links, and access rights stay. What is no file,
-    such as a pipe, is written directly.
+    Use it for output that nobody must find incomplete. The data reach the disk in a hidden file in the same folder,
+    which is then renamed; a process that is killed leaves the hidden file. Links and access rights stay. Paths that are
+    no files, such as a pipe, are written directly.
 
     :param path: The file.
     :param mode: As for :func:`open`. (Default: `"wb"`.)
     :param options: As for :func:`open`.
-    :raises OSError: If it cannot be written, as where its folder does not exist; then all is as it was.
+    :raises OSError: If it cannot be written, for example because its folder does not exist; nothing has changed then.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -57,7 +57,7 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", **options: Any) ->
 
 
 def _opened(beside: Path, path: str | os.PathLike[str], mode: str, **options: Any) -> IO[Any]:
-    """A new file beside one that was asked for, and errors about the latter."""
+    """A new hidden file; errors name the path that was asked for."""
     try:
         return open(beside, mode, **options)
     except OSError as error:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors have the same shape, dtype, device and bits, NaN included."""
+    """Return whether two tensors have the same shape, dtype, device and bits, NaN included."""
     if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device:
         return False
     if a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
@@ -18,7 +18,7 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 
 def bits_of(values: Tensor) -> Tensor:
     """
-    Floats as the integers of their bit patterns, for buffers that no change of dtype may round.
+    Return floats as the integers of their bit patterns, for buffers that no change of dtype may round.
 
     :param values: `*shape` float32 or float64.
     :return: `*shape` int32 or int64.
@@ -31,5 +31,5 @@ def bits_of(values: Tensor) -> Tensor:
 
 
 def floats_of(bits: Tensor) -> Tensor:
-    """The inverse of :func:`bits_of`: floats (`*shape`) from bit patterns (`*shape` int32 or int64)."""
+    """Return floats (`*shape`) from bit patterns (`*shape` int32 or int64), the inverse of :func:`bits_of`."""
     return bits.view(torch.float64 if bits.dtype == torch.int64 else torch.float32)

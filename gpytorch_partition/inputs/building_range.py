@@ -1,4 +1,4 @@
-"""Where the rows lay that a kernel was built on, to tell when points come in other units."""
+"""The range of the rows on which a kernel was built, to detect points in other units."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.missing import decode_missing
 
 _FEWEST = 10  # rows to remember, and points to judge
-_SAMPLE = 2000  # rows, evenly spaced, that quantiles and shares are taken from
+_SAMPLE = 2000  # evenly spaced rows for quantiles and shares
 _QUANTILES = torch.tensor([0.1, 0.9], dtype=torch.float64)
 _MOST = 0.95  # share of the points outside the building rows' middle, where 20 % of those rows lie
-_SPREAD = 0.25  # of the points' middle, in units of the building rows' middle
+_SPREAD = 0.25  # width of the points' middle, in units of the building rows' middle
 
 
 class OtherUnitsWarning(UserWarning):
     """
-    A kernel compares points that come in other units than the rows that it was built on.
+    A warning that a kernel compares points in other units than those of the rows on which it was built.
 
-    Build it on rows as it will get them: where a model has an input transformation, on the transformed ones,
+    Build it on rows in the units of later points; where a model has an input transformation, on the transformed ones,
     `RandomForestKernel(transform(train_X), train_Y)`.
     """
 
 
 class BuildingRange(torch.nn.Module):
     """
-    The middle 80 % of each column of the rows that a kernel was built on, as state.
+    The middle 80 % of each column of the rows on which a kernel was built, as state.
 
     A column of points is elsewhere if 95 % of them lie outside that middle, or their own middle is less than a quarter
-    of it, as happens where a model transforms its inputs and the kernel has not seen the transformed ones. Columns in
-    which the building rows have less than three values are not judged, and neither are fewer than 10 points or building
-    rows. Costs the time of 2,000 rows at most, and 16 bytes per column.
+    of it. This happens where a model transforms its inputs and the kernel was not built on transformed ones. Columns
+    with fewer than three values in the building rows are not judged, nor are fewer than 10 points or building rows.
+    Costs the time of 2,000 rows at most, and 16 bytes per column.
 
     Example:
         >>> built_on = BuildingRange()
@@ -52,7 +52,7 @@ class BuildingRange(torch.nn.Module):
         self.register_buffer("middle", torch.empty(2, 0, dtype=torch.int64))
 
     def extra_repr(self) -> str:
-        """Of how many columns the range is known."""
+        """Return the number of columns whose range is known."""
         return f"{self.middle.shape[1]} columns" if self.middle.numel() else "unknown"
 
     def remember(self, x: Tensor) -> None:
@@ -64,7 +64,8 @@ class BuildingRange(torch.nn.Module):
 
     def elsewhere(self, x: Tensor) -> Tensor:
         """
-        Which of the columns that vary the points are elsewhere in (bool); none where they cannot be judged.
+        Return, for each column that varies, whether the points are elsewhere (bool); an empty tensor where they cannot
+        be judged.
 
         :param x: `*batch x N x D` points.
         """
@@ -78,7 +79,6 @@ class BuildingRange(torch.nn.Module):
         return (outside | narrow)[high > low]
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Take the saved range, of however many columns."""
         take_shapes(self, state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
 

@@ -1,4 +1,4 @@
-"""Columns that hold codes of categories, as a caller names them."""
+"""Checks of columns of codes of categories."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def checked_categories(categories: Any, x: Tensor) -> dict[int, int]:
     """
     The number C of levels of each column of codes, by the column's number; none for None.
 
-    :param categories: What a caller gave.
+    :param categories: Value given by a caller.
     :param x: `N x D` rows, NaN where a cell is missing.
-    :raises ValueError: If it is no mapping of columns to numbers of levels, or a column has other cells than codes
-        0 ... C - 1 and NaN.
+    :raises ValueError: If it is no mapping of columns to numbers of levels, or a column has other cells than codes 0
+        ... C - 1 and NaN.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""Selection of the input columns that a kernel sees, kept in its state."""
+"""Selection of a kernel's input columns, kept in its state."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from gpytorch_partition.inputs.numbers import tensor_of
 
 class Columns(torch.nn.Module):
     r"""
-    The columns that `active_dims` names, selected by the kernel itself.
+    The columns that `active_dims` names, which the kernel itself selects.
 
     GPyTorch's own buffer `active_dims` stays None: a wrapper kernel copies it, sets it to None while it evaluates and
     does not restore it after an error, so that later calls would see the wrong columns.
 
     :param dims: Column indices, from 0. (Default: None, all columns.)
-    :raises ValueError: If they are not distinct integers from 0, or none.
+    :raises ValueError: If they are none, or not distinct integers from 0.
 
     Example:
         >>> Columns((2, 0)).select(torch.tensor([[1.0, 2.0, 3.0]]))
@@ -35,12 +35,13 @@ class Columns(torch.nn.Module):
         self.register_buffer("numbers", torch.empty(0, dtype=torch.int64) if dims is None else _checked(dims))
 
     def extra_repr(self) -> str:
-        """The numbers of the columns."""
+        """Return the numbers of the columns."""
         return listed(self.numbers.tolist()) if self.numbers.numel() else "all"
 
     def select(self, x: Tensor) -> Tensor:
         """
-        The columns `*batch x N x k` of points `*batch x N x D` (`N` stands for `N x 1`): a copy, or x itself for all.
+        Return the columns `*batch x N x k` of points `*batch x N x D` (`N` stands for `N x 1`): a copy, or x itself for
+        all columns.
 
         :raises TypeError: If x is no tensor.
         :raises ValueError: If x has too few columns.
@@ -60,7 +61,6 @@ class Columns(torch.nn.Module):
         return x.index_select(-1, self.numbers)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Take the saved columns, however many they are."""
         take_shapes(self, state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
 

@@ -1,4 +1,4 @@
-"""Rows that are copies of others, target included: they tell nothing new, and make noise look smaller than it is."""
+"""Rows that are copies of others, target included, which add no information and make noise look too small."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gpytorch_partition.callers import level_of_caller
 
-_FEWEST = 0.01  # share of the rows that are copies, from which on they count
+_FEWEST = 0.01  # share of copies among the rows, from which they matter
 _AGREEING = 0.9  # share of the rows with the cells of an earlier one that have its target, too
 _DISTINCT = 0.1  # share of the rows, or of the targets, that are distinct: others are tables of few levels
 _ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: a factor that spreads bits (Knuth 1973, 6.4)
@@ -18,21 +18,21 @@ _HALF = np.uint64(32)  # bits
 
 def rows_without_copies(x: np.ndarray, y: np.ndarray, *, are_classes: bool = False) -> NDArray[np.int64] | None:
     """
-    The numbers of the rows that are no copies of earlier ones; None for all rows, and where copies do not matter.
+    Return the numbers of the rows that are no copies of earlier ones; None for all rows, and where copies do not
+    matter.
 
     A copy has the cells and the target of another row, whatever its weight. Tables that were joined or appended twice
-    have some, and a row that is predicted from its copy seems to have no noise. They matter from a hundredth of the
-    rows on, where nine tenths of the rows with equal cells have equal targets: others are repeated measurements, which
-    tell what the noise is. In tables of few distinct rows or targets equal rows are to be expected, and all count.
-    Classes, of which there are few, agree by chance: their copies matter where no rows with equal cells have different
-    ones.
+    have copies, and a row that is predicted from its copy seems to have no noise. Copies matter from a hundredth of the
+    rows on, where nine tenths of the rows with equal cells have equal targets. Else they are repeated measurements,
+    which determine the noise. In tables of few distinct rows or targets, equal rows are to be expected, and all count.
+    Few classes agree by chance, so that their copies matter only where no rows with equal cells have different classes.
 
     Costs a sort of one number for each row.
 
-    :param x: `N x D` cells; NaN is a missing one, as good as another.
+    :param x: `N x D` cells; NaN is a missing one, and equals another NaN.
     :param y: `N` targets, or `N x T`.
     :param are_classes: Whether targets are numbers of classes. (Default: no.)
-    :return: Their numbers, ascending.
+    :return: Numbers of the rows, ascending.
 
     Example:
         >>> x, y = np.arange(40.0)[:, None], np.arange(40.0)
@@ -56,7 +56,7 @@ def rows_without_copies(x: np.ndarray, y: np.ndarray, *, are_classes: bool = Fal
 
 
 def told_of_copies(num_copies: int, num_rows: int) -> str:
-    """That copies are left out, and what to do where they are none."""
+    """Return the message that copies are left out, and the remedy where they are none."""
     return (
         f"{num_copies:,} of {num_rows:,} rows are copies of others, target included, and are left out: a row that is "
         "predicted from its copy seems to have no noise. If they are measurements of their own that agree, drop them "
@@ -65,12 +65,12 @@ def told_of_copies(num_copies: int, num_rows: int) -> str:
 
 
 def warn_of_copies(num_copies: int, num_rows: int) -> None:
-    """Say that copies are left out."""
+    """Warn that copies are left out."""
     warnings.warn(told_of_copies(num_copies, num_rows), UserWarning, stacklevel=level_of_caller())
 
 
 def _first_like(cells: np.ndarray) -> NDArray[np.int64]:
-    """The number of the first row that has the same cells, for each row (`N`)."""
+    """For each row, the number of the first row with the same cells (`N`)."""
     _, first, which = np.unique(_keys(cells), return_index=True, return_inverse=True)
     found = first[which]
     same = np.ones(len(cells), dtype=bool)
@@ -81,7 +81,7 @@ def _first_like(cells: np.ndarray) -> NDArray[np.int64]:
 
 
 def _keys(cells: np.ndarray) -> NDArray[np.uint64]:
-    """A number for each row (`N`), the same for the same cells: of their bits, so that no large one hides others."""
+    """A hash of the bits of each row's cells (`N`), so that no large cell hides others."""
     keys = np.zeros(len(cells), dtype=np.uint64)
     for column in cells.T:
         numbers = np.where(np.isnan(column), np.nan, column.astype(np.float64) + 0.0)  # one NaN, one zero

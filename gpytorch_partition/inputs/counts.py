@@ -1,4 +1,4 @@
-"""Numbers of things, checked."""
+"""Checks of numbers of things."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 
 def checked_count(number: Any, things: str, name: str) -> int:
     """
-    A whole number from 1, as an int.
+    Return a whole number from 1 as an int, after checking it.
 
-    :param number: What a parameter was given.
-    :param things: What is counted, for the error.
+    :param number: Value of the parameter.
+    :param things: Name of the things counted, for the error.
     :param name: The parameter's name, for the error.
-    :raises ValueError: If it is anything else, `True` among it.
+    :raises ValueError: If it is anything else, `True` included.
 
     Example:
         >>> checked_count(3, "trees", "num_trees")
@@ -31,7 +31,7 @@ def checked_count(number: Any, things: str, name: str) -> int:
 
 def largest_exact(dtype: torch.dtype) -> float:
     """
-    The number up to which a floating point type tells all whole numbers apart.
+    Return the number up to which a floating point type holds all whole numbers exactly.
 
     Example:
         >>> largest_exact(torch.float32) == 2**24

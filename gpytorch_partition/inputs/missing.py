@@ -10,20 +10,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# The largest float32, which float64 holds as well: no change of dtype moves it.
+# The largest float32, which float64 holds as well, so that no change of dtype moves it.
 MISSING = torch.finfo(torch.float32).max
 
 
 def encode_missing(x: Tensor) -> Tensor:
     r"""
-    Points with the largest float32 (3.4e38) instead of NaN, which tree kernels read as a missing value.
+    Return points with the largest float32 (3.4e38) instead of NaN, which tree kernels read as a missing value.
 
-    A :class:`gpytorch.models.ExactGP` of your own refuses to be trained on inputs that hold NaN, since NaN is not equal
-    to itself: give it the encoded inputs, in training and in prediction.
-    :class:`~gpytorch_partition.models.PartitionGP` and the estimators do so themselves. Costs a copy of x.
+    A :class:`gpytorch.models.ExactGP` of your own cannot be trained on inputs that hold NaN: give it the encoded
+    inputs, in training and in prediction. :class:`~gpytorch_partition.models.PartitionGP` and the estimators encode
+    themselves. Costs a copy of x.
 
     :param x: `*batch x N x D` float32 or float64 points.
-    :return: The same without NaN; infinities stay.
+    :return: The points without NaN; infinities stay.
     :raises TypeError: If x is anything else: narrower dtypes cannot hold the code.
 
     Example:
@@ -39,5 +39,5 @@ def encode_missing(x: Tensor) -> Tensor:
 
 
 def decode_missing(x: Tensor) -> Tensor:
-    """Points (`*shape`) with NaN again where :func:`encode_missing` wrote its code."""
+    """Return points (`*shape`) with NaN where :func:`encode_missing` wrote its code."""
     return x.masked_fill(x == MISSING, torch.nan) if bool((x == MISSING).any()) else x

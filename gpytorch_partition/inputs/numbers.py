@@ -1,4 +1,4 @@
-"""Numbers that callers give, checked."""
+"""Checks of numbers that callers give."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 def is_real(value: Any) -> bool:
     """
-    Whether a value is one real number: of Python, NumPy or a tensor with one entry, and not `True` or `False`.
+    Return whether a value is one real number of Python, NumPy or a tensor with one entry, and not `True` or `False`.
 
     Example:
         >>> is_real(2.5), is_real(torch.tensor(2)), is_real("2.5"), is_real(True)
@@ -25,7 +25,7 @@ def is_real(value: Any) -> bool:
 
 def is_positive(value: Any) -> bool:
     """
-    Whether a value is a positive, finite number.
+    Return whether a value is a positive, finite number.
 
     Example:
         >>> is_positive(1e-300), is_positive(0), is_positive(float("nan")), is_positive("1")
@@ -36,9 +36,9 @@ def is_positive(value: Any) -> bool:
 
 def checked_positive(value: Any, name: str) -> float:
     """
-    A positive, finite number.
+    Return a value after checking that it is a positive, finite number.
 
-    :param value: What a parameter was given.
+    :param value: Value of the parameter.
     :param name: The parameter's name, for the error.
     :raises ValueError: If it is anything else.
 
@@ -53,10 +53,10 @@ def checked_positive(value: Any, name: str) -> float:
 
 def tensor_of(values: Any, expected: str) -> Tensor:
     """
-    Numbers as a tensor.
+    Return numbers as a tensor.
 
     :param values: A number, numbers, or a tensor.
-    :param expected: What they should be, for the error.
+    :param expected: Description of the values expected, for the error.
     :raises ValueError: If they cannot be a tensor.
 
     Example:
@@ -71,7 +71,7 @@ def tensor_of(values: Any, expected: str) -> Tensor:
 
 def check_tensors(**tensors: Any) -> None:
     """
-    Check that values are tensors of real numbers with a row or more.
+    Raise an error unless values are tensors of real numbers with a row or more.
 
     :param tensors: The values, by their names.
     :raises TypeError: If one is no tensor, or complex.

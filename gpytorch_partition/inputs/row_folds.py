@@ -1,4 +1,4 @@
-"""Folds of rows: of single ones at random, or of whole groups."""
+"""Folds of single rows at random, or of whole groups."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def row_folds(
     """
     Return the rows kept and the rows held out of each fold; each row is held out once.
 
-    :param num_rows: How many rows there are.
-    :param num_folds: Folds; fewer if there are fewer groups.
+    :param num_rows: Number of rows.
+    :param num_folds: Number of folds; fewer if there are fewer groups.
     :param random: Source of the draws.
-    :param groups: `N` numbers of groups, of which whole ones are held out, as many rows in each fold as can be; a
-        single group is parted. (Default: None, single rows are held out.)
+    :param groups: `N` numbers of groups, which are held out whole, in folds of sizes as equal as possible; a single
+        group is split. (Default: None, single rows are held out.)
 
     Example:
         >>> [held_out.tolist() for _, held_out in row_folds(4, 2, np.random.RandomState(0), np.array([7, 5, 5, 7]))]
@@ -30,5 +30,5 @@ def row_folds(
     names, numbers = (np.empty(0), np.empty(0)) if groups is None else np.unique(groups, return_inverse=True)
     if len(names) < 2:
         return list(KFold(num_folds, shuffle=True, random_state=random).split(np.empty(num_rows)))
-    shuffled = random.permutation(len(names))[numbers]  # its own shuffle makes folds of unequal sizes
+    shuffled = random.permutation(len(names))[numbers]  # GroupKFold's own shuffle makes folds of unequal sizes
     return list(GroupKFold(min(num_folds, len(names))).split(shuffled, groups=shuffled))

@@ -1,4 +1,4 @@
-"""Weights of training rows: checks, and what of them is given to whom."""
+"""Weights of training rows, with their checks and their uses in noise and trees."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _UNIT_SHARE = 0.9  # share of the rows that weigh the unit or less
 @dataclass(frozen=True, eq=False)
 class RowWeights:
     r"""
-    How much the rows of a training set count: the variance of the noise at a row is :math:`\sigma^2 / w`.
+    The weights w of the rows of a training set, where the variance of the noise is :math:`\sigma^2 / w`.
 
     :param values: `N` weights w (float64), above 0.
-    :param unit: What a usual row weighs, so that noise and scales of a model are those of usual rows wherever there are
-        bounds: a tenth of the rows may weigh far more, nine tenths far less.
+    :param unit: The weight of a usual row, the 90 % quantile of the weights. Bounds of noise and scales are meant for
+        usual rows.
 
     Example:
         >>> weights = RowWeights.of(torch.tensor([0.5, 2.0, 2.0, 800.0]))
@@ -33,7 +33,7 @@ class RowWeights:
     @classmethod
     def of(cls, values: Tensor) -> RowWeights:
         """
-        Weights with their unit.
+        Return weights with their unit.
 
         :param values: `N` weights.
         """
@@ -43,29 +43,30 @@ class RowWeights:
 
     @property
     def relative(self) -> Tensor:
-        """Weights in units of a usual row's (`N`)."""
+        """Return the weights in units of a usual row's (`N`)."""
         return self.values / self.unit
 
     @property
     def capped(self) -> Tensor:
         """
-        The same, 1 at most (`N`): for means, deviations and trees, in which a row that is measured a thousand times as
-        well is still one point of the function.
+        Return the relative weights, 1 at most (`N`), for means, deviations and trees.
+
+        A row measured a thousand times as precisely is still one point of the function.
         """
         return self.relative.clamp_max(1.0)
 
     def of_rows(self, rows: Tensor | np.ndarray | slice) -> RowWeights:
         """
-        Those of some rows, in the same unit.
+        Return the weights of some rows, in the same unit.
 
-        :param rows: Their numbers.
+        :param rows: Numbers of the rows.
         """
         return RowWeights(self.values[rows], self.unit)
 
 
 def noise_factors(weights: RowWeights | None, num_rows: int) -> Tensor:
     """
-    The variance of the noise at each row over that at a usual one (`N`, float64).
+    Return the variance of the noise at each row over that at a usual one (`N`, float64).
 
     :param weights: Weights of the rows, or None.
     :param num_rows: N.
@@ -75,9 +76,9 @@ def noise_factors(weights: RowWeights | None, num_rows: int) -> Tensor:
 
 def checked_weights(weights: Any, num_rows: int) -> np.ndarray | None:
     """
-    Weights of rows as an array (`N`, float64); None where all are 1, which is as good as no weights.
+    Return weights of rows as an array (`N`, float64), or None where all are 1, which equals no weights.
 
-    :param weights: Numbers from 0, not all 0: one for each row, or one for all; or None.
+    :param weights: Numbers from 0, not all 0, one for each row or one for all; or None.
     :param num_rows: N.
     :raises ValueError: If there is not one for each row, one is negative, NaN or infinite, or all are 0.
 
@@ -116,11 +117,11 @@ def _check_values(weights: np.ndarray) -> None:
 
 def positive_weights(weights: Tensor | None, num_rows: int) -> RowWeights | None:
     """
-    Weights of rows, all of which count.
+    Return weights of rows that are all above 0; None where all are 1.
 
     :param weights: `N` numbers above 0, or None.
     :param num_rows: N.
-    :raises ValueError: If they are anything else.
+    :raises ValueError: If they are anything else than `N` finite numbers above 0.
     """
     if weights is None:
         return None

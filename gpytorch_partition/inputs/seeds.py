@@ -1,4 +1,4 @@
-"""Random states from seeds, as scikit-learn takes them, but never NumPy's global random state."""
+"""Random states from seeds, as in scikit-learn, but never NumPy's global random state."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from sklearn.utils import check_random_state
 
 def random_state_of(seed: int | np.random.RandomState | None) -> np.random.RandomState:
     """
-    The random state for a seed, as every parameter `random_state` of this package is read.
+    Return the random state for a seed, as every parameter `random_state` of this package is read.
 
-    :param seed: An int, a :class:`numpy.random.RandomState` (used as it is), or None for a fresh one, seeded by the
+    :param seed: An int, a :class:`numpy.random.RandomState` (used itself), or None for a fresh one, seeded by the
         operating system.
     :raises ValueError: If it is anything else.
 

@@ -9,18 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# A standard deviation of so little beside the mean, relatively, is rounding: such a column is constant.
+# A column whose standard deviation is smaller than this, relative to its mean, is constant up to rounding.
 _ROUNDING = 10 * torch.finfo(torch.float64).eps
 
 
 @dataclass(frozen=True, eq=False)
 class Standardization:
     r"""
-    The map :math:`(x - \mu) / \sigma` of columns or, without the D, of targets.
+    A map :math:`(x - \mu) / \sigma` of columns or, without the D, of targets.
 
     :param mean: `D` means of the values that are not NaN; 0 where there are none.
-    :param scale: `D` standard deviations. For columns that are constant up to rounding 1; for such targets their size,
-        so that uncertainty is in their unit, or 1 if they are all 0.
+    :param scale: `D` standard deviations. It is 1 for columns that are constant up to rounding. For constant targets it
+        is their size, so that uncertainty is in their unit, or 1 if they are all 0.
 
     Example:
         >>> columns = Standardization.of(torch.tensor([[1.0, 5.0], [3.0, 5.0], [torch.nan, 5.0]]))
@@ -33,16 +33,16 @@ class Standardization:
 
     @classmethod
     def of(cls, values: Tensor, are_targets: bool = False) -> Standardization:
-        """That of the columns of rows (`N x D`), or of targets (`N` or `N x T`)."""
+        """Return the standardization of the columns of rows (`N x D`), or of targets (`N` or `N x T`)."""
         values = values.detach().double()
         mean = values.nanmean(0).nan_to_num()
         return cls._with_constants(mean, (values - mean).square().nanmean(0).sqrt().nan_to_num(), are_targets)
 
     # NumPy adds in another order than torch. The last digits decide between equally good splits of trees, so arrays
-    # keep NumPy's sums: with torch's, estimators would predict something else from the same seed.
+    # keep NumPy's sums: with torch's, estimators would predict differently from the same seed.
     @classmethod
     def of_array(cls, values: np.ndarray, are_targets: bool = False) -> Standardization:
-        """That of an array (`N x D` or `N`), to the last digit of NumPy's moments."""
+        """Return the standardization of an array (`N x D` or `N`), equal to NumPy's moments to the last digit."""
         known = np.ma.masked_invalid(values)
         moments = (np.asarray(np.ma.filled(moment, 0.0)) for moment in (known.mean(0), known.std(0)))
         mean, deviation = map(torch.from_numpy, moments)
@@ -56,7 +56,7 @@ class Standardization:
     @classmethod
     def of_weighted(cls, values: Tensor, weights: Tensor | None) -> Standardization:
         """
-        That of targets of which some count less.
+        Return the standardization of targets with weights.
 
         :param values: `N` finite numbers.
         :param weights: `N` weights from 0; None for equal ones.
@@ -68,19 +68,19 @@ class Standardization:
         return cls._with_constants(mean, (shares @ (values - mean).square()).sqrt(), are_targets=True)
 
     def without(self, columns: Iterable[int]) -> Standardization:
-        """The map that leaves some columns as they are, such as codes of categories."""
+        """Return the map that does not change some columns, such as codes of categories."""
         mean, scale, numbers = self.mean.clone(), self.scale.clone(), list(columns)
         mean[numbers], scale[numbers] = 0.0, 1.0
         return Standardization(mean, scale)
 
     def apply(self, values: Tensor) -> Tensor:
-        """Values (`*batch x N x D`, or `N`) in standard deviations from the mean (float64); NaN stays."""
+        """Return values (`*batch x N x D`, or `N`) in standard deviations from the mean (float64); NaN stays."""
         return (values.double() - self.mean) / self.scale
 
     def apply_array(self, values: np.ndarray) -> Tensor:
-        """The same of an array, which may be read-only or reversed, as tensors may not."""
+        """Return a standardized array as a tensor; the array may be read-only or reversed, as tensors may not."""
         return torch.from_numpy((values - self.mean.numpy()) / self.scale.numpy())
 
     def undo(self, values: Tensor) -> Tensor:
-        """Standardized values (`*batch x N x D`, or `*shape` of targets) in their units again (float64)."""
+        """Return standardized values (`*batch x N x D`, or `*shape` of targets) in their original units (float64)."""
         return values.double() * self.scale + self.mean

@@ -1,4 +1,4 @@
-"""What is wrong with targets that are text, and what to do: words among numbers, units, decimal commas, or classes."""
+"""Messages about targets that are text, with remedies: words among numbers, units, decimal commas, or classes."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-_SHARE_OF_CLASSES = 0.9  # of words among targets that are classes
-_DECIMAL = re.compile(r"\s*[+-]?(\d+|\d{1,3}([. ]\d{3})+)[.,]\d+\s*")  # of the other mark, if it is no number
+_SHARE_OF_CLASSES = 0.9  # share of words from which targets are classes
+_DECIMAL = re.compile(r"\s*[+-]?(\d+|\d{1,3}([. ]\d{3})+)[.,]\d+\s*")  # a decimal with another mark, if it is no number
 _UNIT = re.compile(r"\s*[$€£¥]\s*[+-]?\d[\d.,' ]*|\s*[+-]?\d[\d.,' ]*([^\W\d]|[%°$€£¥])\D*")
 
 
 class Remedies(NamedTuple):
     """
-    What to do about cells that are no numbers, in the words of a command or of Python.
+    Remedies for cells that are no numbers, in the words of a command or of Python.
 
-    :param words: About a few words among numbers.
-    :param units: About numbers with units; `{0!r}` stands for what is beside a number, `{1}` for how pandas makes the
-        digits those of programs.
-    :param commas: About decimal commas.
-    :param classes: About words that come again and again.
+    :param words: Remedy for a few words among numbers.
+    :param units: Remedy for numbers with units; `{0!r}` stands for the text beside a number, `{1}` for the calls of
+        pandas that convert the digits.
+    :param commas: Remedy for decimal commas.
+    :param classes: Remedy for repeated words.
     """
 
     words: str
@@ -32,10 +32,10 @@ class Remedies(NamedTuple):
 
 def odd_targets(values: np.ndarray, shown: str = "row {0}") -> list[tuple[str, str]]:
     """
-    The cells that are no numbers, each with its place.
+    Return the cells that are no numbers, each with its place.
 
     :param values: Targets, of any shape and dtype.
-    :param shown: How a place is written, from its indices. (Default: the number of a row.)
+    :param shown: Format of a place, from its indices. (Default: the number of a row.)
 
     Example:
         >>> odd_targets(np.array(["1.5", "6,0", None], dtype=object))
@@ -47,11 +47,11 @@ def odd_targets(values: np.ndarray, shown: str = "row {0}") -> list[tuple[str, s
 
 def told_of_odd(odd: Sequence[tuple[str, str]], num_cells: int, remedies: Remedies) -> str:
     """
-    How many targets are no numbers, two of them, and what to do.
+    Return a message with the number of targets that are no numbers, two of them, and the remedy.
 
-    :param odd: Their texts and places.
-    :param num_cells: How many targets there are.
-    :param remedies: What can be done.
+    :param odd: Texts and places of these targets.
+    :param num_cells: Number of targets.
+    :param remedies: Remedies to choose from.
 
     Example:
         >>> told_of_odd([("6,0", "row 1"), ("7,5", "row 3")], 4, Remedies("leave these rows out"))
@@ -78,7 +78,6 @@ def _advice(odd: Sequence[tuple[str, str]], num_cells: int, remedies: Remedies) 
 
 
 def _mended(texts: Sequence[str], remedies: Remedies) -> Iterator[str]:
-    """What to do about texts among numbers."""
     if any(_kind_of(text) == "words" for text in texts):
         yield remedies.words
     if units := [text for text in texts if _kind_of(text) == "units"]:
@@ -88,7 +87,7 @@ def _mended(texts: Sequence[str], remedies: Remedies) -> Iterator[str]:
 
 
 def _conversion(texts: Sequence[str]) -> str:
-    """The calls of pandas that make the digits of numbers those of programs, by their last mark."""
+    """Calls of pandas that convert the digits of numbers, by their last mark."""
     marks = [mark for text in texts for mark in re.findall(r"[.,](?=\d{1,2}(?!\d))|[.,](?=\d{4})", text)[-1:]]
     decimal = max(set(marks), key=marks.count) if marks else "."
     groups = "," if decimal == "." else "."
@@ -101,7 +100,7 @@ def _kind_of(text: str) -> str:
 
 
 def _is_number(cell: Any) -> bool:
-    """Whether NumPy makes a number of a cell; None is a missing one."""
+    """Whether NumPy converts a cell to a number; None is a missing one."""
     try:
         float(np.nan if cell is None else cell)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Checks of the rows that a partition is built on: types, values, scales of columns and distances between rows."""
+"""Checks of the rows on which a partition is built: types, values, scales of columns and distances between rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NUM_PAIRS = 2**13  # pairs of rows
 
 def checked_rows(x: Tensor, owner: str, missing: bool = False) -> Tensor:
     r"""
-    The rows in float64, after checking that a partition can be built on them.
+    Return the rows in float64, after checking that a partition can be built on them.
 
     :param x: `N x D` floating point tensor.
     :param owner: Name of the class or function that checks, for the error.
@@ -37,7 +37,7 @@ def checked_rows(x: Tensor, owner: str, missing: bool = False) -> Tensor:
 
 def warn_about_unequal_scales(x: Tensor, owner: str) -> None:
     """
-    Issue a `UserWarning` if the standard deviations of the columns that vary differ by more than 100 times.
+    Warn if the standard deviations of columns that vary differ by more than 100 times.
 
     :param x: `N x D` rows.
     :param owner: Name of the class that measures distances across columns, for the warning.
@@ -56,7 +56,7 @@ def warn_about_unequal_scales(x: Tensor, owner: str) -> None:
 
 def median_distance(x: Tensor, random: np.random.RandomState, wanted: str) -> float:
     r"""
-    The median of :math:`\lVert x - x' \rVert_1` over 8192 random pairs of rows, without pairs of equal rows.
+    Return the median of :math:`\lVert x - x' \rVert_1` over 8192 random pairs of rows, without pairs of equal rows.
 
     :param x: `N x D` rows.
     :param random: Source of the pairs.

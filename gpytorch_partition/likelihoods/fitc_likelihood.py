@@ -1,4 +1,4 @@
-"""The FITC likelihood: Gaussian noise plus the variance that a low-rank approximation of a kernel lacks."""
+"""The FITC likelihood, Gaussian noise plus the variance that a low-rank approximation of a kernel lacks."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class UnspannedNoise(Noise):
     :class:`FITCGaussianLikelihood` uses it. Construct it yourself around a :class:`StudentTNoise`, for a
     :class:`StudentTLikelihood` of a model with inducing points.
 
-    k approximates :math:`\kappa` through a few inducing points, and lacks the variance that these do not span.
+    k approximates :math:`\kappa` through a few inducing points, and lacks the variance that they do not span.
 
-    :param base_noise: :math:`\sigma^2(x)`.
-    :param kernel: :math:`\kappa`.
-    :param approximation: k, whose variance is nowhere larger.
-    :param threshold: t. (Default: 0.)
+    :param base_noise: The noise :math:`\sigma^2(x)`.
+    :param kernel: The kernel :math:`\kappa`.
+    :param approximation: Its approximation k, whose variance is nowhere larger.
+    :param threshold: The threshold t. (Default: 0.)
     :raises ValueError: If the threshold is negative or not finite.
 
     Calls without inputs raise a `ValueError`.
@@ -43,7 +43,7 @@ class UnspannedNoise(Noise):
 
     def unspanned(self, x: Tensor) -> Tensor:
         r"""
-        :math:`\max(\kappa(x, x) - k(x, x) - t, 0)` at points (`*batch x N x D`).
+        Return :math:`\max(\kappa(x, x) - k(x, x) - t, 0)` at points (`*batch x N x D`).
 
         :return: `*batch x N`.
         """
@@ -51,11 +51,11 @@ class UnspannedNoise(Noise):
         return (unspanned - self.threshold.to(unspanned)).clamp_min(0.0)
 
     def extra_repr(self) -> str:
-        """The threshold."""
+        """Return a description of the threshold."""
         return f"threshold {float(self.threshold):.4g}"
 
     def forward(self, *params: Any, shape: Any = None, **kwargs: Any) -> DiagLinearOperator:
-        """The noise's covariance at the inputs given (a tensor `*batch x N x D`, or a list of one)."""
+        """Return the noise's covariance at the inputs given (a tensor `*batch x N x D`, or a list of one)."""
         if not params:
             raise ValueError("expected the inputs of the noise, got none: call likelihood(model(x), x)")
         x = params[0] if isinstance(params[0], Tensor) else params[0][0]
@@ -66,27 +66,27 @@ class UnspannedNoise(Noise):
 
 class FITCGaussianLikelihood(_GaussianLikelihoodBase):
     r"""
-    Gaussian noise plus the variance that a low-rank approximation of a kernel lacks.
+    A likelihood with Gaussian noise plus the variance that a low-rank approximation of a kernel lacks.
 
-    Use it when the model is a kernel through inducing points alone, which is too sure far from them.
+    Use it when the model has only a kernel through inducing points, whose variance is too small far from them.
 
-    It makes a Gaussian process with k the "fully independent training conditional" approximation of the process with
-    the kernel :math:`\kappa` (Snelson & Ghahramani 2006, "Sparse Gaussian processes using pseudo-inputs", eqs. 3 to 7):
-    the covariance of observations is :math:`K + \mathrm{diag}(\kappa(x, x) - k(x, x)) + \sigma^2(x) I`. Away from the
-    inducing points, k alone would predict the mean with certainty; here the variance is that of :math:`\kappa`. If all
-    training rows are inducing points, predictions are those of :math:`\kappa`. With a threshold t above 0 only what
-    exceeds it is added: if few training rows have more, the variance grows where there are no rows, and nothing else
-    changes.
+    It turns a Gaussian process with k into the "fully independent training conditional" approximation of the process
+    with the kernel :math:`\kappa` (Snelson & Ghahramani 2006, "Sparse Gaussian processes using pseudo-inputs", eqs. 3
+    to 7): the covariance of observations is :math:`K + \mathrm{diag}(\kappa(x, x) - k(x, x)) + \sigma^2(x) I`. Away
+    from the inducing points, k alone would predict the mean with certainty; here the variance is that of
+    :math:`\kappa`. If all training rows are inducing points, predictions are those of :math:`\kappa`. With a threshold
+    t above 0, only the variance beyond it is added. If few training rows lack more, the variance grows where there are
+    no rows, and nothing else changes.
 
-    It needs the inputs: call `likelihood(model(x), x)`, and `mll(model(train_x), train_y, train_x)` in a training
-    loop of your own. Costs two diagonals, with a :class:`~gpytorch_partition.LandmarkKernel` of k
-    inducing points :math:`O(N k)` besides its loadings.
+    It needs the inputs: call `likelihood(model(x), x)`, and `mll(model(train_x), train_y, train_x)` in a training loop
+    of your own. Costs two diagonals, with a :class:`~gpytorch_partition.LandmarkKernel` of k inducing points
+    :math:`O(N k)` besides its loadings.
 
     :param base_noise: Noise of the observations themselves, for example a
         :class:`~gpytorch_partition.likelihoods.ForestNoise` or GPyTorch's `HomoskedasticNoise`.
     :param kernel: The kernel :math:`\kappa`, with its outputscale.
     :param approximation: Its approximation k, with the same outputscale; modules may be shared with the model.
-    :param threshold: t, in squared units of the targets. (Default: 0, FITC.)
+    :param threshold: The threshold t, in squared units of the targets. (Default: 0, FITC.)
 
     Calls without inputs raise a `ValueError`; inputs that the kernels cannot use raise the kernels' errors.
 
@@ -109,7 +109,7 @@ class FITCGaussianLikelihood(_GaussianLikelihoodBase):
 
     @property
     def noise(self) -> Tensor:
-        """The level of the observations' own noise."""
+        """Return the level of the observations' own noise."""
         return self.noise_covar.base_noise.noise
 
     @noise.setter
@@ -118,7 +118,7 @@ class FITCGaussianLikelihood(_GaussianLikelihoodBase):
 
 
 def unspanned_variances(likelihood: Any, x: Tensor) -> Tensor | None:
-    """Return the variance (`N`) at points that inducing points leave out; None for a likelihood without such a part."""
+    """Return the variance (`N`) at points that inducing points do not span; None for other likelihoods."""
     noise = getattr(likelihood, "noise_covar", None)
     return noise.unspanned(x) if isinstance(noise, UnspannedNoise) else None
 
@@ -126,7 +126,7 @@ def unspanned_variances(likelihood: Any, x: Tensor) -> Tensor | None:
 @torch.no_grad()
 def noise_variances(likelihood: Any, x: Tensor) -> Tensor:
     """
-    Return the variance of the noise at points (`N`), without the variance that inducing points leave out.
+    Return the variance of the noise at points (`N`), without the variance that inducing points do not span.
 
     :param likelihood: A Gaussian likelihood of GPyTorch or this package.
     :param x: `N x D` points.

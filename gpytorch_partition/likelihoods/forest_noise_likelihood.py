@@ -1,4 +1,4 @@
-"""Heteroskedastic Gaussian noise: its logarithm is predicted by a forest that was grown on squared residuals."""
+"""Heteroskedastic Gaussian noise, whose logarithm a forest predicts that was grown on squared residuals."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ class ForestNoise(Noise):
     The covariance of noise whose variance is :math:`\sigma^2(x) = \sigma^2 \exp(b\, z(x))`.
 
     :class:`ForestNoiseGaussianLikelihood` uses it. Construct it yourself as the base noise of another likelihood here,
-    where rows have weights or heavy tails as well, or the kernel is one through inducing points.
+        where rows have weights or heavy tails as well, or the kernel is one through inducing points.
 
-    z(x) is a forest's prediction of the log squared residuals, less their mean: an average over trees of the leaves'
-    means, so that one product with the one-hot rows gives all variances, :math:`O(N m)`. Two parameters are trained:
+    z(x) is a forest's prediction of the log squared residuals, less their mean. It averages the leaves' means over
+    trees, so that one product with the one-hot rows gives all variances in :math:`O(N m)`. Two parameters are trained:
     `noise`, :math:`\sigma^2`, and `exponent`, b between 0 (the noise is constant) and 3; b = 1 is the forest's own
     prediction.
 
     Memory: the trees, and 4 bytes per (row, tree) of the rows last seen.
 
     :param train_x: `N x D` rows; NaN is a missing value. (Default: None, an unfitted noise for `load_state_dict`.)
-    :param residuals: `N` *out-of-sample* residuals: those of a cross-validation, or out of bag. Only the relative
-        sizes matter.
-    :param num_trees: As `min_samples_leaf`, `random_state` and `n_jobs`, an option of :func:`grow_residual_forest`.
+    :param residuals: `N` *out-of-sample* residuals: those of a cross-validation, or out of bag. Only the relative sizes
+        matter.
+    :param num_trees: Number of trees. It and `min_samples_leaf`, `random_state` and `n_jobs` are options of
+        :func:`grow_residual_forest`.
     :param noise_constraint: Constraint of `noise`. (Default: greater than 1e-4.)
     :raises ValueError: If rows and residuals do not match, are empty or infinite, all residuals are 0, or an option
         cannot be used.
@@ -87,7 +88,7 @@ class ForestNoise(Noise):
     @classmethod
     def from_forest(cls, forest: RandomForestRegressor, noise_constraint: Any = None) -> ForestNoise:
         """
-        The noise that a forest of :func:`grow_residual_forest` predicts.
+        Return the noise that a forest of :func:`grow_residual_forest` predicts.
 
         :param forest: The forest.
         :param noise_constraint: Constraint of `noise`. (Default: greater than 1e-4.)
@@ -97,7 +98,7 @@ class ForestNoise(Noise):
         return noise
 
     def extra_repr(self) -> str:
-        """Level and exponent of the noise."""
+        """Return level and exponent of the noise."""
         return f"level {self.noise.item():.4g}, exponent {self.exponent.item():.4g}"
 
     def _set_forest(self, forest: RandomForestRegressor) -> None:
@@ -107,7 +108,7 @@ class ForestNoise(Noise):
 
     @property
     def noise(self) -> Tensor:
-        """The level of the noise, its variance where z(x) is 0."""
+        """Return the level of the noise, its variance where z(x) is 0."""
         return self.raw_noise_constraint.transform(self.raw_noise)
 
     @noise.setter
@@ -116,7 +117,7 @@ class ForestNoise(Noise):
 
     @property
     def exponent(self) -> Tensor:
-        """How far the noise follows the forest: 0 for a constant noise."""
+        """Return the exponent b: 0 for a constant noise, 1 for the forest's own prediction."""
         return self.raw_exponent_constraint.transform(self.raw_exponent)
 
     @exponent.setter
@@ -130,7 +131,7 @@ class ForestNoise(Noise):
 
     def log_ratio(self, x: Tensor) -> Tensor:
         """
-        z(x), the logarithm of the noise at points (`*batch x N x D`) over its level, for an exponent of 1.
+        Return z(x), the logarithm of the noise at points (`*batch x N x D`) over its level, for an exponent of 1.
 
         :return: `*batch x N`.
         :raises RuntimeError: If the noise is not fitted.
@@ -140,7 +141,7 @@ class ForestNoise(Noise):
         return rows.row_values(self.leaf_values.to(x).unsqueeze(-1)).squeeze(-1)
 
     def forward(self, *params: Any, shape: Any = None, **kwargs: Any) -> DiagLinearOperator:
-        """The noise's covariance at the inputs given (a tensor `*batch x N x D`, or a list of one)."""
+        """Return the noise's covariance at the inputs given (a tensor `*batch x N x D`, or a list of one)."""
         if not params:
             raise ValueError("expected the inputs of the noise, got none: call likelihood(model(x), x)")
         x = params[0] if torch.is_tensor(params[0]) else params[0][0]
@@ -156,13 +157,13 @@ class ForestNoise(Noise):
 
 class ForestNoiseGaussianLikelihood(_GaussianLikelihoodBase):
     r"""
-    Gaussian noise whose variance varies with x as a forest predicts: :math:`\sigma^2(x) = \sigma^2 \exp(b\, z(x))`.
+    A likelihood with Gaussian noise, whose variance a forest predicts: :math:`\sigma^2(x) = \sigma^2 \exp(b\, z(x))`.
 
-    Use it when some rows are noisier than others, and their columns say which.
+    Use it when some rows are noisier than others, and columns predict which.
 
-    z is a forest's prediction of log squared residuals, which must be out of sample: residuals of the model's own
-    training rows are too small where it is flexible. Level and exponent are trained with the model; an exponent of 0
-    is a constant noise.
+    z is a forest's prediction of log squared residuals. These must be out of sample, since a flexible model's residuals
+    at its own training rows are too small. Level and exponent are trained with the model; an exponent of 0 is a
+    constant noise.
 
     Like GPyTorch's other heteroskedastic likelihoods, it needs the inputs: call `likelihood(model(x), x)`, and
     `mll(model(train_x), train_y, train_x)` in a training loop of your own.
@@ -185,7 +186,7 @@ class ForestNoiseGaussianLikelihood(_GaussianLikelihoodBase):
 
     @property
     def noise(self) -> Tensor:
-        """The level of the noise, its variance where the forest predicts the mean of the log squared residuals."""
+        """Return the level of the noise, its variance where the forest predicts the mean log squared residual."""
         return self.noise_covar.noise
 
     @noise.setter
@@ -194,7 +195,7 @@ class ForestNoiseGaussianLikelihood(_GaussianLikelihoodBase):
 
     @property
     def exponent(self) -> Tensor:
-        """How far the noise follows the forest: 0 for a constant noise."""
+        """Return the exponent b: 0 for a constant noise, 1 for the forest's own prediction."""
         return self.noise_covar.exponent
 
     @exponent.setter
@@ -212,13 +213,13 @@ def grow_residual_forest(
     n_jobs: int | None = None,
 ) -> RandomForestRegressor:
     """
-    A forest that predicts the logarithms of squared residuals, less their mean.
+    Return a forest that predicts the logarithms of squared residuals, less their mean.
 
     :class:`ForestNoise` grows its forest by it. Call it to look at the forest before it becomes a noise
-    (:meth:`ForestNoise.from_forest`), or for its out-of-bag predictions.
+        (:meth:`ForestNoise.from_forest`), or for its out-of-bag predictions.
 
-    Its leaves are large, since single residuals carry little information; its `oob_prediction_` holds for each row the
-    prediction of the trees that were not grown on it. Each tree is grown on at most 20,000 rows.
+    Its leaves are large, since single residuals carry little information. Its `oob_prediction_` holds the prediction
+    for each row by the trees that were not grown on it. Each tree is grown on at most 20,000 rows.
 
     :param x: `N x D` rows; NaN is a missing value.
     :param residuals: `N` out-of-sample residuals.

@@ -3,9 +3,9 @@ Student-t observations of a Gaussian function, as a mixture of Gaussians of many
 
 A Student-t variable with :math:`\nu` degrees of freedom is Gaussian given its precision
 :math:`\tau \sim \Gamma(\nu / 2, \nu / 2)`, with variance :math:`\sigma^2 / \tau` (Tipping & Lawrence 2005, Variational
-inference for Student-t models, section 2). An observation of :math:`f \sim N(m, v)` has hence the density
-:math:`\int N(y; m, v + \sigma^2 / \tau)\, p(\tau)\, d\tau`, here a sum over a grid of :math:`\log \tau`, on which the
-trapezoidal rule is right to six digits.
+inference for Student-t models, section 2). Hence an observation of :math:`f \sim N(m, v)` has the density
+:math:`\int N(y; m, v + \sigma^2 / \tau)\, p(\tau)\, d\tau`. It is computed as a sum over a grid of :math:`\log \tau`,
+where the trapezoidal rule is right to six digits.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from scipy.stats import gamma
 from torch import Tensor
 
 _NUM_SCALES = 80  # of the grid
-_LEAST_MASS = 1e-7  # of tau, left out at both ends of the grid
-_NUM_SHARES = 513  # of the function in the variance, between which quantiles are interpolated
+_LEAST_MASS = 1e-7  # mass of tau left out at both ends of the grid
+_NUM_SHARES = 513  # shares of the function in the variance, between which quantiles are interpolated
 _BISECTIONS = 60
 
 
 @lru_cache
 def scale_mixture(df: float) -> tuple[Tensor, Tensor]:
     r"""
-    Values of :math:`\tau` and their probabilities (`k` each, float64).
+    Return values of :math:`\tau` and their probabilities (`k` each, float64).
 
-    :param df: :math:`\nu`.
+    :param df: Degrees of freedom :math:`\nu`.
 
     Example:
         >>> precisions, shares = scale_mixture(5.0)
@@ -46,21 +46,21 @@ def scale_mixture(df: float) -> tuple[Tensor, Tensor]:
 
 def log_densities(errors: Tensor, variances: Tensor, scales: Tensor, df: float) -> Tensor:
     """
-    Log densities (`*batch x n`) of observations.
+    Return log densities (`*batch x n`) of observations.
 
     :param errors: `*batch x n` differences from the predicted means.
     :param variances: `*batch x n` variances of the function.
     :param scales: `*batch x n` squared scales of the noise.
-    :param df: Its degrees of freedom.
+    :param df: Degrees of freedom of the noise.
     """
     return torch.logsumexp(_joint(errors, variances, scales, df)[0], -1)
 
 
 def expected_precisions(errors: Tensor, variances: Tensor, scales: Tensor, df: float) -> Tensor:
     r"""
-    The mean of :math:`\tau` (`n`) given an observation: about 1 for a usual one, next to 0 for an outlier.
+    Return the mean of :math:`\tau` (`n`) given an observation: about 1 for a usual one, close to 0 for an outlier.
 
-    Without a variance of the function it is :math:`(\nu + 1) / (\nu + r^2 / \sigma^2)` (ibid.; the weight of a row in
+    If the function has no variance, it is :math:`(\nu + 1) / (\nu + r^2 / \sigma^2)` (ibid.; the weight of a row in
     EM). Parameters are those of :func:`log_densities`.
 
     Example:
@@ -76,15 +76,15 @@ def student_quantiles(
     mean: np.ndarray, variances: np.ndarray, scales: np.ndarray, df: float, probabilities: np.ndarray
 ) -> np.ndarray:
     r"""
-    Quantiles of observations (`n x q`), right to four digits of the standard deviation.
+    Return quantiles of observations (`n x q`), right to four digits of the standard deviation.
 
-    In units of :math:`\sqrt{v + \sigma^2}` they depend on the function's share :math:`v / (v + \sigma^2)` alone:
-    bisection for 513 shares, and lines between them.
+    In units of :math:`\sqrt{v + \sigma^2}` they depend only on the function's share :math:`v / (v + \sigma^2)`. They
+    are found by bisection for 513 shares, and by linear interpolation between these.
 
     :param mean: `n` means.
     :param variances: `n` variances of the function.
     :param scales: `n` squared scales of the noise.
-    :param df: Its degrees of freedom.
+    :param df: Degrees of freedom of the noise.
     :param probabilities: `q` numbers between 0 and 1.
 
     Example:
@@ -103,7 +103,7 @@ def student_quantiles(
 
 def student_levels(errors: np.ndarray, variances: np.ndarray, scales: np.ndarray, df: float) -> np.ndarray:
     """
-    The probabilities of the least central intervals that hold observations (`n`).
+    Return the probability of the smallest central interval that holds each observation (`n`).
 
     Parameters are those of :func:`log_densities`, as arrays of `n`.
 
@@ -121,11 +121,11 @@ def student_levels(errors: np.ndarray, variances: np.ndarray, scales: np.ndarray
 
 def student_crps(errors: np.ndarray, variances: np.ndarray, scales: np.ndarray, df: float) -> np.ndarray:
     r"""
-    The continuous ranked probability scores of observations (`n`), in their unit.
+    Return the continuous ranked probability scores of observations (`n`), in their unit.
 
-    :math:`E|Y - y| - E|Y - Y'| / 2` with independent predictions Y and Y' (Gneiting & Raftery 2007, Strictly proper
-    scoring rules, eq. 21), sums over the mixture that are right to four digits. In units of
-    :math:`\sqrt{v + \sigma^2}` the second depends on the function's share alone, as quantiles do.
+    The score is :math:`E|Y - y| - E|Y - Y'| / 2` with independent predictions Y and Y' (Gneiting & Raftery 2007,
+    Strictly proper scoring rules, eq. 21). Both terms are sums over the mixture, right to four digits. In units of
+    :math:`\sqrt{v + \sigma^2}` the second depends only on the function's share, as quantiles do.
 
     Parameters are those of :func:`log_densities`, as arrays of `n`.
 
@@ -146,7 +146,7 @@ def student_crps(errors: np.ndarray, variances: np.ndarray, scales: np.ndarray, 
 
 
 def _quantiles_of(deviations: np.ndarray, weights: np.ndarray, probability: float) -> np.ndarray:
-    """Those of mixtures of centred Gaussians (`n`), from their deviations (`n x k`) and weights (`k`)."""
+    """Quantiles of mixtures of centred Gaussians (`n`), from their deviations (`n x k`) and weights (`k`)."""
     high = np.full(len(deviations), float(deviations.max()) * 40.0)
     low = -high
     for _ in range(_BISECTIONS):

@@ -1,4 +1,4 @@
-"""Student-t noise: training rows have weights that tell outliers, new observations heavy tails."""
+"""Student-t noise, with weights of training rows that are small for outliers, and heavy tails of new observations."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from gpytorch_partition.likelihoods.weighted_likelihood import WeightedNoise
 
 class StudentTNoise(WeightedNoise):
     r"""
-    The covariance of Student-t noise: :math:`\sigma^2(x)\, u / w_i` at training row i, where the weight w is the
-    expected precision of the row's noise, and the variance :math:`s^2(x)\, \nu / (\nu - 2)` at new points, with the
+    The covariance of Student-t noise. Its variance is :math:`\sigma^2(x)\, u / w_i` at training row i, where the weight
+    w is the expected precision of the row's noise. At new points it is :math:`s^2(x)\, \nu / (\nu - 2)`, with the
     squared scale :math:`s^2(x) = a\, \sigma^2(x)\, u`.
 
     Use it to make a :class:`StudentTLikelihood` with weights of your own;
-    :func:`~gpytorch_partition.likelihoods.scale_mixture.expected_precisions` gives those of residuals.
+    :func:`~gpytorch_partition.likelihoods.scale_mixture.expected_precisions` gives weights from residuals.
 
-    :param base_noise: :math:`\sigma^2(x)`.
+    :param base_noise: The noise :math:`\sigma^2(x)`.
     :param weights: `N` weights w of the training rows, above 0.
-    :param unit: u. (Default: 1.)
+    :param unit: The unit u. (Default: 1.)
     :param df: Degrees of freedom :math:`\nu`, above 2. (Default: 4.)
-    :param factor: a. (Default: 1.)
+    :param factor: The factor a. (Default: 1.)
     :raises ValueError: If weights are not positive, or the variance is not finite.
     """
 
@@ -44,27 +44,28 @@ class StudentTNoise(WeightedNoise):
         self.register_buffer("df", torch.tensor(df, dtype=torch.float64))
 
     def extra_repr(self) -> str:
-        """Degrees of freedom, and the range of the weights."""
+        """Return degrees of freedom, and the range of the weights."""
         return f"{float(self.df):g} degrees of freedom, {super().extra_repr()}"
 
     @property
     def new_factor(self) -> Tensor:
-        """The variance of the noise of new observations over that of the base noise."""
+        """Return the variance of the noise of new observations over that of the base noise."""
         return super().new_factor * (self.df / (self.df - 2)).to(self.unit)
 
     def squared_scales(self, variances: Tensor) -> Tensor:
-        """Squared scales of the noise where new observations have these variances."""
+        """Return the squared scales of noise with these variances at new observations."""
         return variances * ((self.df - 2) / self.df).to(variances)
 
 
 class StudentTLikelihood(_GaussianLikelihoodBase):
     r"""
-    Student-t noise as a mixture of Gaussians of many scales, so that a Gaussian process stays exact given the weights.
+    A likelihood with Student-t noise, a mixture of Gaussians of many scales; a Gaussian process stays exact given the
+    weights.
 
-    Use it where some training targets are far off. Each row's noise has a precision of its own, whose expectation is
-    the row's weight (Tipping & Lawrence 2005): an outlier counts for next to nothing.
+    Use it where some training targets are outliers. Each row's noise has a precision of its own, whose expectation is
+    the row's weight (Tipping & Lawrence 2005), so that outliers have hardly any influence.
     :func:`gpytorch_partition.presets.default_model` finds weights, scale and degrees of freedom by held-out rows, and
-    takes this likelihood where they favour it.
+    uses this likelihood where they favour it.
 
     `likelihood(model(x), x)` has the mean and the variance of new observations (:class:`StudentTNoise`), as a Gaussian;
     :meth:`log_marginal` is the density of the mixture, and
@@ -95,11 +96,11 @@ class StudentTLikelihood(_GaussianLikelihoodBase):
 
     @property
     def noise(self) -> Tensor:
-        """The variance, or the level, of the noise of new observations."""
+        """Return the variance, or the level, of the noise of new observations."""
         return self._noise.noise
 
     def forward(self, function_samples: Tensor, *params: Any, **kwargs: Any) -> StudentT:
-        """The distribution of new observations, given values of the function (`*batch x N`)."""
+        """Return the distribution of new observations, given values of the function (`*batch x N`)."""
         variances = self._noise(*params, shape=function_samples.shape, **kwargs).diagonal(dim1=-1, dim2=-2)
         scales = self._noise.squared_scales(variances)
         return StudentT(self._noise.df.to(scales), function_samples, scales.sqrt())
@@ -107,7 +108,7 @@ class StudentTLikelihood(_GaussianLikelihoodBase):
     def log_marginal(
         self, observations: Tensor, function_dist: MultivariateNormal, *params: Any, **kwargs: Any
     ) -> Tensor:
-        """Log densities (`*batch x N`) of new observations, each by itself."""
+        """Return log densities (`*batch x N`) of single new observations."""
         total = self.marginal(function_dist, *params, **kwargs).variance
         noise = self._noise(*params, shape=function_dist.mean.shape, **kwargs).diagonal(dim1=-1, dim2=-2)
         errors, scales = observations - function_dist.mean, self._noise.squared_scales(noise)
@@ -116,7 +117,7 @@ class StudentTLikelihood(_GaussianLikelihoodBase):
 
 def student_t_noise(likelihood: Any) -> StudentTNoise | None:
     """
-    The Student-t noise of a likelihood; None where it has another.
+    Return the Student-t noise of a likelihood; None where it has another noise.
 
     Call it on the likelihood of a :func:`~gpytorch_partition.default_model` to see whether heavy tails were chosen.
 

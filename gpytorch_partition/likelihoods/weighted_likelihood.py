@@ -15,22 +15,22 @@ from gpytorch_partition.inputs.numbers import check_tensors, checked_positive
 
 class WeightedNoise(Noise):
     r"""
-    The covariance of noise whose variance is :math:`\sigma^2(x)\, u / w_i` at training row i, and
-    :math:`a\, \sigma^2(x)\, u` at all other points: with a = 1 what a row of weight u has, and one of weight 1.
+    The covariance of noise of variance :math:`\sigma^2(x)\, u / w_i` at training row i, and :math:`a\, \sigma^2(x)\, u`
+    at all other points.
 
     :class:`WeightedGaussianLikelihood` uses it. Construct it yourself as the base noise of a
     :class:`FITCGaussianLikelihood`, where the kernel is one through inducing points.
 
-    Training rows are asked for in training mode, or with a list of inputs, as GPyTorch's prediction strategies ask for
-    them; rows that come after those with weights, of fantasies, have a weight of 1. Points as a tensor, as in
+    Inputs are training rows in training mode, or if they are a list, as GPyTorch's prediction strategies give them.
+    Rows after those with weights, of fantasies, have a weight of 1. Points as a tensor, as in
     `likelihood(model(x), x)`, are new observations, at the training rows as well.
 
-    :param base_noise: :math:`\sigma^2(x)`.
+    :param base_noise: The noise :math:`\sigma^2(x)`.
     :param weights: `N` weights w of the training rows, above 0.
-    :param unit: u. What a usual row weighs, where bounds of the base noise are meant for usual rows. (Default: 1.)
-    :param factor: a, where held-out rows tell that new observations have more or less noise than training rows are to
-        be smoothed by. (Default: 1.)
-    :raises ValueError: If weights or the factor are not positive; in calls, for training rows of another number.
+    :param unit: The weight u of a usual row, for which bounds of the base noise are meant. (Default: 1.)
+    :param factor: The factor a of the noise of new observations, where held-out rows show more or less noise than the
+        noise of training rows. (Default: 1.)
+    :raises ValueError: If weights, unit or factor are not positive; in calls, if the number of training rows differs.
     """
 
     weights: Tensor
@@ -50,11 +50,11 @@ class WeightedNoise(Noise):
         self.register_buffer("factor", torch.tensor(factor, dtype=torch.float64))
 
     def extra_repr(self) -> str:
-        """The range of the weights."""
+        """Return the range of the weights."""
         return f"weights from {self.weights.min():.4g} to {self.weights.max():.4g}"
 
     def forward(self, *params: Any, shape: Any = None, **kwargs: Any) -> LinearOperator:
-        """The noise's covariance, at training rows or at the points given (see above)."""
+        """Return the noise's covariance, at training rows or at the points given (see above)."""
         found = self.base_noise(*params, shape=shape, **kwargs)
         variances = found.diagonal(dim1=-2, dim2=-1)
         is_of_rows = self.training or (bool(params) and not isinstance(params[0], Tensor))
@@ -63,12 +63,12 @@ class WeightedNoise(Noise):
 
     @property
     def new_factor(self) -> Tensor:
-        """The variance of the noise of new observations over that of the base noise."""
+        """Return the variance of the noise of new observations over that of the base noise."""
         return self.unit * self.factor.to(self.unit)
 
     @property
     def noise(self) -> Tensor:
-        """The variance, or the level, of the noise of new observations, which have a weight of 1."""
+        """Return the variance, or the level, of the noise of new observations, which have a weight of 1."""
         return self.base_noise.noise * self.new_factor.to(self.base_noise.noise)
 
     @noise.setter
@@ -77,11 +77,11 @@ class WeightedNoise(Noise):
 
     @property
     def relative_weights(self) -> Tensor:
-        """The weights in units of a usual row's (`N`)."""
+        """Return the weights in units of a usual row's (`N`)."""
         return self.weights / self.unit
 
     def _relative_weights(self, variances: Tensor) -> Tensor:
-        """The weights of so many training rows; only in evaluation mode may there be more than those with weights."""
+        """Weights of training rows; in evaluation mode there may be more rows than weights."""
         number, got = len(self.weights), variances.shape[-1]
         more = got - number
         if more < 0 or (more and self.training):
@@ -91,21 +91,22 @@ class WeightedNoise(Noise):
 
 class WeightedGaussianLikelihood(_GaussianLikelihoodBase):
     r"""
-    Gaussian noise of variance :math:`\sigma^2 / w_i` at training row i, and :math:`\sigma^2` at new points.
+    A likelihood with Gaussian noise of variance :math:`\sigma^2 / w_i` at training row i, and :math:`\sigma^2` at new
+    points.
 
-    Use it where training rows are not equally good: means of several measurements (w their number), old or doubtful
-    rows (w below 1). Only ratios of weights matter for means; :attr:`noise` is that of a weight of 1, and so is the
-    noise of new observations. GPyTorch's :class:`~gpytorch.likelihoods.FixedNoiseGaussianLikelihood` takes known
-    variances instead, and learns none.
+    Use it where training rows are not equally precise: means of several measurements (w their number), old or doubtful
+    rows (w below 1). Only ratios of weights matter for means; :attr:`noise` is the noise of weight 1, as of new
+    observations. GPyTorch's :class:`~gpytorch.likelihoods.FixedNoiseGaussianLikelihood` takes known variances instead,
+    and learns none.
 
     :func:`~gpytorch_partition.fit_exact_gp` trains it in one pass: with :math:`W = \mathrm{diag}(w)`,
     :math:`s W^{1/2} K W^{1/2} + \sigma^2 I` has the Krylov spaces of :math:`W^{1/2} K W^{1/2}`. In a training loop of
-    your own, nothing changes. What counts as a training row, :class:`WeightedNoise` says.
+        your own, nothing changes. :class:`WeightedNoise` explains which inputs are training rows.
 
     :param weights: `N` weights w of the training rows, above 0.
-    :param noise: That of rows of the unit's weight, another noise of GPyTorch or this package. (Default: None, the same
-        at all points, at least 1e-4.)
-    :param unit: What a usual row weighs, whose noise is bounded. (Default: 1.)
+    :param noise: Noise of rows of the unit's weight, from GPyTorch or this package. (Default: None, the same at all
+        points, at least 1e-4.)
+    :param unit: The weight of a usual row, whose noise is bounded. (Default: 1.)
 
     Example:
         >>> from gpytorch.distributions import MultivariateNormal
@@ -121,7 +122,7 @@ class WeightedGaussianLikelihood(_GaussianLikelihoodBase):
 
     @property
     def noise(self) -> Tensor:
-        """The variance, or the level, of the noise at a weight of 1."""
+        """Return the variance, or the level, of the noise at a weight of 1."""
         return self.noise_covar.noise
 
     @noise.setter
@@ -131,10 +132,10 @@ class WeightedGaussianLikelihood(_GaussianLikelihoodBase):
 
 def weights_of(likelihood: Any) -> Tensor | None:
     """
-    The weights of the training rows (`N`) that a likelihood divides its noise by; None where it has none.
+    Return the weights of the training rows (`N`) that a likelihood divides its noise by; None where it has none.
 
-    Call it on the likelihood of a :func:`~gpytorch_partition.default_model` to see which rows it takes for outliers:
-    with Student-t noise their weights are small.
+    Call it on the likelihood of a :func:`~gpytorch_partition.default_model` to see which rows are outliers: with
+    Student-t noise their weights are small.
 
     :param likelihood: Any likelihood.
     """

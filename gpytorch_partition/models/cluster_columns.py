@@ -1,4 +1,4 @@
-"""The sparse features of flat partitions by the columns of their entries, m in a row, which are all the same."""
+"""The sparse features of flat partitions, as columns of their entries, m per row, which are all equal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 
 def cluster_columns(kernel: PartitionKernel, x: Tensor, train_x: Tensor) -> tuple[np.ndarray, int]:
     """
-    The columns (`N x m`) of the clusters of points, -1 for clusters without training rows, and the number p of columns.
+    Return the columns (`N x m`) of the clusters of points, -1 for clusters without training rows, and the number p of
+    columns.
 
     :param kernel: A kernel of partitions of equal weight.
     :param x: `N x D` points.
@@ -29,12 +30,12 @@ def cluster_columns(kernel: PartitionKernel, x: Tensor, train_x: Tensor) -> tupl
 
 def one_hot(columns: np.ndarray, num_columns: int) -> csr_matrix:
     r"""
-    The sparse features (`N x p`) with entries :math:`1 / \sqrt m` in the given columns.
+    Return the sparse features (`N x p`) with entries :math:`1 / \sqrt m` in the given columns.
 
     :param columns: `N x m` columns, -1 for none.
     :param num_columns: Number p of columns.
     """
     kept = columns >= 0
     starts = np.concatenate([[0], np.cumsum(kept.sum(1))])
-    values = np.full(starts[-1], (1 / columns.shape[1]) ** 0.5)  # as the root of S has them, to the last digit
+    values = np.full(starts[-1], (1 / columns.shape[1]) ** 0.5)  # equal to the root of S to the last digit
     return csr_matrix((values, columns[kept], starts), shape=(len(columns), num_columns))

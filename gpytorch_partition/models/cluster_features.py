@@ -19,31 +19,31 @@ from gpytorch_partition.operators.partition_linear_operator import PartitionLine
 
 class ClusterFeatures:
     r"""
-    The map from points to sparse features of a kernel, :math:`\phi(x)^\top \phi(x') = k(x, x')`, by training rows.
+    A map from points to sparse features of a kernel, :math:`\phi(x)^\top \phi(x') = k(x, x')`, by training rows.
 
-    Use it when another library is to be given the kernel as sparse columns; `cluster_features` makes it.
+    Use it to give another library the kernel as sparse columns; `cluster_features` makes it.
 
     There is a column for each cluster that holds a training row, and an entry :math:`\sqrt{w}` in each cluster that a
-    point is in: flat partitions of equal weight have m entries of :math:`1 / \sqrt m` in a row (Balog et al. 2016,
-    equation 2), mixtures have weighted ones. For trees whose levels all count, a column is a node, w its weight, and a
-    row has entries for all nodes on its paths: the root of S that :class:`~gpytorch_partition.operators
-    .PathSumLinearOperator` has. Local slopes and inducing points have a column per loading as well.
+    point is in. With flat partitions of equal weight a row has m entries of :math:`1 / \sqrt m` (Balog et al. 2016,
+    equation 2); mixtures have weighted ones. For trees whose levels all count, a column is a node with the weight w. A
+    row has entries for all nodes on its paths, as in the root of S of :class:`~gpytorch_partition.operators
+    .PathSumLinearOperator`. Local slopes and inducing points have a column per loading as well.
 
-    Products of features are the kernel exactly among training rows, and between these and any other points. Between
-    other points the clusters without training rows are missing, so that products are at most the kernel; they are the
-    kernel where every cluster holds a training row, as those of forests and fast clusters that are built on these rows
-    do.
+    Products of features equal the kernel among training rows, and between these and any other points. Between other
+    points the clusters without training rows are missing, so that products are at most the kernel. They equal the
+    kernel where every cluster holds a training row, as for forests and fast clusters built on these rows.
 
-    Costs the labels of the rows, and their entries: m in each row, or m times the mean depth of a leaf for all heights,
-    or for a :class:`~gpytorch_partition.MembershipKernel` one for each of its sets (with `members_only` for each set
-    that the item is in); memory is 12 bytes per entry.
+    Costs the labels of the rows, and their entries: m in each row, or m times the mean depth of a leaf for all heights.
+    A :class:`~gpytorch_partition.MembershipKernel` has one for each of its sets (with `members_only`, for each set that
+    the item is in). Memory is 12 bytes per entry.
 
-    :param kernel: A kernel of this package, a sum of such ones, or a :class:`gpytorch.kernels.ScaleKernel` around them.
+    :param kernel: A kernel of this package, a sum of such kernels, or a :class:`gpytorch.kernels.ScaleKernel` around
+        them.
     :param train_x: `N x D` training rows.
     :raises TypeError: If the kernel is of another kind.
     :raises RuntimeError: If the kernel is unfitted.
-    :raises ValueError: If the rows are not a floating point matrix of the right width, hold values that the partitions
-        cannot place, or are none.
+    :raises ValueError: If there are no rows, or they are not a floating point matrix of the right width, or hold values
+        that the partitions cannot place.
 
     Example:
         >>> from gpytorch_partition import RandomForestKernel
@@ -63,18 +63,18 @@ class ClusterFeatures:
 
     @property
     def num_columns(self) -> int:
-        """Number of columns."""
+        """Return the number of columns."""
         return sum(columns.number for columns in self._columns)
 
     @property
     def partitions(self) -> np.ndarray:
-        """The number of the partition that each column belongs to, counted over all terms of a sum."""
+        """Return the number of each column's partition, counted over all terms of a sum."""
         widths = np.cumsum([0, *(columns.num_partitions for columns in self._columns)])
         parts = [start + np.tile(own.partitions, own.num_loadings) for start, own in zip(widths, self._columns)]
         return np.concatenate(parts)
 
     def names(self) -> list[str]:
-        """A name for each column: its partition, and the number of the cluster or node among those with rows."""
+        """Return a name for each column: its partition, and the number of the cluster or node among those with rows."""
         return [name for number, columns in enumerate(self._columns) for name in self._names_of(number, columns)]
 
     def _names_of(self, number: int, columns: _Columns) -> Iterator[str]:
@@ -87,7 +87,7 @@ class ClusterFeatures:
 
     def __call__(self, x: Tensor) -> csr_matrix:
         """
-        Features of points (`N2 x D`): `N2 x p`, float64, columns ascending in each row.
+        Return features (`N2 x p`, float64) of points (`N2 x D`), with columns ascending in each row.
 
         :raises ValueError: If the points are not a floating point matrix of the right width, or hold values that the
             partitions cannot place.
@@ -101,7 +101,6 @@ class ClusterFeatures:
 
     @torch.no_grad()
     def _terms(self, x: Tensor) -> list[PartitionLinearOperator]:
-        """The covariances of points with the training rows whose sum the kernel is."""
         terms = structured_terms(to_linear_operator(checked_kernel(self.kernel)(x, self.train_x)).evaluate_kernel())
         for term in terms:
             if not isinstance(term, PartitionLinearOperator):
@@ -135,7 +134,6 @@ class _Columns(NamedTuple):
 
     @property
     def number(self) -> int:
-        """Number of columns, those of all loadings."""
         return len(self.partitions) * self.num_loadings
 
     def blocks(self, term: PartitionLinearOperator) -> list[csr_matrix]:
@@ -146,7 +144,7 @@ class _Columns(NamedTuple):
         place[clusters] = np.arange(len(clusters))
         places = place[term.left.codes.cpu().numpy()]
         _check_entries(np.diff(root.indptr), places)
-        # Partitions have columns of their own, in their order: a row is its clusters' rows one after another.
+        # Columns of partitions are separate and in order, so that a row is its clusters' rows concatenated.
         rows = root[places.ravel()]
         starts = rows.indptr[:: places.shape[1]].copy()
         features = csr_matrix((rows.data, rows.indices, starts), shape=(len(places), root.shape[1]))
@@ -156,7 +154,6 @@ class _Columns(NamedTuple):
         return [(diags(column) @ features).tocsr() for column in loadings.T]
 
     def _kept(self, root: csr_matrix) -> csr_matrix:
-        """The rows of a root without the columns that hold no training rows."""
         columns = self.places[root.indices]
         kept = columns >= 0
         starts = np.concatenate([[0], np.cumsum(kept)])[root.indptr]
@@ -165,18 +162,19 @@ class _Columns(NamedTuple):
 
 def cluster_features(kernel: Kernel, x: Tensor, train_x: Tensor) -> csr_matrix:
     r"""
-    Sparse features of points, whose products are the kernel (:class:`ClusterFeatures` says of which points, and costs).
+    Return sparse features of points, whose products are the kernel; :class:`ClusterFeatures` gives limits and costs.
 
     A linear model on these features is a kernel machine at linear cost.
 
-    :param kernel: A kernel of this package, a sum of such ones, or a :class:`gpytorch.kernels.ScaleKernel` around them.
+    :param kernel: A kernel of this package, a sum of such kernels, or a :class:`gpytorch.kernels.ScaleKernel` around
+        them.
     :param x: `N x D` points, all columns (`active_dims` is applied here).
     :param train_x: `N2 x D` training rows, whose clusters are the columns; they may be x itself.
     :return: `N x p` float64.
     :raises TypeError: If the kernel is of another kind.
     :raises RuntimeError: If the kernel is unfitted.
-    :raises ValueError: If x or `train_x` are not floating point matrices of the right width, if they hold values
-        that the partitions cannot place, or if there is no training row.
+    :raises ValueError: If x or `train_x` are not floating point matrices of the right width, if they hold values that
+        the partitions cannot place, or if there is no training row.
 
     Example:
         >>> from gpytorch_partition import PartitionKernel
@@ -200,7 +198,6 @@ def _present_root(term: PartitionLinearOperator) -> tuple[np.ndarray, csr_matrix
 
 
 def _check_entries(lengths: np.ndarray, places: np.ndarray) -> None:
-    """Refuse more entries than 32-bit indices can count, before they are made."""
     number = int(np.bincount(places.ravel(), minlength=len(lengths)) @ lengths.astype(np.int64))
     if number >= 2**31:
         raise ValueError(

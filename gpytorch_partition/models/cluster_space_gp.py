@@ -1,4 +1,4 @@
-"""A Gaussian process whose rows are anywhere: it asks them for sums over clusters, and holds numbers of clusters."""
+"""A Gaussian process for rows in other places, which are asked for sums over clusters only."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from gpytorch_partition.settings import num_variance_samples, predictive_varianc
 
 def local_rows(kernel: PartitionKernel, x: Tensor, y: Tensor) -> LocalRows:
     """
-    Rows in memory, for a :class:`ClusterSpaceGP`, or as one of many shards.
+    Return rows in memory, coded by a kernel, for a :class:`ClusterSpaceGP` or as one of many shards.
 
     Costs the labels; 8 bytes are held for each row and partition.
 
-    :param kernel: With a known number of clusters: forests, fast clusters, clusterings.
+    :param kernel: A kernel with a known number of clusters: forests, fast clusters, clusterings.
     :param x: `n x D` points.
     :param y: `n` finite targets.
-    :raises TypeError: If they are no tensors, or the kernel is none of this package's.
-    :raises ValueError: If they do not match, hold NaN or infinity, or the kernel's labels are unbounded.
+    :raises TypeError: If x or y is no tensor, or the kernel is none of this package's.
+    :raises ValueError: If x and y do not match, hold NaN or infinity, or the kernel's labels are unbounded.
 
     Example:
         >>> from gpytorch_partition import FastClusterKernel
@@ -56,27 +56,28 @@ def local_rows(kernel: PartitionKernel, x: Tensor, y: Tensor) -> LocalRows:
 
 class ClusterSpaceGP:
     r"""
-    Regression, :math:`y \sim N(c, s K + \sigma^2 I)`, by iterations in cluster space, for rows that are anywhere.
+    A Gaussian process, :math:`y \sim N(c, s K + \sigma^2 I)`, computed by iterations in cluster space for rows in any
+    place.
 
-    Use it where the rows do not fit on one machine (shards on the workers of a cluster), and clusters are too many to
-    count pairs of: a :class:`FeatureSpaceGP` is exact and faster up to a few thousand clusters, and a
-    :class:`PartitionGP` has variances in .6 of the time from rows in memory, which it can sum in float32. Vectors have
-    q numbers, one for each cluster, or node of a tree; the rows are asked for :math:`C \mapsto Z^\top (Z C)` only.
+    Use it where the rows do not fit on one machine (shards on the workers of a cluster), and there are too many
+    clusters to count pairs. A :class:`FeatureSpaceGP` is exact and faster up to a few thousand clusters. For rows in
+    memory, a :class:`PartitionGP` computes variances in .6 of the time, and can sum in float32. Vectors have q numbers,
+    one for each cluster or node of a tree; the rows are asked for :math:`C \mapsto Z^\top (Z C)` only.
 
-    A fit costs 20 to 300 products of the rows with about four columns, once, or as many columns as q where these are
-    fewer; means some 100 products, once, and then
-    O(m) per point; variances as many for every 32 points, or, of more than 512 points, 16 times as many for 512
-    samples, once. It holds up to `200 q` numbers meanwhile, and 512 p for the samples.
+    Costs are counted in products of the rows with about four columns, or q columns where these are fewer. A fit costs
+    20 to 300, once. Means cost some 100, once, and then O(m) per point. Variances cost as many for every 32 points; for
+    more than 512 points, 16 times as many for 512 samples, once. The model holds up to `200 q` numbers meanwhile, and
+    512 p for the samples.
 
-    Numbers are the same to the last bit for the same rows and settings
-    (:class:`~gpytorch_partition.settings.probe_seed`), however rows are asked.
+    Results are the same to the last bit for the same rows and settings
+    (:class:`~gpytorch_partition.settings.probe_seed`).
 
     :param kernel: The kernel, with a known number of clusters: forests, fast clusters, clusterings, mixtures of these.
-        Weights that it has learned are taken as they are when the model is fitted.
-    :param rows: The rows, coded by this kernel, with one target: of :func:`local_rows`, or shards.
+        The model uses the weights that the kernel has when the model is fitted.
+    :param rows: The rows, coded by this kernel, with one target: from :func:`local_rows`, or shards.
     :raises TypeError: If the kernel is none of this package's, or rows cannot be asked for sums.
-    :raises ValueError: If the kernel's labels are unbounded, as those of Mondrian trees, groups and users' functions,
-        the rows were not coded by it, there are none, or they have several targets, or some that are not finite.
+    :raises ValueError: If the kernel's labels are unbounded, as those of Mondrian trees, groups and users' functions.
+        If the rows are none or not coded by this kernel, or their targets are several or not finite.
 
     Example:
         >>> from gpytorch_partition import FastClusterKernel
@@ -105,20 +106,20 @@ class ClusterSpaceGP:
 
     @property
     def num_rows(self) -> int:
-        """Number N of rows."""
+        """Return the number N of rows."""
         return self.rows.num_rows
 
     @all_or_nothing
     def fit(self, bounds: Bounds | None = None, *, num_probes: int | None = None) -> Maximum:
         r"""
-        Choose outputscale, noise and mean by maximum marginal likelihood: exact with few clusters, else from one
-        Lanczos run.
+        Choose outputscale, noise and mean by maximum marginal likelihood, exact for few clusters, else from one Lanczos
+        run.
 
-        :param bounds: Where they may lie. (Default: noise at least 1e-4, everything else free.)
-        :param num_probes: Probe vectors of the log determinant. (Default: none, and a standard error of 0, for a q of
-            1,000 or less where that takes no more products: up to 4,000 rows, and for a q of 80 with any number. Else
-            100 up to 2,000 rows, falling to 2 from 100,000 rows on: a standard error of about 1e-3 nats per row or less
-            from 2,000 rows on; of fewer rows per row larger, as one over the root of their number.)
+        :param bounds: Bounds of these values. (Default: noise at least 1e-4, everything else free.)
+        :param num_probes: Number of probe vectors of the log determinant. (Default: none, and a standard error of 0,
+            for q up to 1,000 with up to 4,000 rows, and for q up to 80 with any number. Else 100 up to 2,000 rows,
+            falling to 2 from 100,000 rows on. The standard error is then about 1e-3 nats per row or less from 2,000
+            rows on; for fewer rows it grows as one over the root of their number.)
         :return: The values, also kept in :attr:`values`, and the log marginal likelihood, whose standard error is in
             :attr:`standard_error`.
         :raises ValueError: If `num_probes` is no whole number from 1.
@@ -132,14 +133,14 @@ class ClusterSpaceGP:
             measures = space_measures(self.rows, self._cluster_operator(), num_probes, probe_seed.value())
             found = settled_maxima(measures, [bounds])
         _warn_of(found, bounds)
-        for name in ("_posterior", "_sampled"):  # first: an interruption must not leave what belongs to other values
+        for name in ("_posterior", "_sampled"):  # first: an interruption must not leave results of other values
             self.__dict__.pop(name, None)
         self.values, self.standard_error = found.maxima[0], found.standard_error
         return found.maxima[0]
 
     def means(self, x: Tensor) -> Tensor:
         """
-        Means of points (`N_test`, float64), without the cost of variances.
+        Return the mean of each point (`N_test`, float64), without the cost of variances.
 
         :param x: `N_test x D` points.
         :raises RuntimeError: If the model is not fitted, or means would be off by more than a tenth of the noise's
@@ -149,12 +150,12 @@ class ClusterSpaceGP:
 
     def predict(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """
-        Means and latent variances of points (`N_test` each, float64); add the noise for those of new targets.
+        Return the mean and the latent variance of each point (`N_test` each, float64), the variance without the noise.
 
-        Variances are by a solve for each point, never too large and within
-        :class:`~gpytorch_partition.settings.variance_tolerance`, or, of more points than
-        :class:`~gpytorch_partition.settings.num_variance_samples`, estimated from so many samples;
-        :class:`~gpytorch_partition.settings.predictive_variances` chooses.
+        A solve for each point gives variances that are never too large and within
+        :class:`~gpytorch_partition.settings.variance_tolerance`. For more points than
+        :class:`~gpytorch_partition.settings.num_variance_samples`, variances are estimated from that number of samples.
+        :class:`~gpytorch_partition.settings.predictive_variances` chooses the method.
 
         :param x: `N_test x D` points.
         :raises RuntimeError: As of :meth:`means`.
@@ -173,10 +174,10 @@ class ClusterSpaceGP:
 
     def sample(self, x: Tensor, num_samples: int, random_state: Any = None) -> Tensor:
         """
-        Joint posterior samples of the latent function, `num_samples x N_test`: a solve for each sample.
+        Return joint posterior samples of the latent function, `num_samples x N_test`, by a solve for each sample.
 
         :param x: `N_test x D` points.
-        :param num_samples: How many.
+        :param num_samples: Number of samples.
         :param random_state: An int for the same samples again. (Default: None, others in each call.)
         :raises RuntimeError: As of :meth:`means`.
         """
@@ -187,11 +188,11 @@ class ClusterSpaceGP:
 
     def effects(self) -> EffectsPosterior:
         r"""
-        What predictions are made of, to predict elsewhere: means of the effects of clusters, and a root of their
-        covariance from :class:`~gpytorch_partition.settings.num_variance_samples` samples (`p x 1` and `p x k`).
+        Return the means of the effects of clusters, and a root of their covariance (`p x 1` and `p x k`), to predict
+        elsewhere. The root is of :class:`~gpytorch_partition.settings.num_variance_samples` samples.
 
-        The mean of a point is c and the sum of the mean effects of its clusters, its variance the sum of squares of the
-        summed rows of the root, within a relative :math:`\sqrt{2 / k}` (a standard error).
+        The mean of a point is c plus the sum of the mean effects of its clusters. Its variance is the sum of squares of
+        the summed rows of the root, within a relative :math:`\sqrt{2 / k}` (a standard error).
 
         :raises RuntimeError: As of :meth:`means`.
 
@@ -213,7 +214,7 @@ class ClusterSpaceGP:
         return EffectsPosterior(self._posterior.mean_effects, known[1])
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the solver and what it solved for: it is computed again, to the same bits."""
+        """The state without the solver and its solutions, which are computed again to the same bits."""
         return {name: value for name, value in self.__dict__.items() if name != "_posterior"}
 
     def _means(self, points: Incidence) -> Tensor:
@@ -226,7 +227,6 @@ class ClusterSpaceGP:
         return Incidence(self._index.codes(self.kernel.cluster_ids(x)), self._index.num_clusters)
 
     def _check_rows(self) -> None:
-        """Refuse rows of another number of clusters or targets, and a kernel whose partitions have changed."""
         expected, got = self._index.num_clusters, self.rows.num_clusters
         if expected != got:
             raise ValueError(f"expected rows coded by this kernel, of {expected:,} clusters, got rows of {got:,}")
@@ -249,7 +249,6 @@ class ClusterSpaceGP:
 
 
 def _check_kernel(kernel: Any) -> None:
-    """Refuse kernels of which shards cannot know the clusters."""
     if not isinstance(kernel, PartitionKernel):
         raise TypeError(f"expected a kernel of this package with partitions, got a {type(kernel).__name__}")
     if kernel.partition.cluster_counts is None:

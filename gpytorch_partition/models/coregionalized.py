@@ -1,11 +1,11 @@
 r"""
-A Gaussian process of several targets: one kernel of the rows for all, and a covariance between targets.
+A Gaussian process of several targets, with one kernel of the rows for all and a covariance between targets.
 
 See :mod:`gpytorch_partition.training.coregionalization` for the model. Nothing here is as large as the Kronecker
-product of K and B. Where every target of every row is known, T independent processes of N rows stand for the targets;
-else the known entries are rows of their own, with K's clusters times T targets as clusters. Where errors of a row go
-together as well, the known entries of each row are whitened by a root of their errors' covariance: noise is then that
-of independent entries, each with loadings on T independent functions.
+product of K and B. Where every target of every row is known, T independent processes of N rows represent the targets.
+Else the known entries are rows of their own, with K's clusters times T targets as clusters. Where errors of a row are
+correlated as well, the known entries of each row are whitened by a root of their errors' covariance. Entries then have
+independent noise, and loadings on T independent functions.
 """
 
 from __future__ import annotations
@@ -43,23 +43,24 @@ from gpytorch_partition.operators.partition_linear_operator import PartitionLine
 from gpytorch_partition.operators.products import product
 from gpytorch_partition.training.coregionalization import Coregionalization, Rotation
 
-_LEAST_SIGNAL = 1e-9  # of an independent target, in variances of its noise; one of less is nothing but noise
+_LEAST_SIGNAL = 1e-9  # least variance of an independent target, relative to its noise
 
 
 class CoregionalizedGP(torch.nn.Module):
     r"""
     An exact Gaussian process of T targets, :math:`f_t \sim GP(\mu_t, k(x, x') B_{tt'})`, and noise of covariance S.
 
-    Use it for targets that covary, above all where entries are missing: a target that is known tells of one that is
-    not. With every entry known it costs what T processes of N rows cost that share one kernel; with n known entries
-    what one process of n rows costs; and T times as much where errors of a row go together too. Memory is linear in N
-    and in the entries.
+    Use it for targets that covary, above all where entries are missing and known targets inform about missing ones.
+    With every entry known it costs as much as T processes of N rows that share one kernel; with n known entries, as
+    much as one process of n rows; T times that where errors of a row are correlated too. Memory is linear in N and in
+    the entries.
 
     :param train_x: `N x D` rows; NaN is a missing value, for kernels that take it.
     :param train_y: `N x T` targets; NaN is a missing entry.
-    :param kernel: k, with nothing left to train: one whose products are linear in N above `max_cholesky_size` rows.
+    :param kernel: The kernel k, with nothing left to train. Above `max_cholesky_size` rows its products must be linear
+        in N.
     :param coregionalization: B, noise and means.
-    :param description: What the kernel is made of, as :class:`~gpytorch_partition.presets.assembly.DefaultGP` has it.
+    :param description: Description of the kernel, as :class:`~gpytorch_partition.presets.assembly.DefaultGP` has it.
         (Default: None.)
 
     Example:
@@ -101,30 +102,29 @@ class CoregionalizedGP(torch.nn.Module):
 
     @property
     def num_targets(self) -> int:
-        """Number T of targets."""
+        """Return the number T of targets."""
         return len(self.noise)
 
     @cached_property
     def is_complete(self) -> bool:
-        """Whether every target of every row is known."""
+        """Return whether every target of every row is known."""
         return not bool(self.train_targets.isnan().any())
 
     @property
     def noise_covariance(self) -> Tensor:
-        """S (`T x T`, float64), the covariance of the errors of a row."""
+        """Return S (`T x T`, float64), the covariance of the errors of a row."""
         root = self.noise.sqrt()
         return self.noise_correlations * root * root.unsqueeze(-1)
 
     @cached_property
     def has_independent_errors(self) -> bool:
-        """Whether errors of a row are independent."""
+        """Return whether errors of a row are independent."""
         return torch.equal(self.noise_correlations, torch.eye(self.num_targets).to(self.noise_correlations))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is computed again when it is asked for."""
         return without_computed(self)
 
-    # What training leaves, computed when it is first asked for.
+    # Results of training, computed when they are first used.
 
     @cached_property
     def _covariance(self) -> LinearOperator:
@@ -132,7 +132,6 @@ class CoregionalizedGP(torch.nn.Module):
         return self._cross(self.train_inputs[0])
 
     def _cross(self, x: Tensor) -> LinearOperator:
-        """Covariances (`n x N`) of points and training rows under k."""
         return to_linear_operator(self.covar_module(x, self.train_inputs[0])).evaluate_kernel()
 
     @cached_property
@@ -154,17 +153,16 @@ class CoregionalizedGP(torch.nn.Module):
 
     @cached_property
     def _white(self) -> WhiteEntries:
-        """The known entries, whitened."""
         return WhiteEntries.of(~self.train_targets.isnan(), self.noise_covariance)
 
     @cached_property
     def _white_mixing(self) -> Tensor:
-        """Of which independent functions the whitened entries are made (`n x T`)."""
+        """Loadings of the whitened entries on the independent functions (`n x T`)."""
         return self._white.whitening @ self._rotation.mixing
 
     @cached_property
     def _noisy(self) -> PartitionAddedDiagLinearOperator:
-        """Covariance plus noise (`n x n`) of the known entries, whitened where errors go together."""
+        """Covariance plus noise (`n x n`) of the known entries, whitened where errors are correlated."""
         rows, targets = self._entries
         x = self.train_inputs[0][rows]
         covariance = self._of_entries(x, self._training_loadings, x, self._training_loadings)
@@ -177,7 +175,6 @@ class CoregionalizedGP(torch.nn.Module):
 
     @cached_property
     def _training_loadings(self) -> Tensor:
-        """What :meth:`_of_entries` takes, of the known entries."""
         return self._entries[1] if self.has_independent_errors else self._scaled(self._white_mixing)
 
     def _scaled(self, mixing: Tensor) -> Tensor:
@@ -204,7 +201,7 @@ class CoregionalizedGP(torch.nn.Module):
     @cached_property
     @torch.no_grad()
     def dual_weights(self) -> Tensor:
-        r"""The weights (`N x T`) of the training rows in the posterior means: :math:`\mu_t + k(x, X) w_t`."""
+        r"""Return the weights (`N x T`) of the training rows in the posterior means, :math:`\mu_t + k(x, X) w_t`."""
         residuals = self.train_targets.double() - self.constant
         dtype = self.train_inputs[0].dtype
         with settings.iterative(), settings.no_debug():
@@ -229,7 +226,7 @@ class CoregionalizedGP(torch.nn.Module):
     @torch.no_grad()
     def means(self, x: Tensor) -> Tensor:
         """
-        Posterior means (`n x T`, float64).
+        Return posterior means (`n x T`, float64).
 
         :param x: `n x D` points.
         """
@@ -247,8 +244,8 @@ class CoregionalizedGP(torch.nn.Module):
     @torch.no_grad()
     def variances(self, x: Tensor) -> Tensor:
         """
-        Posterior variances of the functions (`n x T`, float64), as
-        :class:`gpytorch_partition.settings.predictive_variances` says.
+        Return posterior variances of the functions (`n x T`, float64), by the method of
+        :class:`gpytorch_partition.settings.predictive_variances`.
 
         :param x: `n x D` points.
         """
@@ -262,7 +259,7 @@ class CoregionalizedGP(torch.nn.Module):
     @torch.no_grad()
     def covariances(self, x: Tensor) -> Tensor:
         """
-        Posterior covariances between points, of each target (`n x n x T`, float64), dense.
+        Return dense posterior covariances between points, for each target (`n x n x T`, float64).
 
         :param x: `n x D` points.
         """
@@ -280,11 +277,12 @@ class CoregionalizedGP(torch.nn.Module):
     @torch.no_grad()
     def samples(self, x: Tensor, num_samples: int, *, include_noise: bool) -> Tensor:
         """
-        Joint samples of all targets at all points (`num_samples x n x T`, float64), by PyTorch's global generator.
+        Return joint samples of all targets at all points (`num_samples x n x T`, float64), by PyTorch's global
+        generator.
 
         :param x: `n x D` points.
         :param num_samples: Number of samples.
-        :param include_noise: Whether each has noise of its own at every point, which targets may have in common.
+        :param include_noise: Whether to add noise to each sample at every point, correlated between targets as S is.
         """
         checked_count(num_samples, "samples", "num_samples")
         points, shape = encode_missing(x), torch.Size([num_samples, len(x), self.num_targets])
@@ -301,7 +299,7 @@ class CoregionalizedGP(torch.nn.Module):
         return means + found + torch.randn(shape, dtype=torch.float64) @ stable_cholesky(self.noise_covariance).mT
 
     def views(self) -> list[TargetView]:
-        """Each target as a model of its own, for what explains models."""
+        """Return each target as a model of its own, for functions that explain models."""
         return [TargetView(self, number) for number in range(self.num_targets)]
 
     def _posteriors(self, x: Tensor) -> list[PredictiveCovarianceLinearOperator]:
@@ -319,13 +317,12 @@ class CoregionalizedGP(torch.nn.Module):
         return _posterior(prior, cross, self._noisy)
 
     def _loadings_at(self, num_points: int) -> Tensor:
-        """What :meth:`_of_entries` takes, of all targets at points."""
         if self.has_independent_errors:
             return torch.arange(self.num_targets, device=self.noise.device).repeat(num_points)
         return self._scaled(self._rotation.mixing).repeat(num_points, 1)
 
     def _covariances_with(self, number: int) -> Tensor:
-        """The covariances (`n`) of the known entries' functions with that of a target, at one point, over k."""
+        """Covariances (`n`), over k, of the known entries' functions with that of a target at the same point."""
         if self.has_independent_errors:
             return self.task_covariance[number, self._entries[1]]
         return self._white.whitening @ self.task_covariance[number]
@@ -333,7 +330,8 @@ class CoregionalizedGP(torch.nn.Module):
 
 class TargetView:
     """
-    One of several targets as a model of its own, for what explains models: its mean is `constant + k(x, X) w`.
+    One of several targets as a model of its own, with the mean `constant + k(x, X) w`, for functions that explain
+    models.
 
     :param model: The model of all targets.
     :param number: The number of the target.
@@ -348,7 +346,7 @@ class TargetView:
     @torch.no_grad()
     def variances_of(self, priors: Tensor, cross: Tensor) -> Tensor:
         """
-        Posterior variances (`G`, float64) of linear functionals of the target's function.
+        Return posterior variances (`G`, float64) of linear functionals of the target's function.
 
         :param priors: `G` variances of the functionals under k.
         :param cross: `G x N` covariances of the functionals and the training rows under k.

@@ -1,4 +1,4 @@
-"""What predicts after a fit to chunks: a GP of counted rows, which holds a sample of them, in place of an exact GP."""
+"""The model after a fit to chunks: a GP of counted rows, with a sample of them, in place of an exact GP."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class CountedGP(torch.nn.Module):
     A fitted :class:`~gpytorch_partition.models.FeatureSpaceGP` with a sample of the rows that it has counted.
 
     It has the modules of a :class:`~gpytorch_partition.models.PartitionGP` (`mean_module`, `covar_module`,
-    `likelihood`), with the fitted values, and `train_inputs` and `train_targets` are the sample: what is told of rows
-    (medians, rows like new ones) is told of these. Called with points, it returns their :class:`CountedPosterior`.
+    `likelihood`), with the fitted values. `train_inputs` and `train_targets` are the sample, from which statistics of
+    rows are taken (medians, rows like new ones). Called with points, it returns their :class:`CountedPosterior`.
 
     Means cost :math:`O(m)` each; variances :math:`O(m p)`, after :math:`O(p^3)` once.
 
@@ -62,38 +62,38 @@ class CountedGP(torch.nn.Module):
 
     @property
     def num_rows(self) -> int:
-        """Number N of rows counted."""
+        """Return the number N of rows counted."""
         return self.space.num_rows
 
     @property
     def target_variance(self) -> float:
-        """The variance of all N targets."""
+        """Return the variance of all N targets."""
         (total, level), (_, num_rows) = self.space.statistics.squares.tolist()
         return max(0.0, total / num_rows - (level / num_rows) ** 2)
 
     def forward(self, x: Tensor) -> CountedPosterior:
-        """The function's posterior at points `N x D`."""
+        """Return the function's posterior at points `N x D`."""
         return self.posterior(x, include_noise=False)
 
     def posterior(self, x: Tensor, *, include_noise: bool) -> CountedPosterior:
         """
-        The posterior of the function at points, or of new observations.
+        Return the posterior of the function at points, or of new observations.
 
         :param x: `N x D` points, NaN where a value is missing.
-        :param include_noise: Whether it is that of new observations.
+        :param include_noise: Whether to return the posterior of new observations.
         """
         assert self.space.values is not None
         return CountedPosterior(self.space, encode_missing(x), self.space.values.noise if include_noise else 0.0)
 
     def state(self) -> dict[str, Any]:
-        """What :func:`rebuilt_counted` needs beside sample and kernel."""
+        """Return the tensors and values that :func:`rebuilt_counted` needs beside sample and kernel."""
         return {"space": self.space.state_dict(), "extremes": self.extremes}
 
 
 @dataclass(frozen=True, eq=False)
 class CountedPosterior:
     """
-    A posterior of which only that is computed which is asked for, with the names that GPyTorch gives it.
+    A posterior that computes each quantity when it is asked for, with the names of GPyTorch.
 
     :param space: The fitted model.
     :param x: `N x D` points.
@@ -106,25 +106,25 @@ class CountedPosterior:
 
     @property
     def mean(self) -> Tensor:
-        """`N` means (float64)."""
+        """Return the `N` means (float64)."""
         return self.space.means(self.x)
 
     @property
     def variance(self) -> Tensor:
-        """`N` variances (float64)."""
+        """Return the `N` variances (float64)."""
         return self.space.predict(self.x)[1] + self.noise
 
     @cached_property
     def lazy_covariance_matrix(self) -> LinearOperator:
-        """The `N x N` covariance, dense."""
+        """Return the dense `N x N` covariance."""
         covariance = self.space.covariance(self.x)
         return to_linear_operator(covariance + self.noise * torch.eye(len(covariance), dtype=covariance.dtype))
 
     def sample(self, size: torch.Size) -> Tensor:
         """
-        Joint samples (`num_samples x N`).
+        Return joint samples (`num_samples x N`).
 
-        :param size: One number, how many.
+        :param size: The number of samples, as one number.
         """
         samples = self.space.sample(self.x, size[0])
         return samples + self.noise**0.5 * torch.randn(samples.shape, dtype=samples.dtype)
@@ -132,9 +132,9 @@ class CountedPosterior:
 
 def rebuilt_counted(state: Mapping[str, Any], x: Tensor, y: Tensor, kernel: PartitionKernel) -> CountedGP:
     """
-    The model that a state describes.
+    Return the model of a state of :meth:`CountedGP.state`.
 
-    :param state: What :meth:`CountedGP.state` returned.
+    :param state: The state.
     :param x: `n x D` rows of the sample.
     :param y: Their `n` targets.
     :param kernel: The kernel, with its tensors.

@@ -1,4 +1,4 @@
-"""What the models of sums over clusters share: checks of rows, default bounds, and a warning of the least noise."""
+"""Common parts of models of sums over clusters: checks of rows, default bounds, and a warning about the least noise."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _BOUND_TOLERANCE = 1e-3  # relative distance from its bound at which the noise i
 
 def check_rows(x: Any, y: Any) -> None:
     """
-    Refuse what are no rows and targets.
+    Raise an error unless x and y are rows and targets.
 
-    :param x: Anything.
-    :param y: Anything.
-    :raises TypeError: If they are no tensors of real numbers.
+    :param x: The rows to check.
+    :param y: The targets to check.
+    :raises TypeError: If x or y is no tensor of real numbers.
     :raises ValueError: If they do not match (`n x D` and `n`), or targets are not finite.
     """
     _check_are_tensors(rows=x, targets=y)
@@ -34,9 +34,9 @@ def check_rows(x: Any, y: Any) -> None:
 
 def check_points(x: Any) -> None:
     """
-    Refuse what are no points to predict.
+    Raise an error unless x are points to predict.
 
-    :param x: Anything.
+    :param x: The points to check.
     :raises TypeError: If it is no tensor of real numbers.
     :raises ValueError: If it is no matrix.
     """
@@ -55,7 +55,7 @@ def _check_are_tensors(**tensors: Any) -> None:
 
 
 def warn_of_least_noise(values: Maximum, bounds: Bounds) -> None:
-    """Warn of fitted values whose noise is at its lower bound."""
+    """Warn if the fitted noise is at its lower bound."""
     if values.noise <= bounds.noise[0] * (1 + _BOUND_TOLERANCE):
         message = f"the noise is at its lower bound, {bounds.noise[0]:g}: is the unit of the targets small?"
         warnings.warn(message, ConvergenceWarning, stacklevel=level_of_caller())

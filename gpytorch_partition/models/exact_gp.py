@@ -26,25 +26,25 @@ class PartitionGP(ExactGP):
     r"""
     An exact Gaussian process, :math:`f \sim GP(c, s\, k)`, for a partition kernel k or a sum with one.
 
-    Use it when a ready-made model is wanted around a kernel; a model of your own does as well.
+    Use it as a ready-made model around a kernel; a model of your own works as well.
 
     Three hyperparameters are trained, besides those of k: the constant c, the outputscale s, and the noise in the
     likelihood. A kernel that is not a partition kernel itself is put into an
     :class:`~gpytorch_partition.kernels.IterativeKernel`, so that sums are solved and predict as partition kernels do.
-    The model takes the dtype and the device of `train_x`.
+    The model has the dtype and the device of `train_x`.
 
     Above `max_cholesky_size` training rows the likelihood and the predictions cost products with the kernel,
-    :math:`O(N m)` each for a partition kernel, and memory linear in N; up to there they are dense.
+    :math:`O(N m)` each for a partition kernel, and memory linear in N. With fewer rows they are dense.
 
     :param train_x: `N x D` training inputs. NaN is a missing value, for kernels of trees that accept it; the model
         stores inputs encoded by :func:`~gpytorch_partition.encode_missing`, and accepts encoded ones in calls.
     :param train_y: `N` training targets. Standardized ones suit the default initial values and the noise's lower bound
         of 1e-4.
     :param likelihood: A Gaussian likelihood, which holds the noise.
-    :param kernel: k.
+    :param kernel: The kernel k.
     :raises TypeError: If the inputs are not a tensor of float32 or float64.
-    :raises ValueError: If inputs, here or in a call, hold NaN and a kernel is one of GPyTorch's, which would take the
-        code of a missing value for a number.
+    :raises ValueError: If inputs, here or in a call, hold NaN and a kernel is GPyTorch's, which would read the code of
+        a missing value as a number.
     :raises RuntimeError: If the likelihood is not Gaussian.
 
     Example:
@@ -99,12 +99,12 @@ class PartitionGP(ExactGP):
         return encode_missing(x)
 
     def forward(self, x: Tensor) -> MultivariateNormal:
-        """The prior at points `*batch x N x D`."""
+        """Return the prior at points `*batch x N x D`."""
         return MultivariateNormal(self.mean_module(x), lazy_covariance(self.covar_module, x))
 
 
 def innermost_kernels(kernel: Kernel) -> Iterator[Kernel]:
-    """The kernels that a kernel is composed of; one of this package counts as a whole."""
+    """Yield the kernels of which a kernel is composed; one of this package counts as a whole."""
     parts = [part for part in kernel.children() if isinstance(part, Kernel | torch.nn.ModuleList)]
     if not parts or isinstance(kernel, ClusterKernel | EncodedKernel):
         yield kernel

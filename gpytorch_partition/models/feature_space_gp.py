@@ -49,31 +49,32 @@ _CLUSTERS_PER_ROW = 4  # clusters for each new row, at least, for an update of t
 
 class FeatureSpaceGP:
     r"""
-    Exact regression, :math:`y \sim N(c, s K + \sigma^2 I)`, in the feature space of a partition kernel.
+    A Gaussian process, :math:`y \sim N(c, s K + \sigma^2 I)`, computed exactly in the feature space of a partition
+    kernel.
 
     Use it when rows do not fit in memory or arrive in chunks, and clusters are a few thousand in all.
 
-    Rows arrive in chunks, are counted, and can be forgotten: data may be larger than memory, and rows can be added and
+    Rows arrive in chunks, are counted, and can be forgotten. Data may be larger than memory, and rows can be added and
     removed later, exactly. Evidence, means, variances and samples are exact for any number of rows.
 
     Counting costs the labels and :math:`O(N m^2)`; the first use after that :math:`O(p^3)` time and 32 `p^2` bytes for
     p clusters, 64 for all heights of a forest (seconds for p = 3,000 on two cores, half a minute for 5,000); a mean
     then :math:`O(m)` per point, a variance :math:`O(m p)`.
 
-    Targets may have any mean: they are counted less the mean of the first rows. Their standard deviation should not be
+    Targets may have any mean, since the mean of the first rows is subtracted. Their standard deviation should not be
     far from 1, since the noise is 1e-4 at least.
 
-    Of a forest, :meth:`fit_level_weights` learns how much each depth of the trees counts; of Mondrian trees,
-    :meth:`fit_lifetime` how early they are best cut. Both need the counts only.
+    :meth:`fit_level_weights` learns how much each depth of a forest counts, :meth:`fit_lifetime` how early Mondrian
+        trees are best cut. Both need the counts only.
 
     Rows that come later, one or a few at a time, update a fitted model (:meth:`add_rows`). With Mondrian trees they
-    open new cells, and p grows: by m per row at most, and by less where there are rows already.
+    open new cells, and p grows by m per row at most.
 
-    :param kernel: The kernel; partitions with few clusters keep p moderate. Weights that it has learned (of levels, of
-        a mixture) are taken as they are when the model is fitted.
-    :param max_clusters: Largest number of clusters: rows that would open more are refused with an error, and nothing
-        changes. (Default: 65,536.)
-    :raises ValueError: If it is a mixture with Mondrian trees, groups or a user's function, or a
+    :param kernel: The kernel; partitions with few clusters keep p moderate. The model uses the weights (of levels, of a
+        mixture) that the kernel has when the model is fitted.
+    :param max_clusters: Largest number of clusters. Rows that would open more raise an error, and nothing changes.
+        (Default: 65,536.)
+    :raises ValueError: If the kernel is a mixture with Mondrian trees, groups or a user's function, or a
         :class:`~gpytorch_partition.GammaMondrianKernel`.
 
     Example:
@@ -109,22 +110,22 @@ class FeatureSpaceGP:
 
     @property
     def num_rows(self) -> int:
-        """Number N of rows counted so far."""
+        """Return the number N of rows counted so far."""
         return self.statistics.num_rows
 
     def add_rows(self, x: Tensor, y: Tensor) -> None:
         r"""
-        Count more rows; outputscale, noise and mean stay as they are.
+        Count more rows, without changing outputscale, noise and mean.
 
-        The solution of a fitted model is updated, in :math:`O(n p^2)` for n rows (Balog et al. 2016, section 5 and
-        supplement C), and is that of all rows up to rounding; where n is more than a quarter of p, it is computed anew
-        when it is needed.
+        The solution of a fitted model is updated in :math:`O(n p^2)` for n rows (Balog et al. 2016, section 5 and
+        supplement C), and equals that of all rows up to rounding. Where n is more than a quarter of p, it is computed
+        anew when it is needed.
 
         :param x: `n x D` points.
-        :param y: `n` targets. Those of later rows may be anywhere; a mean that is 10,000 standard deviations or more
-            from that of the first rows costs digits.
-        :raises TypeError: If they are no tensors.
-        :raises ValueError: If they do not match, hold NaN or infinity, or open more clusters than there may be.
+        :param y: `n` targets. A mean that is 10,000 standard deviations or more from that of the first rows costs
+            digits.
+        :raises TypeError: If x or y is no tensor.
+        :raises ValueError: If x and y do not match, hold NaN or infinity, or open more than `max_clusters` clusters.
 
         Example:
             >>> from gpytorch_partition import MondrianKernel
@@ -148,20 +149,20 @@ class FeatureSpaceGP:
 
     def remove_rows(self, x: Tensor, y: Tensor) -> None:
         """
-        Take back rows that were added.
+        Remove rows that were added.
 
         :param x: `n x D` points.
         :param y: `n` targets.
-        :raises TypeError: If they are no tensors.
-        :raises ValueError: If they do not match, or cannot have been added with these targets, as far as what would be
-            left can tell; nothing changes then.
+        :raises TypeError: If x or y is no tensor.
+        :raises ValueError: If x and y do not match, or the remaining counts show that these rows were not added with
+            these targets; nothing changes then.
         """
         x, y = self._checked(x, y)
         self._forget()
         self.statistics.remove(x, y)
 
     def _is_worth_updating(self, num_rows: int) -> bool:
-        """Whether there is a solution that a few rows change faster than it could be found anew."""
+        """Whether there is a solution, and updating it by so few rows is faster than computing it anew."""
         return self.values is not None and 0 < _CLUSTERS_PER_ROW * num_rows <= len(self.statistics.sums)
 
     def _updated(self, posterior: EffectsPosterior, places: Tensor, codes: Tensor, y: Tensor) -> EffectsPosterior:
@@ -175,10 +176,9 @@ class FeatureSpaceGP:
         """
         Count the rows of many chunks, with a progress bar.
 
-        A chunk counts whole or not at all: after an error or an interruption, :attr:`num_rows` tells where to go on.
+        A chunk counts whole or not at all. After an error or an interruption, :attr:`num_rows` is where to go on.
 
-        :param chunks: Pairs of points `n x D` and targets `n`, as from
-            :func:`~gpytorch_partition.models.array_chunks`.
+        :param chunks: Pairs of points `n x D` and targets `n`, as from :func:`~gpytorch_partition.models.array_chunks`.
         :param total: Number of chunks, for the progress bar, if `chunks` has no length.
         """
         for chunk in progress(chunks, "counting rows", total):
@@ -189,9 +189,9 @@ class FeatureSpaceGP:
 
     def add_statistics(self, other: ClusterStatistics) -> None:
         """
-        Count rows that were counted elsewhere, such as on other machines: :math:`O(p^2)`.
+        Count rows that were counted elsewhere, such as on other machines, in :math:`O(p^2)`.
 
-        :param other: Their statistics, by the same partitions.
+        :param other: Statistics of these rows, by the same partitions.
         :raises ValueError: If the partitions are not the same, or there would be too many clusters.
 
         Example:
@@ -208,9 +208,9 @@ class FeatureSpaceGP:
 
     def __add__(self, other: FeatureSpaceGP) -> FeatureSpaceGP:
         """
-        The model of the rows of both, to be fitted anew, with the level weights that both have.
+        Return an unfitted model of the rows of both, with the level weights that both have.
 
-        :raises ValueError: If the kernels have different partitions; a user's functions are not told apart.
+        :raises ValueError: If the kernels have different partitions; a user's functions are not compared.
         """
         total = FeatureSpaceGP(self.kernel)
         total.statistics = self.statistics + other.statistics
@@ -234,17 +234,17 @@ class FeatureSpaceGP:
         found = maximize(self._likelihood(), self._centered(bounds))
         values = replace(found, mean=found.mean + self.statistics.center)
         warn_of_least_noise(values, bounds)
-        self._forget(with_space=False)  # first: an interruption between the two must not leave the old solution
+        self._forget(with_space=False)  # first: an interruption must not leave the old solution
         self.values = values
         return values
 
     def cut(self, lifetime: float) -> FeatureSpaceGP:
         """
-        The model of the same rows, of the same Mondrian trees with an earlier lifetime, to be fitted anew.
+        Return an unfitted model of the same rows, whose Mondrian trees have an earlier lifetime.
 
         Costs the labels of p points, :math:`O(p m)`, and :math:`O(p^2)`.
 
-        :param lifetime: In units of 1/x, up to the kernel's own.
+        :param lifetime: Lifetime in units of 1/x, up to the kernel's own.
         :raises ValueError: If the kernel is no :class:`~gpytorch_partition.MondrianKernel`, or the lifetime is not
             positive or longer than its own.
 
@@ -260,14 +260,14 @@ class FeatureSpaceGP:
 
     def fit_lifetime(self, lifetimes: Iterable[float] | None = None, bounds: Bounds | None = None) -> FeatureSpaceGP:
         """
-        The fitted model with the lifetime of greatest marginal likelihood, of the same Mondrian trees cut earlier.
+        Return the fitted model whose lifetime, of the same Mondrian trees cut earlier, has the greatest marginal
+        likelihood.
 
-        No row is needed again. Counting and fitting cost what the model with the longest lifetime costs, so choose
-        that for the kernel; this model stays as it is. As :meth:`cut` and :meth:`fit` for each lifetime, with a
-        progress bar.
+        Calls :meth:`cut` and :meth:`fit` for each lifetime, with a progress bar; no row is needed again. Give the
+        kernel the longest lifetime, whose model sets the cost of counting and fitting. This model does not change.
 
-        :param lifetimes: To choose from, in units of 1/x, up to the kernel's own. (Default: the kernel's own, and six
-            more, each half as long.)
+        :param lifetimes: Lifetimes to choose from, in units of 1/x, up to the kernel's own. (Default: the kernel's own,
+            and six more, each half as long.)
         :param bounds: As in :meth:`fit`.
         :return: A new model, whose :attr:`kernel` has the lifetime; more rows can be added to it.
         :raises RuntimeError: If no row was added.
@@ -295,13 +295,13 @@ class FeatureSpaceGP:
     @all_or_nothing
     def fit_level_weights(self, bounds: Bounds | None = None, max_iterations: int = 100) -> Maximum:
         r"""
-        Choose outputscale, noise and mean as :meth:`fit`, and the weights of all heights of a forest with them.
+        Choose outputscale, noise and mean as :meth:`fit` does, together with the weights of all heights of a forest.
 
         The kernel becomes :math:`\sum_d u_d K_d` with :math:`K_d` the trees cut at depth d,
         :math:`u \ge 0, \sum_d u_d = 1`, where :class:`~gpytorch_partition.RandomForestKernel` has the same weight for
-        each height (Davies & Ghahramani 2014, section 4.3.1). The u that L-BFGS reaches from there is kept in
-        :attr:`level_weights`; no row is needed again. Each of some 20 to 50 evaluations costs :math:`O(p^3)` time, up
-        to that of :meth:`fit`, and `120 p^2` bytes are held meanwhile for p leaves.
+        each height (Davies & Ghahramani 2014, section 4.3.1). L-BFGS starts from equal weights, and
+        :attr:`level_weights` keeps the u that it finds; no row is needed again. Each of some 20 to 50 evaluations costs
+        :math:`O(p^3)` time, up to that of :meth:`fit`, and `120 p^2` bytes are held meanwhile for p leaves.
 
         :param bounds: As in :meth:`fit`.
         :param max_iterations: L-BFGS iterations at most.
@@ -335,14 +335,13 @@ class FeatureSpaceGP:
     @property
     def level_weights(self) -> Tensor | None:
         """
-        The weights of the depths 0 ... H of a forest (`H + 1`, float64), H the height of its tallest tree; None for the
-        kernel's own.
+        Return the weights of the depths 0 ... H of a forest (`H + 1`, float64), or None for the kernel's own; H is the
+        height of its tallest tree.
 
-        They stay, whatever is added or fitted, until they are set or learned again; None forgets them. After setting
-        them, call :meth:`fit`.
+        Adding rows and fitting keep them. Setting None restores the kernel's own. After setting them, call :meth:`fit`.
 
-        :raises ValueError: If they are not one number, 0 or more, for each depth, do not sum to 1, or the kernel is no
-            :class:`~gpytorch_partition.RandomForestKernel` with all heights.
+        :raises ValueError: If the weights are not one number, 0 or more, for each depth, do not sum to 1, or the kernel
+            is no :class:`~gpytorch_partition.RandomForestKernel` with all heights.
         """
         return self._level_weights
 
@@ -352,16 +351,16 @@ class FeatureSpaceGP:
         self._forget()
 
     def log_marginal_likelihood(self, outputscale: float, noise: float, mean: float) -> float:
-        """The exact log marginal likelihood of all rows together at other values, in nats."""
+        """Return the exact log marginal likelihood of all rows at given values, in nats."""
         return self._likelihood().value(outputscale, noise, mean - self.statistics.center)
 
     def _centered(self, bounds: Bounds) -> Bounds:
-        """Bounds of the mean of what is counted: targets less the reference value."""
+        """Bounds of the mean of targets less the reference value."""
         return bounds if bounds.mean is None else replace(bounds, mean=bounds.mean - self.statistics.center)
 
     def predict(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """
-        Means and latent variances of points (`N_test` each, float64); add the noise for those of new targets.
+        Return the mean and the latent variance of each point (`N_test` each, float64), the variance without the noise.
 
         :param x: `N_test x D` points.
         :raises RuntimeError: If the model is not fitted.
@@ -371,7 +370,7 @@ class FeatureSpaceGP:
 
     def means(self, x: Tensor) -> Tensor:
         """
-        Means of points (`N_test`, float64), without the cost of variances.
+        Return the mean of each point (`N_test`, float64), without the cost of variances.
 
         :param x: `N_test x D` points.
         :raises RuntimeError: If the model is not fitted.
@@ -383,7 +382,7 @@ class FeatureSpaceGP:
 
     def covariance(self, x: Tensor) -> Tensor:
         r"""
-        The joint posterior covariance of the latent function at points (`N_test x N_test`, float64).
+        Return the joint posterior covariance of the latent function at points (`N_test x N_test`, float64).
 
         Costs :math:`O(N_{test}^2 (p + m) + N_{test} m p)`, and holds `N_test (N_test + p)` numbers.
 
@@ -398,10 +397,11 @@ class FeatureSpaceGP:
 
     def sample(self, x: Tensor, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
         r"""
-        Joint posterior samples of the latent function, `num_samples x N_test`, at :math:`O(p^2 + N_{test} m)` each.
+        Return joint posterior samples of the latent function, `num_samples x N_test`, at :math:`O(p^2 + N_{test} m)`
+        each.
 
         :param x: `N_test x D` points.
-        :param num_samples: How many.
+        :param num_samples: Number of samples.
         :param generator: Source of random numbers. (Default: PyTorch's.)
         :raises RuntimeError: If the model is not fitted.
         """
@@ -419,7 +419,7 @@ class FeatureSpaceGP:
         return self._posterior.root.index_fill(0, self.statistics.null_clusters, 0)
 
     def _new_clusters(self, x: Tensor) -> tuple[Incidence, Tensor]:
-        """Points in clusters that no row was in, which have effects of their own: who is where, and deviations."""
+        """Incidence of points in clusters without rows, and the deviations of these clusters' effects."""
         labels = self.kernel.cluster_ids(x)
         index = SeenClusterIndex(labels)
         is_null = torch.zeros(len(self.statistics.sums), dtype=torch.bool)
@@ -427,16 +427,16 @@ class FeatureSpaceGP:
         is_new = is_null[self.statistics.codes(labels).long()]
         share = self._fitted_values.outputscale / self.kernel.num_partitions
         deviations = torch.full((index.num_clusters + 1,), share**0.5, dtype=torch.float64)
-        deviations[-1] = 0  # for all clusters that rows were in
+        deviations[-1] = 0  # for all clusters with rows
         return Incidence(torch.where(is_new, index.codes(labels), index.num_clusters), len(deviations)), deviations
 
     def effects(self) -> EffectsPosterior:
         """
-        What predictions are made of, to predict elsewhere: means of the effects of clusters, and a root of their
-        covariance (`p x 1` and `p x p`).
+        Return the means of the effects of clusters, and a root of their covariance (`p x 1` and `p x p`), to predict
+        elsewhere.
 
-        The mean of a point is c and the sum of the mean effects of its clusters, its variance the sum of squares of the
-        summed rows of the root.
+        The mean of a point is c plus the sum of the mean effects of its clusters. Its variance is the sum of squares of
+        the summed rows of the root.
 
         :raises RuntimeError: If the model is not fitted.
         """
@@ -444,14 +444,14 @@ class FeatureSpaceGP:
         return self._posterior
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and plain values, to save; a model of the same kernel takes them up with :meth:`load_state_dict`."""
+        """Return tensors and plain values to save; :meth:`load_state_dict` gives them to a model of the same kernel."""
         values = None if self.values is None else vars(self.values)
         return {"statistics": self.statistics.state_dict(), "values": values, "level_weights": self.level_weights}
 
     @all_or_nothing
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """
-        Restore what :meth:`state_dict` returned.
+        Restore the state that :meth:`state_dict` returned.
 
         :raises ValueError: If the counts were made with other partitions.
         """
@@ -462,18 +462,19 @@ class FeatureSpaceGP:
 
     def __getstate__(self) -> dict[str, Any]:
         """
-        Without the solution and what it is made from, several times `p^2` numbers: they are computed again, as they
-        were; up to rounding if rows have updated the solution.
+        The state without the solution and its factors, several times `p^2` numbers.
+
+        They are computed again to the same values, or up to rounding if rows have updated the solution.
         """
         state = {name: value for name, value in self.__dict__.items() if name not in ("_posterior", "_space")}
         return {**state, "_is_decomposed": "_space" in self.__dict__ and self._space.is_decomposed}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """
-        Write the model to a file, which :meth:`load` reads; it replaces another when it is whole.
+        Write the model to a file that :meth:`load` reads; it replaces another once it is complete.
 
         :param path: The file.
-        :raises OSError: If it cannot be written; then what was there stays.
+        :raises OSError: If it cannot be written; an existing file then stays.
         """
         content = {"kernel": dict(self.kernel.state_dict()), "model": self.state_dict()}
         files.save(path, _KIND, {**content, "max_clusters": self.statistics.max_clusters})
@@ -481,13 +482,13 @@ class FeatureSpaceGP:
     @classmethod
     def load(cls, path: str | os.PathLike[str], kernel: PartitionKernel) -> FeatureSpaceGP:
         """
-        Return the model that :meth:`save` has written; no code of the file is run.
+        Return the model that :meth:`save` wrote, without running code of the file.
 
         :param path: The file.
-        :param kernel: A kernel of the same kind, such as `RandomForestKernel()`: a copy of it takes up the saved
+        :param kernel: A kernel of the same kind, such as `RandomForestKernel()`. A copy of it receives the saved
             partitions.
-        :raises gpytorch_partition.files.DamagedFileError: If it is no such file, of another format, or damaged.
-        :raises ValueError: If it is of another kind of kernel.
+        :raises gpytorch_partition.files.DamagedFileError: If the file is of another kind or format, or damaged.
+        :raises ValueError: If the saved kernel is of another kind.
         :raises OSError: If it cannot be read.
 
         Example:
@@ -516,13 +517,11 @@ class FeatureSpaceGP:
         return model
 
     def _under(self, kernel: MondrianKernel) -> FeatureSpaceGP:
-        """The model of the same rows with coarser partitions, of a shorter lifetime."""
         model = FeatureSpaceGP(kernel)
         model.statistics = self.statistics.coarsened(kernel.partition)
         return model
 
     def _checked(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows and targets, the columns selected."""
         check_rows(x, y)
         return self.kernel.columns.select(x), y
 
@@ -547,7 +546,7 @@ class FeatureSpaceGP:
     def _space(self) -> FeatureSpace:
         self._check_counted()
         space = FeatureSpace(self.statistics.counts, self._cluster_operator())
-        if self.__dict__.pop("_is_decomposed", False):  # as before it was pickled: a factor would round otherwise
+        if self.__dict__.pop("_is_decomposed", False):  # as before pickling, since another factor rounds differently
             _ = space.values
         return space
 
@@ -568,19 +567,18 @@ class FeatureSpaceGP:
         return EffectsPosterior(mean, self._space.covariance_root(values.outputscale, values.noise))
 
     def _forget(self, with_space: bool = True) -> None:
-        """Drop what was derived from the rows, or from the fitted values only."""
         for name in ("_posterior", *(("_space", "_is_decomposed") if with_space else ())):
             self.__dict__.pop(name, None)
 
 
 def array_chunks(x: Any, y: Any, num_rows: int = 2**17, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
     """
-    Chunks of two arrays, memory-mapped ones too, as tensors: one chunk at a time is read.
+    Yield chunks of two arrays, memory-mapped ones too, as tensors, reading one chunk at a time.
 
     Call it to give arrays to :meth:`FeatureSpaceGP.add_chunks`.
 
-    :param x: `N x D` array of points, anything that can be sliced to a floating point NumPy array.
-    :param y: `N` array of targets.
+    :param x: `N x D` points, anything that can be sliced to a floating point NumPy array.
+    :param y: `N` targets.
     :param num_rows: Rows of a chunk. (Default: 131,072.)
     :param start: The first row, to go on after an interruption. (Default: 0.)
 
@@ -602,7 +600,6 @@ def array_chunks(x: Any, y: Any, num_rows: int = 2**17, start: int = 0) -> Itera
 
 
 def _numbers(array: Any, name: str) -> Tensor:
-    """Some rows of an array as a tensor."""
     try:
         return torch.tensor(np.asarray(array))
     except (TypeError, ValueError) as error:
@@ -616,7 +613,7 @@ def _mondrian_kernel(kernel: PartitionKernel) -> MondrianKernel:
 
 
 def _cut(kernel: PartitionKernel, lifetime: float) -> MondrianKernel:
-    """The kernel at a lifetime at which all cells are unions of cells that were counted."""
+    """The kernel at a lifetime whose cells are all unions of cells that were counted."""
     kernel = _mondrian_kernel(kernel)
     if not 0 < lifetime <= kernel.lifetime:
         raise ValueError(f"expected a lifetime in (0, {kernel.lifetime:g}], the kernel's own, got {lifetime}")

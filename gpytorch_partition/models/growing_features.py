@@ -1,4 +1,4 @@
-r"""Sparse features of a partition kernel whose columns grow as rows come, for linear models that are trained on."""
+r"""Sparse features of a partition kernel whose columns grow with new rows, for linear models trained further."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gpytorch_partition.models.cluster_columns import one_hot
 class GrowingFeatures:
     r"""
     The features of :func:`~gpytorch_partition.models.cluster_features`, :math:`1 / \sqrt m` in the columns of a point's
-    m clusters, for rows that arrive bit by bit (Balog et al. 2016, section 5).
+    m clusters, for rows that arrive in batches (Balog et al. 2016, section 5).
 
-    A cluster gets a column with its first row, after all columns so far, and keeps it: weights that were learned stay
-    where they are, and new ones are padded with zeros. Clusters without rows have no column, and no entry.
+    A cluster gets a column with its first row, after all columns so far, and keeps it. Learned weights stay in place,
+    and are padded with zeros for new columns. Clusters without rows have no column and no entry.
 
-    Labels of rows cost what those of the kernel cost, columns :math:`O(m \log p)` per row, and growing :math:`O(p)` in
-    each call: give rows in batches. Memory is 16 bytes per column.
+    Costs the kernel's labels, :math:`O(m \log p)` per row for the columns, and :math:`O(p)` in each call that grows:
+    give rows in batches. Memory is 16 bytes per column.
 
     :param kernel: A kernel of partitions of equal weight, all of whose labels depend on the point alone.
 
@@ -43,7 +43,7 @@ class GrowingFeatures:
 
     def grow(self, x: Tensor) -> np.ndarray:
         """
-        The columns (`N x m`) of the clusters of rows (`N x D`), all of which have one from now on.
+        Add columns for new clusters of rows (`N x D`), and return the columns of all their clusters (`N x m`).
 
         :raises ValueError: If the partitions cannot label the rows.
         """
@@ -53,16 +53,16 @@ class GrowingFeatures:
         for tree, column in enumerate(labels.T):
             known, first = np.unique(column, return_index=True)
             is_new = ~np.isin(known, self._labels[tree], assume_unique=True)
-            new = known[is_new][np.argsort(first[is_new])]  # numbered as they come
+            new = known[is_new][np.argsort(first[is_new])]  # in order of appearance
             self._insert(tree, new)
         return self._found(labels)
 
     def columns(self, x: Tensor) -> np.ndarray:
-        """The columns (`N x m`) of the clusters of points (`N x D`), -1 for those that have none; none is added."""
+        """Return the columns (`N x m`) of the clusters of points (`N x D`), -1 for those without one; none is added."""
         return self._found(self._labels_of(x))
 
     def features(self, x: Tensor) -> csr_matrix:
-        """The features (`N x p`) of points; clusters without a column have no entry."""
+        """Return the features (`N x p`) of points; clusters without a column have no entry."""
         return one_hot(self.columns(x), self.num_columns)
 
     def _insert(self, tree: int, labels: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""A kernel's largest eigenvalues: low-rank truncation, principal components, cuts; and its distance."""
+"""A kernel's largest eigenvalues (low-rank truncation, principal components, cuts), and its distance."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from gpytorch_partition.linalg.eigenpairs import Eigenpairs, largest_eigenpairs
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.settings import eager_kernels
 
-_ROUNDING = 1e-12  # eigenvalues of so little beside the trace are rounding errors of zeros
+_ROUNDING = 1e-12  # smaller eigenvalues, relative to the trace, are rounding errors of zeros
 
 
 @dataclass(frozen=True, eq=False)
 class SpectralTruncation:
     r"""
-    The largest eigenvalues of a kernel matrix and their eigenvectors: :math:`K \approx U \Lambda U^\top`.
+    The largest eigenvalues of a kernel matrix and their eigenvectors, :math:`K \approx U \Lambda U^\top`.
 
-    Use it when a kernel is to be replaced by its best few columns; `spectral_truncation` makes it.
+    Use it to replace a kernel by its best few columns; `spectral_truncation` makes it.
 
-    No other matrix of this rank is closer to K, in any unitarily invariant norm (Eckart & Young 1936). Where the rows
-    are centred in feature space it is kernel principal component analysis.
+    No matrix of this rank is closer to K, in any unitarily invariant norm (Eckart & Young 1936). With rows centred in
+    feature space, it is kernel principal component analysis.
 
-    :param kernel: k.
+    :param kernel: The kernel k.
     :param x: `N x D` rows.
     :param eigenvalues: `r` eigenvalues :math:`\lambda_1 \ge \lambda_2 \ge \ldots`, 0 where only rounding is left.
     :param eigenvectors: `N x r` orthonormal eigenvectors U.
-    :param total: The sum of all N eigenvalues, exactly: the trace of the (centred) matrix.
+    :param total: The exact sum of all N eigenvalues, the trace of the (centred) matrix.
     :param is_centred: Whether the matrix is centred.
     """
 
@@ -53,9 +53,10 @@ class SpectralTruncation:
     @torch.no_grad()
     def features(self, points: Tensor) -> Tensor:
         r"""
-        Coordinates of points, :math:`\varphi(x) = \Lambda^{-1/2} U^\top k(X, x)`, whose products are the truncated
-        kernel; of rows of X they are rows of :math:`U \Lambda^{1/2}` (for other points, the Nystrom extension). Where
-        the rows are centred, points are centred by their mean: these are scores of the principal components.
+        Return the coordinates of points, :math:`\varphi(x) = \Lambda^{-1/2} U^\top k(X, x)`, whose products are the
+        truncated kernel. Those of rows of X are rows of :math:`U \Lambda^{1/2}`; those of other points are the Nystrom
+        extension. With centred rows, points are centred by the rows' mean, and coordinates are scores of the principal
+        components.
 
         Costs one product with the kernel, :math:`O((N + N_2) m r)`.
 
@@ -91,25 +92,26 @@ def spectral_truncation(
     random_state: Any = None,
 ) -> SpectralTruncation:
     r"""
-    The rank r approximation of a kernel by its largest eigenvalues (spectral theorem; Yuille 2014, lecture 9, 1.5).
+    Return the approximation of rank r of a kernel by its largest eigenvalues (spectral theorem; Yuille 2014, lecture 9,
+    1.5).
 
-    It turns a kernel machine into a linear one on r columns (:meth:`SpectralTruncation.features`), and its share of the
-    trace, `eigenvalues.sum() / total`, says how much of the kernel these columns keep.
+    It turns a kernel machine into a linear one on r columns (:meth:`SpectralTruncation.features`), and
+    `eigenvalues.sum() / total` is the share of the trace that these columns keep.
 
     Costs some tens to hundreds of products of the kernel with r + 6 columns, :math:`O(N m r)` each for a partition
     kernel (:func:`~gpytorch_partition.linalg.eigenpairs.largest_eigenpairs`), and 8 (r + 6) numbers per row of work
     space. Eigenvalues close together take the most products.
 
-    :param kernel: Any kernel whose products are linear in N: one of this package, a sum of such ones, or a
+    :param kernel: Any kernel whose products are linear in N: one of this package, a sum of such kernels, or a
         :class:`gpytorch.kernels.ScaleKernel` around them.
     :param x: `N x D` rows.
     :param rank: r, from 1 to N.
-    :param is_centred: Whether the rows are centred in feature space, as in principal component analysis.
-        (Default: False.)
+    :param is_centred: Whether the rows are centred in feature space, as in principal component analysis. (Default:
+        False.)
     :param tolerance: Residual of each eigenvector, relative to the largest eigenvalue. (Default: 1e-9.)
-    :param random_state: Seed of the first vectors: another one changes the result by about the tolerance.
-        (Default: None, a fresh one.)
-    :raises ValueError: If the rank is no such number, or the rows cannot be used.
+    :param random_state: Seed of the first vectors; another seed changes the result by about the tolerance. (Default:
+        None, a fresh one.)
+    :raises ValueError: If the rank is not from 1 to N, or the rows are no N x D tensor.
 
     Example:
         >>> from gpytorch_partition import FastClusterKernel
@@ -131,7 +133,7 @@ def spectral_truncation(
         total, matmul = total - float(matmul(_ones(x)).mean()), _centred(matmul)
     pairs = largest_eigenpairs(matmul, len(x), int(rank), generator=_generator(x, random_state), tolerance=tolerance)
     values = pairs.values.where(pairs.values.abs() > negligible, 0.0)
-    total = total if abs(total) > negligible else 0.0  # of rows that are the same to the kernel, centred
+    total = total if abs(total) > negligible else 0.0  # 0 for centred rows that are equal to the kernel
     return SpectralTruncation(kernel, x.detach(), values, pairs.vectors, total, is_centred)
 
 
@@ -140,14 +142,15 @@ def spectral_embedding(
     kernel: Kernel, x: Tensor, num_components: int, *, tolerance: float = 1e-6, random_state: Any = None
 ) -> Eigenpairs:
     r"""
-    Coordinates in which rows that the kernel takes for alike are close: the relaxed normalized cut (Shi & Malik 2000).
+    Return coordinates in which rows that are alike to the kernel are close: the relaxed normalized cut (Shi & Malik
+    2000).
 
     Call it to draw the rows, or to give the coordinates to a clusterer of your own;
     :class:`~gpytorch_partition.estimators.PartitionSpectralClustering` clusters them by K-means.
 
-    They are the leading eigenvectors of :math:`D^{-1/2} A D^{-1/2}`, divided by :math:`D^{1/2}`, with A the kernel
-    matrix without its diagonal and D its row sums: those of :func:`sklearn.manifold.spectral_embedding` on the affinity
-    K, whose first, constant coordinate is kept. A itself is not formed: costs are those of
+    The coordinates are the leading eigenvectors of :math:`D^{-1/2} A D^{-1/2}`, divided by :math:`D^{1/2}`, with A the
+    kernel matrix without its diagonal and D its row sums. They are those of :func:`sklearn.manifold.spectral_embedding`
+    on the affinity K, with its first, constant coordinate. A is not formed; costs are those of
     :func:`spectral_truncation`.
 
     :param kernel: As in :func:`spectral_truncation`, with entries that are not negative.
@@ -156,7 +159,8 @@ def spectral_embedding(
     :param tolerance: Residual of each eigenvector, relative to the largest eigenvalue, 1. (Default: 1e-6.)
     :param random_state: Seed of the first vectors. (Default: None, a fresh one.)
     :return: `k` eigenvalues, largest first, and the coordinates (`N x k`).
-    :raises ValueError: If the number is no such one, rows cannot be used, or a row's sum is negative.
+    :raises ValueError: If `num_components` is not from 1 to N, the rows are no N x D tensor, or a row's sum is
+        negative.
 
     Example:
         >>> from gpytorch_partition import PartitionKernel
@@ -172,7 +176,7 @@ def spectral_embedding(
     covariance = _Covariance(kernel, x, x)
     own = covariance.diagonal().unsqueeze(-1)
     degrees = covariance.matmul(_ones(x)) - own
-    degrees = degrees.where(degrees.abs() > _ROUNDING * own, 0.0)  # of rows that are like no other
+    degrees = degrees.where(degrees.abs() > _ROUNDING * own, 0.0)  # 0 for rows that share no cluster with others
     if bool((degrees < 0).any()):
         raise ValueError(
             f"expected affinities that are not negative, got a row whose sum is {float(degrees.min()):.3g}"
@@ -192,13 +196,13 @@ def spectral_embedding(
 @torch.no_grad()
 def kernel_distance(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:
     r"""
-    Distances of points in the kernel's feature space (Yuille 2014, lecture 9, 1.4):
+    Return the distances of points in the kernel's feature space (Yuille 2014, lecture 9, 1.4):
 
     .. math:: d(x, x')^2 = k(x, x) + k(x', x') - 2 k(x, x') = \| \phi(x) - \phi(x') \|^2
 
-    A metric (of clusters, if there are points that always fall together) for methods that take distances, such as
-    nearest neighbours and hierarchical clustering. With flat partitions, :math:`d^2 / 2` is the share of partitions
-    that separate two points. It is dense: :math:`O(N_1 N_2 m)` time, and as many numbers as there are pairs.
+    Use this metric (of clusters, if some points always fall together) for methods that take distances, such as nearest
+    neighbours and hierarchical clustering. With flat partitions, :math:`d^2 / 2` is the share of partitions that
+    separate two points. Costs :math:`O(N_1 N_2 m)` time and a number per pair.
 
     :param kernel: Any kernel of GPyTorch.
     :param x1: `N1 x D` points.
@@ -219,19 +223,15 @@ def kernel_distance(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:
 
 
 class _Covariance:
-    """The covariance of two sets of points as products with columns in float64."""
-
     def __init__(self, kernel: Kernel, x1: Tensor, x2: Tensor) -> None:
         with eager_kernels():
             covariance = to_linear_operator(checked_kernel(kernel)(x1.detach(), x2.detach()))
             self._operator = covariance.evaluate_kernel().detach()
 
     def matmul(self, columns: Tensor) -> Tensor:
-        """K V (`N x t`)."""
         return self._operator.matmul(columns.to(self._operator.dtype)).double()
 
     def diagonal(self) -> Tensor:
-        """The variances (`N`) of the points."""
         return self._operator.diagonal(dim1=-2, dim2=-1).double()
 
 

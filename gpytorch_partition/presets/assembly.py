@@ -1,4 +1,4 @@
-"""The default model built from a choice, and its unfitted twin for `load_state_dict`."""
+"""The default model built from a choice, and its unfitted counterpart for `load_state_dict`."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import SMOOTH, PartInputs, new_parts, unfitted_parts
 
-_MOST_DENSE_ROWS = 2_000  # of a model whose solves are dense
-_LARGEST_ROUNDING = 0.1  # of covariances, in variances of the noise, that float32 is good enough for
+_MOST_DENSE_ROWS = 2_000  # rows of a model with dense solves
+_LARGEST_ROUNDING = 0.1  # rounding of covariances allowed in float32, in variances of the noise
 
 
 class DefaultGP(PartitionGP):
     """
-    The default model, with a description from which :func:`rebuilt` makes its unfitted twin.
+    A default model, with a description from which :func:`rebuilt` makes its unfitted counterpart.
 
     All parameters but the last are those of :class:`~gpytorch_partition.models.PartitionGP`.
 
-    :param description: What the model is made of, in plain values: `"parts"`, their names; `"noise"`, of which kind it
-        is; `"log_predictive_density"` of held-out rows; and `"view_columns"`, the number of columns of the view
-        that parts have of categories and holes, or None.
+    :param description: Description of the model in plain values: `"parts"`, their names; `"noise"`, its kind;
+        `"log_predictive_density"` of held-out rows; and `"view_columns"`, the number of columns of the parts' view of
+        categories and missing cells, or None.
     """
 
     def __init__(
@@ -57,17 +57,18 @@ class DefaultGP(PartitionGP):
 
     def with_completions(self, share: float, gain: float) -> DefaultGP:
         """
-        Return the model, whose description says how uncertain missing cells make predictions.
+        Return the model, with the uncertainty that missing cells add to predictions in its description.
 
-        :param share: Share of the variance of completed rows' means that predictions add, where no hole is new.
-        :param gain: Nats that the log predictive density gains by it.
+        :param share: Share of the variance of completed rows' means that predictions add, where training rows miss the
+            same cells.
+        :param gain: Nats that the log predictive density gains.
         """
         self.description["noise"]["completion_share"] = share
         self.description["log_predictive_density"] += gain
         return self
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Load a state, as of any module."""
+        """Load a state, as in any module, and sum in float64 if needed."""
         result = super().load_state_dict(*args, **kwargs)
         self.sum_precisely_if_needed()
         return result
@@ -75,10 +76,10 @@ class DefaultGP(PartitionGP):
     @torch.no_grad()
     def sum_precisely_if_needed(self) -> None:
         """
-        Sum over clusters in float64 where solves are dense and the rounding of float32 may be more than the noise.
+        Set sums over clusters to float64 where solves are dense and rounding in float32 may exceed the noise.
 
-        Rounding is a share of the largest eigenvalue, which is less than the trace. Without it, variances of rows whose
-        targets have hardly any noise were negative, and some covariances had no Cholesky factor.
+        Rounding is a share of the largest eigenvalue, which is less than the trace. In float32, variances of rows with
+        hardly any noise were negative, and some covariances had no Cholesky factor.
         """
         x, shape = self.train_inputs[0], self.train_targets.shape
         if len(x) > _MOST_DENSE_ROWS:
@@ -90,14 +91,14 @@ class DefaultGP(PartitionGP):
                 module.sum_dtype = None
 
     def extra_repr(self) -> str:
-        """Rows, and the weights of the parts."""
+        """Return the number of rows, and the weights of the parts."""
         weights = [part.outputscale.item() for part in self.covar_module.modules() if type(part) is ScaleKernel][1:]
         told = ", ".join(f"{name} {weight:.3g}" for name, weight in zip(self.description["parts"], weights))
         return f"{counted(len(self.train_targets), 'row')}, weights: {told}"
 
 
 def description_of(model: Any) -> dict[str, Any]:
-    """The description of a model; its `"parts"` are None unless it is a default one."""
+    """Return the description of a model; its `"parts"` are None unless it is a default one."""
     if getattr(model, "description", None) is not None:
         return model.description
     return {"parts": None, "noise": {}, "log_predictive_density": None, "view_columns": None}
@@ -105,12 +106,12 @@ def description_of(model: Any) -> dict[str, Any]:
 
 def rebuilt(description: Mapping[str, Any], train_x: Tensor, train_y: Tensor) -> DefaultGP | None:
     """
-    The unfitted twin of a default model, for `load_state_dict`.
+    Return the unfitted counterpart of a default model, for `load_state_dict`.
 
-    :param description: What :func:`description_of` returned; there may be other values in it.
+    :param description: Description from :func:`description_of`, possibly among other values.
     :param train_x: `N x D` rows of that model.
     :param train_y: `N` targets of that model.
-    :return: The model, in evaluation mode; None where the description is that of a model of another kind.
+    :return: The model, in evaluation mode; None for a description of another kind of model.
     :raises KeyError: If a value is missing, or no part has such a name.
     """
     own = own_description(description)
@@ -127,21 +128,21 @@ def rebuilt(description: Mapping[str, Any], train_x: Tensor, train_y: Tensor) ->
 
 
 def own_description(description: Mapping[str, Any]) -> dict[str, Any]:
-    """A description among other values."""
+    """Return a description without other values."""
     return {name: description[name] for name in ("parts", "noise", "log_predictive_density", "view_columns")}
 
 
 def unfitted_kernel(description: Mapping[str, Any], num_columns: int) -> IterativeKernel:
-    """The kernel of a default model for `load_state_dict`, for rows of so many columns."""
+    """Return the kernel of a default model for `load_state_dict`, for rows of `num_columns` columns."""
     parts = unfitted_parts(num_columns, description["view_columns"])
     return IterativeKernel(weighted_parts(parts, dict.fromkeys(description["parts"], 1.0), None))
 
 
 def assemble(choice: Choice, data: TrainingData, setup: Setup) -> DefaultGP:
     """
-    A model of rows and targets in any units, with everything set and nothing to be trained.
+    Return a model of rows and targets in any units, with all values set and none left to train.
 
-    :param choice: What was chosen from the data.
+    :param choice: The choice from the data.
     :param data: Rows and targets.
     :param setup: Source of the draws, and the options.
     """
@@ -151,12 +152,12 @@ def assemble(choice: Choice, data: TrainingData, setup: Setup) -> DefaultGP:
 
 def assembled(choice: Choice, parts: Mapping[str, Kernel], data: TrainingData, options: Options) -> DefaultGP:
     """
-    Return the model of parts that are built already.
+    Return the model of parts that are already built.
 
-    :param choice: What was chosen from the data.
+    :param choice: The choice from the data.
     :param parts: Its parts, of unit scale, by name.
-    :param data: Rows and targets that the parts were built from.
-    :param options: Those of the model.
+    :param data: Rows and targets from which the parts were built.
+    :param options: The model's options.
     """
     unit = float(data.unit.scale) ** 2
     weights = {name: unit * weight for name, weight in choice.outputscales.items()}
@@ -171,7 +172,7 @@ def assembled(choice: Choice, parts: Mapping[str, Kernel], data: TrainingData, o
 
 
 def _of_rows(choice: Choice, noise: Noise, data: TrainingData) -> Noise:
-    """The noise divided by weights of rows, and that of new observations, where these differ from it."""
+    """The noise divided by weights of rows, and that of new observations where it differs."""
     weights = data.weights or RowWeights.of(torch.ones_like(data.targets))
     if choice.smooths_evenly:
         ratios = noise(data.rows, shape=data.targets.shape).diagonal() / noise.noise
@@ -216,7 +217,7 @@ def _likelihood(
     outputscales: Mapping[str, float],
     columns: Standardization | None,
 ) -> Likelihood:
-    """The likelihood of the noise; with a threshold, FITC's of what inducing points leave unspanned beyond it."""
+    """The likelihood of the noise; with a threshold, FITC's for the unspanned variance beyond it."""
     if threshold is not None:
         name, outputscale = SMOOTH.name, outputscales[SMOOTH.name]
         kernels = (_exact(parts[name]), parts[name])
@@ -235,7 +236,6 @@ def _likelihood(
 
 
 def _exact(smooth: Kernel) -> Kernel:
-    """The smooth part without inducing points."""
     if isinstance(smooth, EncodedKernel):
         return EncodedKernel(smooth.base_kernel.base_kernel, smooth.view)
     return smooth.base_kernel
@@ -244,7 +244,7 @@ def _exact(smooth: Kernel) -> Kernel:
 def weighted_parts(
     parts: Mapping[str, Kernel], outputscales: Mapping[str, float], columns: Standardization | None
 ) -> StandardizedKernel:
-    """The sum with fixed weights, for points in the units of the training rows; None for an unfitted kernel."""
+    """Return the sum with fixed weights, for points in the units of the training rows; columns are None if unfitted."""
     total = reduce(add, (_scaled(parts[name], outputscale) for name, outputscale in outputscales.items()))
     return StandardizedKernel(total, columns).requires_grad_(False)
 

@@ -1,4 +1,4 @@
-"""Smaller default models for a limited time, and the search for the largest one that is fitted in it."""
+"""Smaller default models for a limited time, and the search for the largest one that fits in it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gpytorch_partition.presets.choice import needs_calibration, num_rows_for
 from gpytorch_partition.presets.options import Options
 from gpytorch_partition.presets.parts import num_inducing_points
 
-_GROWTH = 5  # times as long as a model the next larger one takes, at most: 1.4 to 4 for 600 to 6,000 rows
+_GROWTH = 5  # the next larger model's time over a model's, at most: 1.4 to 4 for 600 to 6,000 rows
 _FEWEST_ROWS = 2_000  # training rows of the smallest model, if there are more
-_ROW_FACTOR = 4  # times as many rows, at most, has the next larger model, up to all
+_ROW_FACTOR = 4  # the next larger model's rows over a model's, at most
 
-# Above so many rows a model is tried which changes these numbers beside those of the lines before. The calibration is
-# the last to go: of 900 rows of concrete, intervals of 90 % with weights by 200 rows covered 81 % without one, and 92 %
-# with one. So do all parts stay: a forest alone took as long to fit to 3,000 rows of california as the last line.
+# Each line: the number of rows above which a model is tried, and its changes besides those of earlier lines. The
+# calibration stays longest: on 900 rows of concrete, 90 % intervals with weights from 200 rows covered 81 % without it
+# and 92 % with it. All parts stay: a forest alone took as long on 3,000 rows of california as the last line.
 _REDUCTIONS: tuple[tuple[int, Mapping[str, float]], ...] = (
     (
         1_200,
@@ -51,7 +51,7 @@ _REDUCTIONS: tuple[tuple[int, Mapping[str, float]], ...] = (
 
 
 class Level(NamedTuple):
-    """A default model, and what it leaves out of the largest one."""
+    """A default model, and the parts of the largest one that it leaves out."""
 
     options: Options
     left_out: tuple[str, ...]
@@ -59,11 +59,11 @@ class Level(NamedTuple):
 
 def levels(num_rows: int, num_columns: float, options: Options) -> Iterator[Level]:
     """
-    Yield the models to try, the largest first: they leave out more and more, in the end rows.
+    Yield the models to try, from the largest to the smallest, which has fewer rows.
 
     :param num_rows: Number of training rows.
-    :param num_columns: Number of their columns; infinity for tables, of which no model has rough parts.
-    :param options: Those of the largest model.
+    :param num_columns: Number of columns; infinity for tables, for which no model has rough parts.
+    :param options: Options of the largest model.
 
     Example:
         >>> for level in levels(9_000, 3, Options()):
@@ -90,7 +90,7 @@ def levels(num_rows: int, num_columns: float, options: Options) -> Iterator[Leve
 
 
 def _sizes(num_rows: int, num_columns: float, options: Options) -> dict[str, int]:
-    """Return how many there are of all that a smaller model may have fewer of."""
+    """Sizes that a smaller model may reduce, by name."""
     calibrates, choosing_rows = needs_calibration(num_rows, options), num_rows_for(num_rows, options)
     most_folds = options.num_calibration_folds
     boosted_trees = options.num_boosted_trees + options.num_shallow_boosted_trees
@@ -115,12 +115,12 @@ def fit_within(
     budget: float, choices: Sequence[Level], fit: Callable[[Options], None], clock: Callable[[], float] = monotonic
 ) -> Level:
     """
-    Fit models, the smallest first, as long as five times the seconds of the last one are left for the next.
+    Fit models, the smallest first, while five times the seconds of the last one are left for the next.
 
-    :param budget: In seconds.
+    :param budget: Time in seconds.
     :param choices: The models, the largest first.
-    :param fit: Fits one in place of the one before.
-    :param clock: Tells the time, in seconds. (Default: the machine's.)
+    :param fit: Function that fits a model in place of the previous one.
+    :param clock: Function that returns the time in seconds. (Default: the machine's.)
     :return: The model that was fitted last.
 
     Example:

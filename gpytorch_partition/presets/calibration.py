@@ -1,4 +1,4 @@
-"""Second step, for many rows: scale of all variances and noise, from predictions of held-out rows."""
+"""The second step, for many rows, which scales all variances and the noise by predictions of held-out rows."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ from gpytorch_partition.progress import stage
 from gpytorch_partition.tables import NumberView
 from gpytorch_partition.training.predictive_density import EXPONENTS
 
-_NUM_FACTORS = 2  # chosen by the rows that judge, which fits these better than new ones
+_NUM_FACTORS = 2  # chosen by the judging rows, which they fit better than new rows
 
 
 def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingData) -> Choice:
     r"""
-    The choice with variances that suit models of all rows.
+    Return the choice with variances that suit models of all rows.
 
     The mean variance of the smooth part that inducing points do not span is added to the noise. Where they leave more
     unspanned than at 95 % of new rows, the rest is added at prediction (the threshold). Models of four fifths of the
     rows predict the held-out rows, without those that chose. A forest of their residuals models how the noise varies.
-    Then, twice, a factor of all variances and one of the noise maximize the predictive density of held-out rows. First,
-    with the exponent of the noise, they change the noise, and with it means and variances. So the models predict again,
-    with that noise, and the second time the factor of the noise is one of new observations alone, which changes
-    neither: the density that is stated is one that the models have had. Precisions that were expected of rows by their
-    own errors do not count here: a row must not be discounted where it judges.
+    Then, twice, a factor of all variances and one of the noise maximize the predictive density of held-out rows. The
+    first time, these and the exponent of the noise change the noise, and with it means and variances. The models then
+    predict again with that noise. The second time, the factor of the noise applies to new observations alone. It
+    changes neither means nor variances, so that the models have reached the stated density. Expected precisions of rows
+    are not used here, since a row must not be discounted where it judges.
 
-    Variances are exact where solves are dense, else they come from 32 samples: of 1,000 rows of a fold at most, and of
-    so many folds that there are 300.
+    Variances are exact where solves are dense, else from 32 samples. They are computed for 1,000 rows of a fold at
+    most, and for folds until there are 300.
 
-    :param choice: What few rows have chosen.
-    :param data: Rows and targets that the choice was made by.
+    :param choice: The choice of few rows.
+    :param data: Rows and targets of that choice.
     :param setup: Source of the draws, and the options.
-    :param own: The same with the rows' own weights, without precisions.
+    :param own: The same data with the rows' own weights, without precisions.
     """
     options = setup.options
     with stage("inducing points", level=2):
@@ -75,7 +75,6 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
 def _predicted_folds(
     choice: Choice, splits: list[Split], data: TrainingData, setup: Setup, weights: RowWeights | None
 ) -> tuple[list[_FoldModel], _HeldOut]:
-    """Models of as many folds as have enough residuals, and what they predict."""
     options, models, found = setup.options, list[_FoldModel](), list[_HeldOut]()
     for split in splits:
         if sum(len(each.rows) for each in found) < options.enough_residuals:
@@ -89,7 +88,6 @@ def _predicted_folds(
 def _residual_forest(
     choice: Choice, seen: _HeldOut, data: TrainingData, setup: Setup
 ) -> tuple[RandomForestRegressor, Tensor]:
-    """The forest that says where the noise is, and what it says of rows that it has not seen (`N`, by number)."""
     residuals, num_trees = _comparable(seen, choice.noise), setup.options.num_calibrated_noise_trees
     forest = grow_residual_forest(data.new_rows[seen.rows], residuals, num_trees=num_trees, **setup.growing)
     forest.oob_prediction_ = unseen_log_ratios(forest, data.part(seen.rows), residuals, setup)
@@ -100,10 +98,10 @@ def _residual_forest(
 
 def widened(choice: Choice, data: TrainingData, setup: Setup) -> Choice:
     """
-    The choice of few rows with the threshold above which the variance that inducing points lack is added.
+    Return the choice of few rows with the threshold above which the variance that inducing points lack is added.
 
     Without it all variance would vanish far from the rows, unless a linear part has a weight. It draws from a copy of
-    the random state, so that the model is otherwise as it would be.
+    the random state, so that nothing else in the model changes.
     """
     setup = setup.again()
     fold = folds(len(data.x), setup.options.num_calibration_folds, setup.random, data.blocks)[0]
@@ -111,21 +109,18 @@ def widened(choice: Choice, data: TrainingData, setup: Setup) -> Choice:
 
 
 class _HeldOut(NamedTuple):
-    """Rows that a model has not seen."""
-
     rows: Tensor  # (n,) their numbers
     residuals: Tensor  # (n,)
     variances: Tensor  # (n,) without the noise; NaN where they were not computed
-    noise_factors: Tensor  # (n,) of the noise at them, by their weights
+    noise_factors: Tensor  # (n,) factors of the noise, by the rows' weights
 
     @property
     def has_variance(self) -> Tensor:
-        """Which of them have one (`n`, bool)."""
         return ~self.variances.isnan()
 
 
 def _unspanned_variance(choice: Choice, data: TrainingData, setup: Setup) -> float:
-    """Mean variance of the smooth part that inducing points do not span; those among few rows are denser."""
+    """Mean variance of the smooth part that inducing points of all rows do not span."""
     if SMOOTH.name not in choice.outputscales:
         return 0.0
     everything = np.arange(len(data.x))
@@ -152,21 +147,18 @@ def _unspanned(choice: Choice, fold: Split, data: TrainingData, setup: Setup) ->
 
 
 class _FoldModel(NamedTuple):
-    """The parts of a model of the rows that a fold keeps, and the rows that it predicts."""
-
     parts: dict[str, Kernel]
     data: TrainingData  # of the rows kept
     rows: Tensor  # (n, D) the rows predicted
     points: Tensor  # (n,) numbers of the rows predicted
-    num_variances: int  # whose variances are computed, the first
+    num_variances: int  # number of the first rows whose variances are computed
 
     def judging(self) -> _FoldModel:
-        """The same for the rows with variances alone."""
         return self._replace(rows=self.rows[: self.num_variances], points=self.points[: self.num_variances])
 
 
 def _fold_model(choice: Choice, fold: Split, data: TrainingData, setup: Setup, *, num_variances: int) -> _FoldModel:
-    """Rows that chose weights and lengthscales are among the rows learned from, but are not predicted."""
+    """The model of a fold; rows that chose are learned from, but not predicted."""
     points = torch.from_numpy(setup.random.permutation(np.setdiff1d(fold[1], choice.rows.numpy())))
     with stage("growing trees without a fold", level=2):
         some, setup = _learned_from(fold[0], data, setup)
@@ -177,7 +169,6 @@ def _fold_model(choice: Choice, fold: Split, data: TrainingData, setup: Setup, *
 def _held_out(
     choice: Choice, fold: _FoldModel, data: TrainingData, setup: Setup, weights: RowWeights | None
 ) -> _HeldOut:
-    """Residuals of the model of a fold at the rows that it predicts, and variances."""
     model = assembled(choice, fold.parts, fold.data, setup.options).eval()
     x, y = fold.rows, data.y[fold.points]
     variances = y.new_full((len(x),), math.nan)
@@ -195,13 +186,13 @@ def _joined(found: list[_HeldOut]) -> _HeldOut:
 
 
 def _comparable(seen: _HeldOut, noise: float) -> Tensor:
-    """The residuals as large as they would be at rows of a usual weight (`n`)."""
+    """The residuals in the scale of rows of a usual weight (`n`)."""
     usual = float(seen.variances.nanmean()) + noise
     return seen.residuals * (usual / (usual + noise * (seen.noise_factors - 1))).sqrt()
 
 
 def _learned_from(kept: np.ndarray, data: TrainingData, setup: Setup) -> tuple[TrainingData, Setup]:
-    """The rows kept, or some of them, with no more inducing points than the model of all rows will have."""
+    """The rows kept, or some of them, with at most as many inducing points as the model of all rows."""
     if len(kept) <= (most := setup.options.most_calibration_rows):
         return data.part(kept), setup
     options = replace(setup.options, most_inducing_points=num_inducing_points(len(data.x), setup.options))
@@ -209,7 +200,6 @@ def _learned_from(kept: np.ndarray, data: TrainingData, setup: Setup) -> tuple[T
 
 
 def _with_noise(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor, options: Options) -> Choice:
-    """The choice with scale and noise of the largest predictive density, if no more than these changed."""
     residuals, variances = seen.residuals[seen.has_variance], seen.variances[seen.has_variance]
     ratios = torch.from_numpy(forest.oob_prediction_)[seen.has_variance]
     noise, df = choice.new_noise * seen.noise_factors[seen.has_variance], _df(choice)
@@ -226,7 +216,6 @@ def _with_noise(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor, o
 
 
 def _with_factors(choice: Choice, seen: _HeldOut, log_ratios: Tensor, options: Options) -> Choice:
-    """The choice with the scale, and the noise of new observations, of the largest predictive density."""
     noise = choice.new_noise * seen.noise_factors * (choice.exponent * log_ratios).exp()
     bounds, df = [*factor_bounds(options), (0.0, 0.0)], _df(choice)
     (log_factor, log_ratio, _), loss = fit_factors(seen.residuals, seen.variances, log_ratios, noise, bounds, df)
@@ -246,17 +235,16 @@ def _df(choice: Choice) -> float | None:
 
 def scaled(choice: Choice, factor: float) -> Choice:
     """
-    Return the choice with larger variances of everything; means stay.
+    Return the choice with all variances multiplied by a factor; means do not change.
 
     :param choice: The choice.
-    :param factor: Of the variances.
+    :param factor: Factor of the variances.
     """
     outputscales = {name: factor * weight for name, weight in choice.outputscales.items()}
     return replace(choice, outputscales=outputscales, noise=factor * choice.noise)
 
 
 def _variances(model: PartitionGP, x: Tensor, setup: Setup) -> Tensor:
-    """Posterior variances of the function, from samples where solves are not dense."""
     if len(model.train_targets) <= max_cholesky_size.value():
         return marginal_variances(model(x))
     with drawn_from(setup.random.randint(2**31)):

@@ -1,4 +1,4 @@
-"""First step: the weights of the parts and the noise, by the predictive density of held-out rows."""
+"""The first step, which chooses the weights of the parts and the noise by the predictive density of held-out rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from gpytorch_partition.training.predictive_density import (
 @dataclass(frozen=True, eq=False)
 class HeldOutRows:
     """
-    Rows that were predicted by models which had not seen them, in units of standardized targets.
+    Rows predicted by models that had not seen them, in units of standardized targets.
 
     :param rows: `n` numbers.
     :param errors: `n` targets less their predictions.
@@ -49,39 +49,38 @@ class HeldOutRows:
     noise: Tensor
 
     def log_density(self) -> float:
-        """Return the mean log density of the errors, Gaussian ones, in nats."""
+        """Return the mean Gaussian log density of the errors, in nats."""
         total = self.variances + self.noise
         return -0.5 * float(((2 * math.pi * total).log() + self.errors.square() / total).mean())
 
 
-_LOSS = 0.1  # share of the squared errors of constant noise that noise which varies may lose, and 2 standard errors
-_MOST_LOG_FACTOR = 10.0  # of the noise of new observations over that by which training rows are smoothed
-_NEGLIGIBLE = 1.0  # nats of all held-out rows, that parts are left out for: where noise varies, small ones may matter
+_LOSS = 0.1  # squared errors that varying noise may lose, as a share; and 2 standard errors
+_MOST_LOG_FACTOR = 10.0  # log ratio of the noise of new observations to that of training rows
+_NEGLIGIBLE = 1.0  # nats that held-out rows may lose by parts left out; small parts may matter if noise varies
 _NO_ROWS = HeldOutRows(*[torch.empty(0, dtype=torch.int64)] * 4)
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
     r"""
-    What was chosen from the data, in units of standardized columns and targets.
+    The values chosen from the data, in units of standardized columns and targets.
 
     :param outputscales: Weights of the parts that the model has, by name.
-    :param lengthscales: Lengthscales of the smooth part, one for each column that it sees.
+    :param lengthscales: Lengthscales of the smooth part, one for each of its columns.
     :param noise: The level of the noise.
     :param exponent: Exponent of the variation of the noise with x; 0 where it is constant.
     :param noise_forest: Predicts the log squared residuals; None where the noise is constant.
-    :param log_density: Mean log predictive density that new rows are expected to have, in nats.
-    :param rows: Numbers of the training rows that this was chosen by.
-    :param threshold: Share of the smooth part's variance that inducing points may leave unspanned before it is added
-        to the noise; None where it is never added.
-    :param held_out: What the weights were judged by; patches are left out.
+    :param log_density: Expected mean log predictive density of new rows, in nats.
+    :param rows: Numbers of the training rows that chose.
+    :param threshold: Share of the smooth part's variance that inducing points may leave unspanned before it is added to
+        the noise; None where it is never added.
+    :param held_out: Predictions that judged the weights, without patches.
     :param factor: The variance of the noise of new observations over that of training rows.
     :param tails: Student-t noise of new observations; None where noise is Gaussian.
     :param constant: The choice with constant noise, where noise varies.
-    :param smooths_evenly: Whether the noise of new observations alone varies, and that of the training rows, by which
-        they are smoothed, does not.
-    :param long_tail: Side of the predictions, "above" or "below", on which nearly all outliers lie, so that noise
-        stayed Gaussian; None where they do not.
+    :param smooths_evenly: Whether only the noise of new observations varies, and that of training rows is constant.
+    :param long_tail: Side of the predictions, "above" or "below", with nearly all outliers, for which noise stayed
+        Gaussian; None where there is none.
     """
 
     outputscales: dict[str, float]
@@ -101,24 +100,24 @@ class Choice:
 
     @property
     def new_noise(self) -> float:
-        """The level of the noise of new observations."""
+        """Return the level of the noise of new observations."""
         return self.noise * self.factor
 
     @property
     def is_rough(self) -> bool:
-        """Whether this is a rough field, whose weights random rows and patches of neighbors chose."""
+        """Return whether this is a rough field, whose weights random rows and patches of neighbors chose."""
         return not self.outputscales.keys().isdisjoint(ROUGH)
 
 
 def choose(data: TrainingData, setup: Setup) -> Choice:
     """
-    Weights and noise by cross-validation, on all rows or on 700 to 1,500 random ones.
+    Choose weights and noise by cross-validation, on all rows or on 700 to 1,500 random ones.
 
-    Where there are many more rows than that, a rough field
-    (:func:`~gpytorch_partition.presets.rough_field.rough_field`) replaces all other parts if that gains more than 20
-    nats, with as many trees as the model will have. The noise varies with x where that gains more than 3 nats.
+    With more than 1.7 times as many rows, a rough field (:func:`~gpytorch_partition.presets.rough_field.rough_field`)
+    replaces all other parts if that gains more than 20 nats, with as many trees as the model will have. The noise
+    varies with x where that gains more than 3 nats.
 
-    :param data: Rows, in the units of the points that the noise's forest will be given, and targets.
+    :param data: Rows, in the units of the points that the noise's forest will receive, and targets.
     :param setup: Source of the draws, and the options.
     """
     # Rounded, so that units of the data, which change the last digits only, do not change the choice.
@@ -130,7 +129,7 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
     factors = noise_factors(data.weights, len(y))[rows]
     means, variances = held_out_predictions(parts, y[rows], constant, noise_factors=factors)
     residuals = (y[rows] - means) / (variances + constant.noise * factors).sqrt()
-    # Without patches, which overlap: a row that is out of a tree's bag must not be in it under another number.
+    # Without patches, which overlap: a row out of a tree's bag must not be in it under another number.
     judged = (~means[: num_rows_for(len(y), setup.options)].isnan()).nonzero()[:, 0]
     seen = rows[judged]
     num_trees = setup.options.num_noise_trees
@@ -178,10 +177,9 @@ def _smoothing_evenly(
     choice: Choice, log_ratios: Tensor, forest: RandomForestRegressor, num_values: int, options: Options
 ) -> Choice:
     """
-    The choice with constant noise, but for the noise of new observations, if held-out rows gain enough by that.
+    The choice with constant noise, whose noise of new observations varies if held-out rows gain enough.
 
-    Where most targets are zeros, say, noise that varies in training takes the others for noise: it gains by the zeros,
-    and means are worse.
+    Where most targets are zeros, noise that varies in training treats the others as noise, and means are worse.
     """
     rows = choice.held_out
     bounds = [(0.0, 0.0), (-_MOST_LOG_FACTOR, _MOST_LOG_FACTOR), EXPONENTS]
@@ -198,18 +196,17 @@ def _smoothing_evenly(
 def _held_out_rows(
     folds: list[Fold], targets: Tensor, fit: PredictiveFit, log_ratios: Tensor, factors: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Errors, variances of the function and of the noise of rows, each predicted by its fold."""
     means, variances = held_out_predictions(folds, targets, fit, log_ratios, factors)
     return targets - means, variances, fit.noise_at(log_ratios) * factors
 
 
 def _allowance(num_choosing: int, num_values: int, num_rows: int, options: Options) -> float:
     r"""
-    A factor of all variances, for the values that few rows chose; means stay as they are.
+    A factor of all variances, for the values that few rows chose; means do not change.
 
-    Weights and noise, p values, fit the n residuals that they are chosen by better than new ones, and the variances are
-    too small for these: as a variance about p fitted coefficients is the sum of squares over n - p, the factor is
-    :math:`n / (n - p)`. Of eight sets, 50 rows of each, squared errors were 1.2 to 2.1 times the variances without it.
+    Weights and noise, p values, fit the n residuals that chose them better than new ones. As the variance about p
+    fitted coefficients is the sum of squares over n - p, the factor is :math:`n / (n - p)`. On eight sets with 50 rows
+    each, squared errors were 1.2 to 2.1 times the variances without it.
     """
     if needs_calibration(num_rows, options):  # which sets the scale by more rows
         return 1.0
@@ -220,7 +217,7 @@ def _best_candidate(inputs: PartInputs) -> Candidate:
     """
     Trees, smooth and linear parts, or a rough field where that is better.
 
-    The rough field draws from a copy of the random state, so that a trial that fails leaves the model as it would be.
+    The rough field draws from a copy of the random state, so that a failed trial does not change the model.
     """
     x, y, setup, options = inputs.x, inputs.y, inputs.setup, inputs.setup.options
     rows = torch.from_numpy(random_rows(len(y), num_rows_for(len(y), options), setup.random, inputs.blocks))
@@ -239,7 +236,7 @@ def _best_candidate(inputs: PartInputs) -> Candidate:
 
 
 def _of_ensemble(inputs: PartInputs) -> Candidate:
-    """The kernel of a user's ensemble alone, by folds with ensembles that have not seen their held-out rows."""
+    """The kernel of a user's ensemble alone, by folds whose ensembles have not seen the held-out rows."""
     y, setup = inputs.y, inputs.setup
     rows = torch.from_numpy(random_rows(len(y), num_rows_for(len(y), setup.options), setup.random, inputs.blocks))
     some, found = inputs.of_rows(rows), list[Fold]()
@@ -254,13 +251,12 @@ def _of_ensemble(inputs: PartInputs) -> Candidate:
 
 
 def _splits(inputs: PartInputs) -> list[Split]:
-    """Folds of rows, of which many have fewer."""
     num_rows = len(inputs.x)
     return folds(num_rows, inputs.setup.options.folds_of(num_rows), inputs.setup.random, inputs.blocks)
 
 
 def _out_of_sample(forest: RandomForestRegressor, data: TrainingData, seen: Tensor, rows: Tensor) -> Tensor:
-    """For each of some rows the mean prediction of the trees that have not seen it (out of bag for the rows seen)."""
+    """Mean prediction for each row by the trees that have not seen it (out of bag for the rows seen)."""
     predictions = torch.zeros(len(data.rows), dtype=torch.float64)
     if data.blocks is None:
         predictions[rows] = torch.from_numpy(forest.predict(data.rows[rows].cpu().numpy()))
@@ -270,13 +266,14 @@ def _out_of_sample(forest: RandomForestRegressor, data: TrainingData, seen: Tens
 
 def unseen_log_ratios(forest: RandomForestRegressor, data: TrainingData, residuals: Tensor, setup: Setup) -> np.ndarray:
     """
-    Log squared residuals by trees that have not seen the row, nor others of its group (`n`).
+    Return log squared residuals predicted by trees that have not seen the row, nor others of its group (`n`).
 
-    Residuals of a group are alike: out of bag, noise would vary with whatever tells groups apart. Those of a few blocks
-    of time do not tell how noise varies: they are 0 then, so that it stays constant (of ten random walks, log densities
-    of the next block were -1.96 on average, and -2.13 where trees of earlier blocks decided).
+    Residuals of a group are alike, so that out-of-bag noise would vary with any column that identifies groups.
+    Residuals of a few blocks of time do not show how noise varies, so the result is then 0 and noise stays constant. On
+    ten random walks, log densities of the next block were -1.96 on average with constant noise, and -2.13 with trees of
+    earlier blocks.
 
-    :param forest: That of all residuals.
+    :param forest: The forest of all residuals.
     :param data: The `n` rows.
     :param residuals: `n` residuals.
     :param setup: Source of the draws, and the options.
@@ -294,28 +291,25 @@ def unseen_log_ratios(forest: RandomForestRegressor, data: TrainingData, residua
 
 
 def num_rows_for(num_rows: int, options: Options) -> int:
-    """Number of rows that weights are chosen by."""
+    """Return the number of rows that choose the weights."""
     share = min(int(options.choosing_share * num_rows), options.most_choosing_rows)
     return min(num_rows, max(options.fewest_choosing_rows, share))
 
 
 def needs_calibration(num_rows: int, options: Options) -> bool:
-    """Whether the rows that choose are so small a share of all that the others must calibrate what they chose."""
+    """Return whether the choosing rows are so small a share that the other rows must calibrate the choice."""
     return num_rows > options.most_uncalibrated * num_rows_for(num_rows, options)
 
 
 def _lengthscales(inputs: PartInputs) -> Tensor:
-    """Those of the columns that the smooth part sees, which may tell a row's own target only by other rows."""
+    """Lengthscales of the smooth part's columns; mean targets among these are of other folds."""
     seen = inputs.seen_in_folds() if inputs.has_view else inputs.x
     factors = None if inputs.weights is None else noise_factors(inputs.weights, len(inputs.y))
     return learn_lengthscales(seen, inputs.y, factors, has_prior=True)
 
 
 def _folds(inputs: PartInputs) -> tuple[list[str], list[Fold], list[Tensor]]:
-    """
-    The names of the parts, and for each fold their covariances and the lengthscales, all of them built without the
-    fold's held-out rows.
-    """
+    """Names of the parts, and for each fold their covariances and the lengthscales, built without its held-out rows."""
     options = inputs.setup.options
     names: list[str] = []
     found: list[Fold] = []
@@ -335,7 +329,7 @@ def _folds(inputs: PartInputs) -> tuple[list[str], list[Fold], list[Tensor]]:
 
 def _without_negligible(fit: PredictiveFit, options: Options) -> PredictiveFit:
     """
-    The fit without weights at their bound and those that are negligible beside the noise, unless all are.
+    The fit without weights that are at their bound or negligible beside the noise, unless all are.
 
     Weights are not compared with each other: a linear part may have a hundred times the weight of the others.
     """

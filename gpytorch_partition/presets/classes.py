@@ -12,17 +12,17 @@ from gpytorch_partition.presets.parts import SMOOTH, PartInputs, new_parts
 from gpytorch_partition.tables import NumberView
 
 _TREES = ("forest", "random_trees")
-# Lengthscales of the smooth parts, in square roots of the number of columns. All columns count the same: a lengthscale
+# Lengthscales of the smooth parts, in square roots of the number of columns. All columns have the same: a lengthscale
 # for each of them, learned on the classes, would take most of the time of a fit.
 _WIDTHS = {"smooth_short": 0.5, "smooth_long": 2.0}
 
 
 def class_parts(inputs: PartInputs) -> dict[str, Kernel]:
     """
-    Kernels of unit scale, by name, for a classifier to weigh.
+    Return kernels of unit scale, by name, for a classifier to weigh.
 
-    :param inputs: What they are built from: standardized rows, and as targets `N` zeros and ones, or `N x k` indicators
-        of k classes, which the forests are grown on. Lengthscales are not needed.
+    :param inputs: Standardized rows, and as targets of the forests `N` zeros and ones, or `N x k` indicators of k
+        classes. Lengthscales are not needed.
     """
     trees = new_parts(inputs, _TREES)
     if not inputs.has_view:

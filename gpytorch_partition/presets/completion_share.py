@@ -1,4 +1,4 @@
-"""Last step: how much of the variance that missing cells bring is added, as held-out rows with holes say."""
+"""The last step, which chooses the share of missing cells' variance to add by held-out rows with missing cells."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpytorch_partition.presets.choice import Choice
 from gpytorch_partition.presets.data import TrainingData
 
 _SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
-_MOST_ROWS = 300  # held-out rows with holes, of which the densities are summed
+_MOST_ROWS = 300  # held-out rows with missing cells, whose densities are summed
 _PRIOR = 2.0  # nats that these rows must gain before nothing is added
 
 
@@ -26,11 +26,11 @@ def completion_share(model: PartitionGP, choice: Choice, data: TrainingData) -> 
     """
     Return the share of the completions' variance to add, and the nats that a held-out row gains by it on average.
 
-    Where many training rows miss cells, the variances that held-out rows have chosen are right for such rows already.
-    Where few do, they say little, and all is added.
+    Where many training rows miss cells, the variances that held-out rows chose already suit such rows. Where few do,
+    the evidence is weak, and all is added.
 
     :param model: The model of all rows.
-    :param choice: What was chosen, with the held-out rows.
+    :param choice: The choice, with its held-out rows.
     :param data: All rows and targets.
     """
     held_out = choice.held_out
@@ -47,7 +47,7 @@ def completion_share(model: PartitionGP, choice: Choice, data: TrainingData) -> 
 
 
 def _added_variances(model: PartitionGP, data: TrainingData, rows: Tensor) -> Tensor | None:
-    """What completions add to the variances of training rows (`n`, by their numbers), standardized."""
+    """Variances that completions add at training rows (`n`, by their numbers), standardized."""
     with settings.iterative(), settings.no_debug():
         found = unknown_cells(
             data.x[rows],
@@ -60,7 +60,7 @@ def _added_variances(model: PartitionGP, data: TrainingData, rows: Tensor) -> Te
 
 
 def _density(choice: Choice, rows: Tensor) -> Callable[[Tensor], Tensor]:
-    """Log densities of some held-out rows, as a function of what is added to their variances (`n`)."""
+    """Log densities of some held-out rows, as a function of variances (`n`) to add."""
     errors, variances, noise = (
         values[rows] for values in (choice.held_out.errors, choice.held_out.variances, choice.held_out.noise)
     )

@@ -1,4 +1,4 @@
-"""`default_model` and `default_kernel`, the entry points of this folder, and the checks of their input."""
+"""`default_model` and `default_kernel`, the entry points of this folder, and checks of their input."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gpytorch_partition.presets.parts import usual_parts
 from gpytorch_partition.progress import stage
 from gpytorch_partition.tables import needs_view
 
-FEWEST_ROWS = 10  # rows, fewer of which leave folds too small to choose anything by
+FEWEST_ROWS = 10  # fewer rows leave folds too small to choose anything
 _LARGEST = torch.finfo(torch.float32).max  # largest number in rows: scikit-learn's trees see them in float32
 # Least and largest standard deviation of targets: GPyTorch raises variances to 1e-10, and keeps bounds in float32.
 _DEVIATIONS = (1e-3, 1e15)
@@ -44,69 +44,69 @@ def default_model(
     options: Options = DEFAULT,
 ) -> DefaultGP:
     r"""
-    An exact Gaussian process with everything chosen from the data: kernel, weights, and a noise that may vary with x.
+    Return an exact Gaussian process whose kernel, weights and noise, which may vary with x, are chosen from the data.
 
-    The kernel is a sum of forests (of most rows; of trees that do not look at the targets), boosted trees (deep ones,
-    whose leaves count, and shallow ones at all heights), forests with a slope in every leaf, a Matern-3/2 kernel with a
-    lengthscale per column through up to 2,000 inducing points (above 67,000 rows as many as take a GiB), and a linear
-    one; parts that do not help have no weight. Where rows have categories or miss values (NaN), forests split on sets
-    of levels and know missing values, and all other parts see one-hot columns, mean targets and medians instead
-    (:class:`~gpytorch_partition.tables.NumberView`), fitted on the rows that the part is, in folds on those kept.
+    The kernel is a sum of forests (of most rows; of trees that ignore the targets), boosted trees (leaves of deep ones,
+    all heights of shallow ones), forests with a slope in every leaf, a smooth part and a linear one. The smooth part is
+    a Matern-3/2 kernel with a lengthscale per column through up to 2,000 inducing points (above 67,000 rows as many as
+    take a GiB). Parts that do not help have no weight. Where rows have categories or missing values (NaN), forests
+    split on sets of levels and on missing values. All other parts see one-hot columns, mean targets and medians instead
+    (:class:`~gpytorch_partition.tables.NumberView`), fitted on the rows of the part, in folds on the rows kept.
 
-    Above 1,200 rows, with 20 columns at most, all of numbers, a second model for functions that vary on many
-    lengthscales, such as measurements on a map, is tried, and taken if it gains more than 20 nats: a linear kernel and
-    rough ones, Mondrian trees of rotated columns for means of exponential kernels at lengthscales from twice to a
-    thirty-second of the Matern kernel's (200 trees each, or down to 100 above 50,000 rows). Random rows and patches of
-    neighbors choose its weights. In gaps between the rows intervals widen, but not enough: of measurements in gaps of a
-    map, intervals of 90 % covered 75 %.
+    Above 1,200 rows, with at most 20 columns, all of numbers, a second model is tried, for functions that vary on many
+    lengthscales, such as measurements on a map. It is taken if it gains more than 20 nats. Its parts are a linear
+    kernel and rough ones: Mondrian trees of rotated columns for means of exponential kernels at lengthscales from twice
+    to a thirty-second of the Matern kernel's (200 trees each, or down to 100 above 50,000 rows). Random rows and
+    patches of neighbors choose its weights. In gaps between the rows its intervals widen, but not enough: in gaps of a
+    map, 90 % intervals covered 75 % of the measurements.
 
-    What is chosen maximizes the predictive density of rows that the model has not seen, by folds, forests and
-    lengthscales of each without the held-out rows (Rasmussen & Williams 2006, section 5.3): the marginal likelihood
+    The choice maximizes the predictive density of rows that the model has not seen, by folds whose forests and
+    lengthscales are learned without the held-out rows (Rasmussen & Williams 2006, section 5.3). The marginal likelihood
     would take noise for signal, since the forests have seen the targets. Weights come from a quarter of the rows, but
-    700 at least and 1,500 at most; all variances are then multiplied by n / (n - p) for these n rows and the p values
-    chosen, 8 with all parts, since chosen values fit the rows that chose them better than new ones (of eight sets with
-    20, 50 and 100 rows, 90 % intervals covered 79, 86 and 90 % without it, and 86, 88 and 91 % with it). Above 1.7
-    times as many, models of four fifths of all rows then set their scale and the noise, and that of new observations
-    apart (:func:`~gpytorch_partition.presets.calibration.calibrate`). Where, of
-    however many rows, inducing points leave out more of the Matern kernel's variance than at 95 % of new rows, the
-    missing variance is added (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`): intervals are wide
-    where there are no rows. The noise varies with x, as a forest of the squared residuals says
+    700 at least and 1,500 at most. All variances are then multiplied by n / (n - p) for these n rows and the p values
+    chosen, 8 with all parts: chosen values fit the rows that chose them better than new ones. On eight sets with 20, 50
+    and 100 rows, 90 % intervals covered 79, 86 and 90 % without this factor, and 86, 88 and 91 % with it. Above 1.7
+    times as many rows, models of four fifths of all rows then set the scale of the weights, the noise, and separately
+    the noise of new observations (:func:`~gpytorch_partition.presets.calibration.calibrate`). For any number of rows,
+    where inducing points leave out more of the Matern kernel's variance than at 95 % of new rows, the missing variance
+    is added (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`), so that intervals are wide where there
+    are no rows. The noise varies with x, as predicted by a forest of the squared residuals
     (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), where that gains 3 nats or more. If
-    held-out rows are predicted clearly worse by it, as where most targets are zeros, that of new observations alone
+    held-out rows are then predicted clearly worse, as where most targets are zeros, only the noise of new observations
     varies.
 
     Where held-out rows gain 5 nats by heavy tails, noise is Student's t
     (:class:`~gpytorch_partition.likelihoods.StudentTLikelihood`), with the same deviations. Outliers among the training
-    targets count for little only where held-out rows are then predicted better, outliers among them included
-    (:func:`~gpytorch_partition.presets.heavy_tails.with_heavy_tails`): all is chosen up to three times more for that.
-    Where outliers lie on one side, or a quarter of the targets are the same number, all rows count.
+    targets are discounted only where held-out rows, outliers included, are then predicted better
+    (:func:`~gpytorch_partition.presets.heavy_tails.with_heavy_tails`). This takes up to three more choices. Where
+    outliers lie on one side, or a quarter of the targets are the same number, all rows count.
 
     Nothing is left to train. The model computes in float64, since beside the eigenvalues of a strong smooth part
     float32 has no digits left for the noise. A prediction of new targets is `model.likelihood(model(x), x)` for x in
     float64, above 2,000 rows within :class:`~gpytorch_partition.settings.iterative`.
 
     Costs four sets of dense covariances of 700 rows (five up to 500, three above 1,000) with some 60 Cholesky factors
-    each, and above 1,200 rows up to 60 more for rough kernels (up to three times as many where they are taken); then
-    one to five models of four fifths of the rows, with a solve each, and 32 for the variances of up to three, but none
-    with rough kernels. Memory: 8 bytes for each row and inducing point or tree (600, or 500 to 1,000 rough ones).
+    each. Above 1,200 rows, rough kernels cost up to 60 more (up to three times as many where they are taken). One to
+    five models of four fifths of the rows follow, except with rough kernels, with a solve each, and 32 for the
+    variances of up to three. Memory: 8 bytes for each row and inducing point or tree (600, or 500 to 1,000 rough ones).
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.
     :param train_y: `N` targets, of a standard deviation between 1e-3 and 1e15.
-    :param categories: The number C of levels of each column that holds codes 0 ... C - 1 of a category, by its number,
-        as :class:`~gpytorch_partition.tables.TableEncoder` makes them. (Default: None, no such columns.)
-    :param weights: `N` weights of the rows, above 0: the noise's variance at a training row is divided by its weight,
-        here and in folds, that of a new observation is not. Trees, mean targets and medians count a row by its weight,
-        but no more than one that nine tenths of the rows weigh at most. (Default: None, 1.)
+    :param categories: The number C of levels of each column of codes 0 ... C - 1, by the column's number, as
+        :class:`~gpytorch_partition.tables.TableEncoder` makes them. (Default: None, no such columns.)
+    :param weights: `N` weights of the rows, above 0. The noise's variance at a training row is divided by its weight,
+        here and in folds; that of a new observation is not. Trees, mean targets and medians count a row by its weight,
+        capped at the weights' 90 % quantile. (Default: None, 1.)
     :param blocks: Groups or times of the rows (:class:`~gpytorch_partition.presets.folds.Blocks`), by which rows are
         held out; rough parts are not tried then, and variances are larger where blocks are few and differ
         (:func:`~gpytorch_partition.presets.few_blocks.widened_for_blocks`). (Default: None, single rows are held out.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :param n_jobs: Trees grown at a time, as in scikit-learn. (Default: None, one.)
-    :param options: The numbers above and others. (Default: these.)
+    :param options: The options of the model. (Default: those described here.)
     :return: The model, in evaluation mode.
-    :raises ValueError: If rows or targets cannot be used: too few, without columns, not matching, infinite, too large
-        for float32, or targets that do not vary or whose standard deviation is out of bounds; if columns of categories
-        have other cells than codes; or if no part is left, or one is to be omitted that does not exist.
+    :raises ValueError: If rows or targets are too few, without columns, not matching, infinite or too large for
+        float32. If targets do not vary, or their standard deviation is out of bounds. If columns of categories have
+        other cells than codes. If no part is left, or an omitted part does not exist.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -135,7 +135,7 @@ def default_model(
 
 def default_choice(data: TrainingData, setup: Setup) -> Choice:
     """
-    What :func:`default_model` chooses.
+    Return the choice of :func:`default_model`.
 
     :param data: Rows and targets.
     :param setup: Source of the draws, and the options.
@@ -144,7 +144,7 @@ def default_choice(data: TrainingData, setup: Setup) -> Choice:
 
 
 def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingData]:
-    """The choice, and the data with the weights of rows that go with it."""
+    """Return the choice, and the data with the weights of rows that belong to it."""
     own, before = data, setup.again()
     with stage("choosing weights and noise"):
         usual = choose(data, setup)
@@ -181,12 +181,12 @@ def default_kernel(
     options: Options = DEFAULT,
 ) -> IterativeKernel:
     r"""
-    The kernel of :func:`default_model`, for a model of your own: a sum whose weights were chosen from the data.
+    Return the kernel of :func:`default_model`, a sum whose weights were chosen from the data, for a model of your own.
 
     Its weights, the outputscales of :class:`~gpytorch.kernels.ScaleKernel`\ s inside, are in squared units of the
     targets, and frozen. Sums with it, and products with constants, have this package's solver and predictions, as with
-    :class:`~gpytorch_partition.kernels.IterativeKernel`. It has no noise: that of :func:`default_model` was chosen
-    with it.
+    :class:`~gpytorch_partition.kernels.IterativeKernel`. It has no noise; that of :func:`default_model` was chosen with
+    it.
 
     Parameters, errors and cost are those of :func:`default_model`.
 

@@ -1,4 +1,4 @@
-"""A last step beside groups and times: variances as large as few blocks, and the latest of them, say."""
+"""A last step with groups or times, which adapts variances to the number of blocks and to the latest block."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from gpytorch_partition.presets.options import Setup
 
 def widened_for_blocks(choice: Choice, chosen: HeldOutRows, data: TrainingData, setup: Setup) -> Choice:
     """
-    Return the choice with larger variances where the errors of a block of rows are alike; means stay.
+    Return the choice with larger variances where the errors of a block of rows are alike; means do not change.
 
-    - The errors of a group, or of a stretch of time, have a part in common. B blocks say how large it is as B numbers
-      would, however many rows they have. The next block is as far off as Student's t with B degrees of freedom, whose
+    - The errors of a group, or of a stretch of time, have a part in common. B blocks determine its size as B numbers
+      would, for any number of rows. The error of the next block follows Student's t with B degrees of freedom, whose
       variance is larger by B / (B - 2).
-    - With a trend each stretch of time is further off than the one before. New rows are as far off as the latest, where
-      that is further than all on average. Where few rows chose, calibration has seen to it.
+    - With a trend, errors grow from one stretch of time to the next. New rows have the errors of the latest stretch,
+      where these are larger than the average. Calibration covers this where only some of the rows chose.
 
-    The density that is stated is that of new rows whose errors are as large as these variances.
+    The stated density is that of new rows whose errors are as large as these variances.
 
-    :param choice: What was chosen, and calibrated.
-    :param chosen: The held-out rows of all blocks, by which weights were chosen.
+    :param choice: The choice, calibrated.
+    :param chosen: The held-out rows of all blocks, which chose the weights.
     :param data: Rows and targets.
     :param setup: The options; nothing is drawn.
     """

@@ -1,4 +1,4 @@
-"""Folds, and the rows that choose: single rows at random, whole groups, or blocks of time."""
+"""Folds and the rows that choose: single rows at random, whole groups, or blocks of time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpytorch_partition.inputs.row_folds import Split, row_folds
 from gpytorch_partition.tables.cells import is_missing
 from gpytorch_partition.tables.number_view import MOST_ONE_HOT
 
-_FEWEST_GROUPS = 5  # of the rows that choose, if they are to be whole groups
+_FEWEST_GROUPS = 5  # groups from which the choosing rows are whole groups
 _FEWEST_KEPT = 5  # rows of other groups than the largest, or before the latest time
 _FEWEST_OF_BLOCK = 8  # rows of each block of time, on average
 _ENDS = (0.2, 0.4, 0.6, 0.8)  # of stretches of time, in shares of the rows
@@ -23,12 +23,12 @@ _ENDS = (0.2, 0.4, 0.6, 0.8)  # of stretches of time, in shares of the rows
 @dataclass(frozen=True, eq=False)
 class Blocks:
     """
-    Rows that folds must not part (Roberts et al. 2017 on cross-validation by blocks).
+    Groups or times of rows, which folds keep together (Roberts et al. 2017 on cross-validation by blocks).
 
-    Use it where new rows are of new groups, or of later times: rows that are held out are then as new as they.
+    Use it where new rows are of new groups, or of later times: held-out rows are then as new.
 
-    :param labels: `N` whole numbers from 0 (int64): of the row's group, or the rank of its time.
-    :param are_times: Whether rows may be predicted from earlier ones only.
+    :param labels: `N` whole numbers from 0 (int64): the row's group, or the rank of its time.
+    :param are_times: Whether labels are times, so that rows are predicted from earlier ones only.
 
     Example:
         >>> Blocks.of(["b", "a", "b"], None, 3).labels
@@ -41,7 +41,7 @@ class Blocks:
     @classmethod
     def of(cls, groups: Any, time: Any, num_rows: int) -> Blocks | None:
         """
-        Blocks as estimators are given them; None where neither is given.
+        Return the blocks of groups or times as estimators receive them; None where neither is given.
 
         :param groups: `N` labels, such as texts or numbers, or None.
         :param time: `N` numbers or dates, or None.
@@ -59,15 +59,15 @@ class Blocks:
 
     def of_rows(self, rows: Tensor | np.ndarray | slice) -> Blocks:
         """
-        Those of some rows.
+        Return the blocks of some rows.
 
-        :param rows: Their numbers.
+        :param rows: Numbers of the rows.
         """
         return Blocks(self.labels[rows], self.are_times)
 
     @property
     def groups(self) -> Tensor:
-        """The groups of the rows (`N`); of times, stretches that have a fifth of the rows each."""
+        """Return the groups of the rows (`N`); of times, five stretches with a fifth of the rows each."""
         if not self.are_times:
             return self.labels
         times = self.labels.numpy()
@@ -75,15 +75,15 @@ class Blocks:
 
     @property
     def are_enough(self) -> bool:
-        """Whether there are rows to learn from where the largest group, or the latest time, is held out."""
+        """Return whether five rows or more are left where the largest group, or the latest time, is held out."""
         sizes = self.labels.unique(return_counts=True)[1]
         return len(self.labels) - int(sizes[-1] if self.are_times else sizes.max()) >= _FEWEST_KEPT
 
     def check(self) -> None:
         """
-        Refuse rows that are nearly all of one group or time.
+        Raise an error for rows that are nearly all of one group or time.
 
-        :raises ValueError: If they are.
+        :raises ValueError: If fewer than five rows are outside the largest group, or before the latest time.
         """
         if not self.are_enough:
             name, others = ("time", "before the latest") if self.are_times else ("groups", "outside the largest")
@@ -127,16 +127,16 @@ def _ranks(times: np.ndarray) -> np.ndarray:
 
 def folds(num_rows: int, num_folds: int, random: np.random.RandomState, blocks: Blocks | None = None) -> list[Split]:
     """
-    Rows kept and rows held out.
+    Return the rows kept and the rows held out of each fold.
 
-    Without blocks each row is held out once, at random. Groups, as many rows of them in each fold as can be, are held
-    out once, too. Of times, the rows of all but the first block are predicted from earlier ones; the latest comes
+    Without blocks each row is held out once, at random. Groups are held out once too, with folds of sizes as equal as
+    possible. With times, the rows of all blocks but the first are predicted from earlier ones; the latest block comes
     first. There are fewer folds if there are fewer groups, times, or rows.
 
-    :param num_rows: How many rows there are.
+    :param num_rows: Number of rows.
     :param num_folds: Folds at most.
     :param random: Source of the draws.
-    :param blocks: Those of the rows. (Default: None, single rows.)
+    :param blocks: Blocks of the rows. (Default: None, single rows.)
 
     Example:
         >>> folds(8, 2, np.random.RandomState(0), Blocks.of(None, [1, 2, 2, 2, 3, 4, 5, 6], 8))
@@ -150,7 +150,7 @@ def folds(num_rows: int, num_folds: int, random: np.random.RandomState, blocks: 
 
 
 def _blocks_of_time(times: np.ndarray, num_folds: int) -> list[Split]:
-    """As those of scikit-learn's TimeSeriesSplit, but that rows of one time stay together."""
+    """Folds like those of scikit-learn's TimeSeriesSplit, with rows of one time kept together."""
     number = min(num_folds, max(1, len(times) // _FEWEST_OF_BLOCK - 1))
     starts = np.quantile(times, np.arange(1, number + 1) / (number + 1), method="higher")
     distinct = np.unique(times)
@@ -163,16 +163,17 @@ def _blocks_of_time(times: np.ndarray, num_folds: int) -> list[Split]:
 
 def as_new_rows(x: Tensor, categories: Mapping[int, int], blocks: Blocks | None = None) -> Tensor:
     """
-    Return training rows as they are when others predict them: levels that one other row has are missing cells.
+    Return training rows as new rows of a model of the others, in which levels that at most one other row has are
+    missing cells.
 
-    Of columns with more than ten levels, :class:`~gpytorch_partition.tables.TableEncoder` learns no level of a single
-    row. New rows are of such levels as often as training rows are of levels that at most one other row has: without
-    this, stated log densities are too good where levels are rare. Beside groups, the rows of other groups count. One
+    In columns of more than ten levels, :class:`~gpytorch_partition.tables.TableEncoder` learns no level of a single
+    row. New rows have such levels as often as training rows have levels that at most one other row has. Without this,
+    stated log densities are too good where levels are rare. With groups, only rows of other groups count. Costs one
     count for each column.
 
     :param x: `N x D` rows of a table matrix.
-    :param categories: The numbers of levels of columns that hold codes, by their numbers.
-    :param blocks: Groups of the rows, or times, of which stretches are groups. (Default: None, single rows.)
+    :param categories: Numbers of levels of columns of codes, by column number.
+    :param blocks: Groups of the rows, or times, whose stretches are groups. (Default: None, single rows.)
 
     Example:
         >>> as_new_rows(torch.tensor([[0.0], [0.0], [0.0], [1.0], [1.0]]), {0: 12})[:, 0]
@@ -188,7 +189,7 @@ def as_new_rows(x: Tensor, categories: Mapping[int, int], blocks: Blocks | None 
 
 
 def _in_own_block(codes: Tensor, blocks: Blocks | None) -> Tensor | int:
-    """How many rows of its block, itself among them, have the level of a row (`N`)."""
+    """Number of rows of a row's block, itself included, that have its level (`N`)."""
     if blocks is None:
         return 1
     pairs, counts = torch.stack([codes, blocks.groups]).unique(dim=1, return_inverse=True, return_counts=True)[1:]
@@ -199,12 +200,12 @@ def random_rows(
     num_rows: int, most_rows: int, random: np.random.RandomState, blocks: Blocks | None = None
 ) -> np.ndarray:
     """
-    The numbers of some rows, in random order: whole groups of them, if these are five or more, else single rows.
+    Return the numbers of some rows, in random order: whole groups if these are five or more, else single rows.
 
-    :param num_rows: How many there are.
-    :param most_rows: How many are wanted; whole groups may be fewer.
+    :param num_rows: Number of rows.
+    :param most_rows: Number of rows wanted; whole groups may have fewer.
     :param random: Source of the draws.
-    :param blocks: Those of the rows. (Default: None, single rows.)
+    :param blocks: Blocks of the rows. (Default: None, single rows.)
 
     Example:
         >>> random_rows(6, 2, np.random.RandomState(0))

@@ -1,4 +1,4 @@
-"""`ensemble_model`: a Gaussian process whose kernel is a tree ensemble of the user's, with honest intervals."""
+"""`ensemble_model`, a Gaussian process whose kernel is a user's tree ensemble, with honest intervals."""
 
 from __future__ import annotations
 
@@ -33,37 +33,36 @@ def ensemble_model(
     options: Options = DEFAULT,
 ) -> DefaultGP:
     r"""
-    An exact Gaussian process with the kernel of a tree ensemble, whose scale and noise are honest.
+    Return an exact Gaussian process with the kernel of a tree ensemble, and scale and noise from held-out rows.
 
     The kernel is :class:`~gpytorch_partition.RandomForestKernel` of the ensemble's trees at all heights
     (`heights="all"`, which predicted better than the leaves alone for each of seven ensembles on diabetes and two on
     concrete). Its trees have seen the training targets, so that a marginal likelihood takes noise for signal. Here
-    clones of the ensemble, fitted without the held-out rows of a fold, predict these: scale, noise, and whether the
-    noise varies with x, maximize the density of those predictions, as :func:`default_model` chooses its own. The
-    ensemble itself is then the kernel of all rows. Where it was fitted to other rows than these, it says nothing about
-    their targets that it should not, and intervals are rather too wide than too narrow.
+    clones of the ensemble, fitted without the held-out rows of a fold, predict these rows. Scale, noise, and whether
+    the noise varies with x, maximize the density of those predictions, as in :func:`default_model`. The ensemble itself
+    is then the kernel of all rows. An ensemble fitted to other rows has not seen these targets, and intervals tend to
+    be too wide rather than too narrow.
 
-    Costs fits of clones: with up to 500 rows five, each to four fifths of the rows; with up to 1,000 four, above three,
-    to 1,500 rows at most. Above 1,200 rows one to five more to four fifths of all rows, until 10,000 rows were held
-    out, with a solve for 33 columns each; and one for the ensemble itself, if it is not fitted. Dense matrices have
+    Costs fits of clones: five with up to 500 rows, each to four fifths of the rows; four with up to 1,000; three above,
+    to 1,500 rows at most. Above 1,200 rows, one to five more are fitted to four fifths of all rows, until 10,000 rows
+    were held out, with a solve for 33 columns each. An unfitted ensemble is fitted once itself. Dense matrices have
     1,500 rows at most.
 
-    :param train_x: `N x D` rows as the ensemble takes them, 10 or more; NaN is a missing value, if it knows them.
+    :param train_x: `N x D` rows for the ensemble, 10 or more; NaN is a missing value, if the ensemble takes it.
     :param train_y: `N` targets, of a standard deviation between 1e-3 and 1e15.
-    :param ensemble: A regressor, fitted or not, of those that :meth:`RandomForestKernel.from_forest
-        <gpytorch_partition.RandomForestKernel.from_forest>` reads, but for BART and an XGBoost `Booster`, which cannot
-        be fitted again. It stays as it is. A clone that was to stop early has as many trees as the ensemble.
-    :param original: `N` targets in the units that the ensemble was or is fitted in. (Default: None, `train_y`.)
+    :param ensemble: A regressor, fitted or not, that :meth:`RandomForestKernel.from_forest
+        <gpytorch_partition.RandomForestKernel.from_forest>` reads, except BART and an XGBoost `Booster`, which cannot
+        be fitted again. It does not change. A clone that would stop early has as many trees as the ensemble.
+    :param original: `N` targets in the ensemble's units. (Default: None, `train_y`.)
     :param weights: `N` weights of the rows, above 0, by which the noise's variance is divided; clones are fitted
         without them. (Default: None, 1.)
     :param blocks: Groups or times of the rows (:class:`~gpytorch_partition.presets.folds.Blocks`), by which rows are
-        held out. (Default: None,
-        single rows are held out.)
+        held out. (Default: None, single rows.)
     :param random_state: Seed of folds, and of ensembles of scikit-learn that have none.
     :param n_jobs: Trees of the noise's forest grown at a time. (Default: None, one.)
     :param options: Numbers of folds and rows, among others. (Default: those of :func:`default_model`.)
     :return: The model, in evaluation mode, in float64.
-    :raises TypeError: If it is no ensemble that can be fitted again, or one of classes.
+    :raises TypeError: If the ensemble cannot be fitted again, or is a classifier.
     :raises ValueError: If rows or targets cannot be used, or the ensemble was fitted to another number of columns.
 
     Example:
@@ -92,7 +91,7 @@ def ensemble_model(
 
 def check_regression_ensemble(ensemble: Any) -> None:
     """
-    Refuse what cannot be fitted again to numbers.
+    Raise an error for an ensemble that cannot be fitted again to numbers.
 
     :raises TypeError: With the reason.
     """

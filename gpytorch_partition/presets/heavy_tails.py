@@ -1,4 +1,4 @@
-"""A step in between: Student-t noise where it helps, and a second choice by rows of which outliers count less."""
+"""A step in between: Student-t noise where it helps, and a second choice in which outliers count less."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.training.heavy_tails import DEGREES_OF_FREEDOM, HeavyTails, fit_heavy_tails
 
 _LEAST_PRECISION = 1e-6  # of a row, so that its noise stays finite
-_MOST_ROUNDS = 3  # of EM, where all rows choose; one where models of all must predict the others
+_MOST_ROUNDS = 3  # of EM, where all rows choose; else one
 _NUM_FOLDS = 3  # of all rows, where few of them chose
-_OUTLIER = 0.5  # precision below which a row counts as one, beside 1 of a row like most
-_FEWEST_OUTLIERS = 10  # whose side says something
-_ONE_SIDED = 0.8  # share on one side, and one more, from which on they are the long tail of the targets
-_NUM_VALUES = 3  # noise, its scale and degrees of freedom, chosen by the rows that judge beside the weights
+_OUTLIER = 0.5  # precision below which a row is an outlier; usual rows have about 1
+_FEWEST_OUTLIERS = 10  # from which their side counts
+_ONE_SIDED = 0.8  # share on one side, plus one outlier, from which they are the targets' long tail
+_NUM_VALUES = 3  # noise, scale and degrees of freedom, chosen by the judging rows beside the weights
 _LEAST_INSIDE = 0.88  # share of held-out rows in intervals of 90 %
 _COMMON = 0.25  # share of the targets that are the same number
 
 
 def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[Choice, TrainingData]:
     r"""
-    A choice with Student-t noise if held-out rows gain by it, and the rows with the weights that it was made by.
+    Return a choice with Student-t noise if held-out rows gain by it, and the rows with the weights of that choice.
 
-    Rounds of EM (Tipping & Lawrence 2005), in which the precision of each row's noise is expected given the prediction
-    of models that have not seen the row: a forest that has seen an outlier has a leaf for it. Then all is chosen again
-    by rows of these weights, trees grown with them; degrees of freedom and scale are those of the largest density of
-    held-out rows. Rounds end where that gains less than 3 nats, at the latest after three; where few rows chose, after
-    one, since three models of two thirds of all rows must predict the others. Together they must gain a twentieth of a
-    nat a row, and the squared errors of the held-out rows must not become larger: what discounted rows have in common
-    with new ones is no error of measurement. The first starts from a noise that varies with x, or from a constant one,
+    Each round of EM (Tipping & Lawrence 2005) computes the expected precision of each row's noise. Predictions come
+    from models that have not seen the row, since a forest that has seen an outlier has a leaf for it. The choice is
+    then repeated with these precisions as weights of rows and trees; degrees of freedom and scale maximize the density
+    of held-out rows. Rounds end where that gains less than 3 nats, after three at the latest. Where few rows chose
+    there is one round, since three models of two thirds of all rows must predict the others. Together the rounds must
+    gain a twentieth of a nat per row. The squared errors of held-out rows must not grow either, since large deviations
+    that new rows share are no errors of measurement. The first round starts from varying or from constant noise,
     whichever suits heavy tails better: a forest of the residuals takes outliers for places where the noise is large.
 
-    Rows of rough fields are not discounted. Nor are those whose outliers lie on one side of the predictions, or of
-    which more than a quarter have the same target: that is the long tail of amounts and counts, or there are many
-    zeros, and a mean without them is too low.
+    Rows of rough fields are not discounted. No rows are discounted where outliers lie on one side of the predictions,
+    or more than a quarter of the targets are the same number. These are long tails of amounts and counts, or many
+    zeros, and a mean without the tail is too low.
 
     :param choice: The choice with Gaussian noise.
-    :param data: Rows and targets that it was made by.
-    :param setup: The options, and the source of the draws as it was when the choice was made: the same rows choose
-        again, by the same folds. It draws from copies.
+    :param data: Rows and targets of that choice.
+    :param setup: The options, and the source of the draws before the choice, so that the same rows choose again, by the
+        same folds. Only copies of it are used.
     """
     best = _with_tails(choice)
     if choice.is_rough or best.tails is None or not best.tails.gain > setup.options.least_tail_gain:
@@ -90,20 +90,20 @@ def discounts_harm(choice: Choice, data: TrainingData, usual: Choice, own: Train
 
 
 def _squared_error(choice: Choice, data: TrainingData) -> float:
-    """The mean of all held-out rows, which no discount touches."""
+    """Mean squared error of all held-out rows, without discounts."""
     return float((data.unit.scale * choice.held_out.errors).square().mean())
 
 
 def with_shape(choice: Choice, options: Options) -> Choice:
     r"""
-    Return the choice with Student-t noise of the same variance, if held-out rows gain 5 nats by the shape alone.
+    Return the choice with Student-t noise of the same variance, if held-out rows gain 5 nats by its shape alone.
 
-    Means and deviations stay as they are; quantiles and densities become those of the noise that held-out rows have
-    had, outliers on one side and rare large values among many zeros too, if intervals of 90 % still hold 88 % of these
-    rows. Where rows were discounted, noise is Student's t already.
+    Means and deviations do not change; quantiles and densities fit the errors of held-out rows, including outliers on
+    one side and rare large values among many zeros. Intervals of 90 % must still hold 88 % of these rows. Where rows
+    were discounted, noise is already Student's t.
 
-    :param choice: The choice, with the variances that new observations will have.
-    :param options: Those of the model.
+    :param choice: The choice, with the variances of new observations.
+    :param options: The model's options.
     """
     rows = choice.held_out
     if choice.tails is not None:
@@ -123,17 +123,16 @@ def with_shape(choice: Choice, options: Options) -> Choice:
 
 
 def _share_inside(rows: HeldOutRows, df: float) -> float:
-    """The share of held-out rows in 90 % intervals of Student's t with the same deviations, which are narrower."""
     width = float(student.ppf(0.95, df)) * ((df - 2) / df) ** 0.5
     return float((rows.errors.abs() <= width * (rows.variances + rows.noise).sqrt()).double().mean())
 
 
 def _long_tail(choice: Choice) -> str | None:
     """
-    Whether outliers lie "above" or "below" their predictions, nearly all of them.
+    The side, "above" or "below" the predictions, of nearly all outliers; None where there is none.
 
-    Errors of measurement go both ways: what goes one way is the long tail of the targets themselves, which means must
-    not leave out. Of tosses of a coin, 10 or more go one way so often once in 50 times, 50 once in 100,000.
+    Errors of measurement go both ways. Outliers on one side are the long tail of the targets, which means must not
+    leave out. Of fair coin tosses, 10 or more are as one-sided once in 50 times, 50 once in 100,000.
     """
     assert choice.tails is not None
     rows, tails = choice.held_out, choice.tails
@@ -146,16 +145,17 @@ def _long_tail(choice: Choice) -> str | None:
 
 
 def _has_common_value(y: Tensor) -> bool:
-    """Whether many targets are the same number, such as 0, beside which all others would be outliers."""
+    """Whether many targets are the same number, such as 0, which makes all others outliers."""
     return int(y.unique(return_counts=True)[1].max()) > _COMMON * len(y)
 
 
 def _with_tails(choice: Choice, precisions: Tensor | None = None) -> Choice:
     """
-    The choice, or that with constant noise, with Student-t noise of the largest density of held-out rows.
+    The choice, or its constant-noise version, with Student-t noise of the largest density of held-out rows.
 
     :param choice: The choice.
-    :param precisions: What the noise of the rows (`N`) was divided by beside their own weights. (Default: None, 1.)
+    :param precisions: Precisions (`N`) by which the noise of the rows was divided beside their own weights. (Default:
+        None, 1.)
     """
     found = []
     for each in (choice, choice.constant):
@@ -171,7 +171,6 @@ def _with_tails(choice: Choice, precisions: Tensor | None = None) -> Choice:
 
 
 def _expected_precisions(choice: Choice, data: TrainingData, own_weights: Tensor, setup: Setup) -> Tensor:
-    """Those of all rows (`N`), next to 0 for outliers."""
     assert choice.tails is not None
     rows, tails = _all_held_out(choice, data, own_weights, setup), choice.tails
     found = torch.empty(len(data.y), dtype=torch.float64)
@@ -185,14 +184,14 @@ def _own_weights(data: TrainingData) -> Tensor:
 
 
 def _all_held_out(choice: Choice, data: TrainingData, own_weights: Tensor, setup: Setup) -> HeldOutRows:
-    """All rows: those that chose, and of the others what models of two thirds of all rows predict."""
+    """Predictions of all rows: those that chose, and others by models of two thirds of all rows."""
     known = choice.held_out
     others = torch.ones(len(data.y), dtype=torch.bool)
     others[known.rows] = False
     if not bool(others.any()):
         return known
     parts = [known]
-    # Of times the first block as well: which rows are outliers is asked of rows between others.
+    # With times, the first block is held out as well: rows between others show which are outliers.
     blocks = None if data.blocks is None or data.blocks.are_times else data.blocks
     for kept, held_out in folds(len(data.x), _NUM_FOLDS, setup.random, blocks):
         points = torch.from_numpy(held_out)
@@ -204,10 +203,7 @@ def _all_held_out(choice: Choice, data: TrainingData, own_weights: Tensor, setup
 
 @torch.no_grad()
 def _held_out(choice: Choice, data: TrainingData, kept: Tensor, points: Tensor, setup: Setup) -> HeldOutRows:
-    """
-    What a model of some rows predicts, with the noise of a weight of 1; as variance of the function that of the rows
-    which chose, on average.
-    """
+    """Predictions by a model of some rows, with noise of weight 1 and the mean variance of the choosing rows."""
     rows = data.new_rows[points]
     model = assemble(replace(choice, tails=None), data.part(kept), setup).eval()
     with settings.iterative(), settings.no_debug():

@@ -15,11 +15,11 @@ from gpytorch_partition.presets.options import Options
 
 def scale_factors(residuals: Tensor, variances: Tensor, noise: float, options: Options) -> tuple[float, float]:
     """
-    A factor of all variances and one of the noise beside it that maximize the density of held-out entries.
+    Return a factor of all variances, and one of the noise beside it, that maximize the density of held-out entries.
 
     :param residuals: `n` residuals; NaN where there is no entry.
     :param variances: `n` variances of the function.
-    :param noise: The noise so far.
+    :param noise: The current noise.
     :param options: Bounds of the factors.
     """
     known = ~residuals.isnan()
@@ -29,7 +29,7 @@ def scale_factors(residuals: Tensor, variances: Tensor, noise: float, options: O
 
 
 def factor_bounds(options: Options) -> list[tuple[float, float]]:
-    """Bounds of the logarithms of the factors of all variances, and of the noise."""
+    """Return bounds of the logarithms of the factors of all variances, and of the noise."""
     return [(-math.log(most), math.log(most)) for most in (options.most_rescaling, options.most_noise_rescaling)]
 
 
@@ -42,12 +42,13 @@ def fit_factors(
     df: float | None = None,
 ) -> tuple[np.ndarray, float]:
     """
-    Log factors of all variances and of the noise, and its exponent; and the negative log density that they reach.
+    Return the log factors of all variances and of the noise, and its exponent; and the negative log density that they
+    reach.
 
     :param residuals: `n` errors of held-out rows.
     :param variances: `n` variances of the function.
     :param ratios: `n` logarithms of the noise's ratio to its level.
-    :param noise: `n` variances of the noise so far, without these ratios.
+    :param noise: `n` current variances of the noise, without these ratios.
     :param bounds: Least and largest values of the three.
     :param df: Degrees of freedom of Student-t noise. (Default: None, Gaussian noise.)
     """
@@ -66,7 +67,7 @@ def fit_factors(
 
 
 def _log_densities(errors: Tensor, variances: Tensor, noise: Tensor, df: float | None) -> Tensor:
-    """Of Gaussian noise, or of Student-t noise of these squared scales."""
+    """Log densities under Gaussian noise, or Student-t noise of these squared scales."""
     if df is not None:
         return log_densities(errors, variances, noise, df)
     total = variances + noise

@@ -1,4 +1,4 @@
-"""`Options`, all constants of the default model, and `Setup`, what every step takes beside the data."""
+"""`Options`, all constants of the default model, and `Setup`, the inputs of every step beside the data."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from gpytorch_partition.inputs.seeds import random_state_of
 @dataclass(frozen=True)
 class Options:
     """
-    The options of the default model, each with its unit; numbers that define a single part are in the table of parts.
+    The options of the default model, each with its unit.
 
     Use it to leave out parts, or to trade accuracy for time: `PartitionGPRegressor(options=Options(num_trees=50))`.
-    `replace(options, num_trees=50)` of :mod:`dataclasses` changes some of a model's `options_`.
+    Numbers that define a single part are in the table of parts. `replace(options, num_trees=50)` of :mod:`dataclasses`
+    changes some of a model's `options_`.
 
-    The rows that choose (the *choosing rows*) are those by which weights, noise and lengthscales are learned. Numbers
-    called variances are shares of the variance of the targets.
+    The *choosing rows* are those from which weights, noise and lengthscales are learned. Numbers called variances are
+    shares of the variance of the targets.
 
-    What the model consists of:
+    Parts and rows of the model:
 
-    :param omitted_parts: Names of parts of the usual sum that are left out, as `summary()` names them; the others are
-        drawn as beside them.
-    :param most_rows: Training rows, at most, of `PartitionGPRegressor`; if there are more, so many random ones.
+    :param omitted_parts: Names of parts of the usual sum to leave out, as `summary()` names them; the draws of the
+        other parts do not change.
+    :param most_rows: Training rows, at most, of `PartitionGPRegressor`; if there are more, a random sample of this
+        size.
 
     Trees:
 
@@ -37,13 +39,13 @@ class Options:
     :param num_boosted_trees: Trees of the deep boosting.
     :param num_shallow_boosted_trees: Trees of the shallow boosting.
     :param fewest_tree_rows: Rows of a tree, at least.
-    :param most_tree_rows: Rows of a tree, at most: one of N leaves costs more than its products with all rows.
+    :param most_tree_rows: Rows of a tree, at most: a tree of N leaves costs more than its products with all rows.
     :param most_tree_share: Share of the rows that a tree may have even if these are more than `most_tree_rows`.
 
     Inducing points of the smooth part:
 
-    :param fewest_inducing_points: Up to so many rows, all of them are inducing points.
-    :param inducing_share: Above, this share of the rows.
+    :param fewest_inducing_points: Up to this number of rows, all of them are inducing points.
+    :param inducing_share: Share of the rows that are inducing points above this number.
     :param most_inducing_points: Inducing points at most.
     :param most_loadings: Numbers for all pairs of a row and an inducing point, at most: 2**27 are a GiB, and posterior
         samples hold them twice.
@@ -52,49 +54,49 @@ class Options:
     both models had all rows; on a map the gain was 50.
 
     :param num_rough_trees: Trees for each lengthscale, up to `most_rough_visits`.
-    :param fewest_rough_trees: Trees for each lengthscale, whatever the number of visits.
+    :param fewest_rough_trees: Trees for each lengthscale, at least, for any number of visits.
     :param most_rough_visits: Pairs of a row and a tree, for each lengthscale.
     :param least_rough_gain: Nats that rough parts must gain to replace the others.
-    :param most_rough_columns: Columns, at most, of rough fields: rotated trees cost their square. 0 for no rough
-        fields.
-    :param num_patches: Patches of neighboring rows, by which rough parts are judged.
+    :param most_rough_columns: Columns, at most, of rough fields, whose rotated trees cost the square of it. 0 for no
+        rough fields.
+    :param num_patches: Patches of neighboring rows that judge rough parts.
     :param patch_rows: Rows of each patch.
     :param num_patch_folds: Folds of each patch, each held out once.
 
-    How few rows choose weights and lengthscales:
+    The choice of weights and lengthscales:
 
-    :param choosing_share: Share of the rows that choose.
+    :param choosing_share: Choosing rows, as a share of all rows.
     :param fewest_choosing_rows: Choosing rows, at least, if there are as many.
     :param most_choosing_rows: Choosing rows, at most.
     :param num_lengthscale_rows: Rows that the lengthscales of a fold are learned on.
     :param num_folds: Folds of the choosing rows.
-    :param fewer_folds_above: Numbers of rows, above each of which there is a fold less, down to two.
-    :param least_noise_gain: Nats that a noise which varies must gain.
+    :param fewer_folds_above: Numbers of rows; above each there is one fold less, down to two.
+    :param least_noise_gain: Nats that noise varying with x must gain.
     :param least_tail_gain: Nats that Student-t noise must gain.
-    :param least_discount_gain: Nats a row that discounting rows with large errors must gain beside Student-t noise.
-        Rows are discounted by the errors of models that have seen the rows which judge: a little is no evidence.
-    :param num_noise_trees: Trees of the forest that says where the noise is.
+    :param least_discount_gain: Nats per row that discounting rows with large errors must gain beside Student-t noise. A
+        small gain is no evidence, since the models that discount have seen the rows that judge.
+    :param num_noise_trees: Trees of the forest that predicts the noise.
     :param least_noise: Least noise, in variances of the targets; a likelihood's constraint is half of it.
-    :param least_weight: Least weight, in variances of the targets: parts of less are left out if held-out rows lose
-        less than a nat by it.
+    :param least_weight: Least weight, in variances of the targets. Parts of less are left out if held-out rows then
+        lose less than a nat.
     :param least_noise_share: Least weight, in variances of the noise: as `least_weight`.
 
-    How the rows that did not choose calibrate scale and noise. Of 1,300 rows of eight sets, two draws of each, models
-    that were calibrated were worse by .004 nats on average, of 2,000 rows better.
+    The calibration of scale and noise by the rows that did not choose. On eight sets, two draws of each, calibrated
+    models were worse by .004 nats on average with 1,300 rows, and better with 2,000.
 
-    :param most_uncalibrated: Multiple of the choosing rows above which there is a calibration.
+    :param most_uncalibrated: Number of rows, as a multiple of the choosing rows, above which there is a calibration.
     :param num_calibration_folds: Folds of the calibration.
     :param most_calibration_rows: Rows of the model that predicts a fold, at most. 2,000 of 8,000 took a third of the
         time of the calibration: on california the predictive density was the same, on kin40k worse by .14 nats.
-    :param enough_residuals: Residuals of held-out rows that suffice: then no more folds are held out.
+    :param enough_residuals: Number of residuals of held-out rows from which no more folds are held out.
     :param most_variances: Rows of a fold whose variances are computed, at most.
     :param enough_variances: Variances of all folds together that suffice.
     :param num_calibrated_noise_trees: Trees of the forest of all held-out residuals.
-    :param num_variance_samples: Samples that a variance comes from.
+    :param num_variance_samples: Samples from which a variance is estimated.
     :param threshold_share: Share of new rows at which inducing points leave out less than the threshold.
     :param most_rescaling: Factor of all variances, or one over it, at most.
     :param most_noise_rescaling: Factor of the noise beside the weights, which means depend on, at most.
-    :raises ValueError: For numbers that are not positive (gains and columns apart), and for fewer than two folds.
+    :raises ValueError: If a number other than gains and columns is not positive, or there are fewer than two folds.
 
     Example:
         >>> Options(num_trees=20).num_trees
@@ -163,16 +165,16 @@ class Options:
             raise ValueError("expected two or more num_folds, num_patch_folds and num_calibration_folds")
 
     def folds_of(self, num_rows: int) -> int:
-        """How many folds so many rows are chosen by."""
+        """Return the number of folds for a number of choosing rows."""
         return max(2, self.num_folds - sum(num_rows > number for number in self.fewer_folds_above))
 
 
 def some_rows(num_rows: int, options: Options, random_state: Any) -> np.ndarray | slice:
     """
-    The numbers of the training rows that a model is of: all, or as many random ones as the options allow.
+    Return the numbers of a model's training rows: all, or as many random ones as the options allow.
 
-    :param num_rows: How many there are.
-    :param options: Those of the model.
+    :param num_rows: Number of rows.
+    :param options: The model's options.
     :param random_state: Seed or `RandomState`.
 
     Example:
@@ -186,18 +188,18 @@ def some_rows(num_rows: int, options: Options, random_state: Any) -> np.ndarray 
 
 DEFAULT = Options()
 
-# From rows (N x D), targets in the units of the ensemble (N) and a source of seeds to a fitted tree ensemble.
+# A function from rows (N x D), targets in the ensemble's units (N) and a source of seeds to a fitted tree ensemble.
 Refit: TypeAlias = Callable[[np.ndarray, np.ndarray, np.random.RandomState], Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Setup:
     """
-    What every step takes beside the data.
+    The inputs of every step beside the data.
 
     :param random: Source of the draws.
     :param n_jobs: Trees grown at a time.
-    :param options: The numbers of the default model.
+    :param options: Options of the default model.
     :param refit: Fits the ensemble of a user, whose kernel is then the only part. (Default: None, the usual parts.)
     """
 
@@ -207,10 +209,10 @@ class Setup:
     refit: Refit | None = None
 
     def again(self) -> Setup:
-        """Return the same with a copy of the source of the draws, which are then the same."""
+        """Return a setup with a copy of the random state, which repeats the draws."""
         return replace(self, random=deepcopy(self.random))
 
     @property
     def growing(self) -> dict[str, Any]:
-        """The keywords of whatever grows trees."""
+        """Return the keyword arguments of functions that grow trees."""
         return {"random_state": self.random, "n_jobs": self.n_jobs}

@@ -1,6 +1,6 @@
 """
-The parts that the default kernel is a sum of, records of one table at the end: forests, boosted trees, slopes, and
-smooth, linear and rough parts. To add one, add its record.
+The parts of the default kernel, records of one table at the end: forests, boosted trees, slopes, and smooth, linear and
+rough parts. To add a part, add its record.
 """
 
 from __future__ import annotations
@@ -43,22 +43,21 @@ AnyPartitionKernel = TypeVar("AnyPartitionKernel", bound=PartitionKernel)
 @dataclass(frozen=True, eq=False)
 class PartInputs:
     """
-    What a part is built from.
+    The inputs from which a part is built.
 
-    :param x: `N x D` standardized rows; codes of categories as they are.
+    :param x: `N x D` standardized rows; codes of categories are unchanged.
     :param y: `N` targets, or `N x T` of several.
-    :param lengthscales: `D` lengthscales of the smooth part, or as many as its view has columns; None until they are
+    :param lengthscales: `D` lengthscales of the smooth part, or one per column of its view; None until they are
         learned.
     :param setup: Source of the draws, and the options.
-    :param categories: The numbers of levels of columns that hold codes, by their numbers. (Default: none.)
-    :param has_view: Whether parts that compare numbers see a view of the rows, which have categories or holes.
-        (Default: no.)
+    :param categories: Numbers of levels of columns of codes, by column number. (Default: none.)
+    :param has_view: Whether rows have categories or missing cells, so that parts that compare numbers see a view of
+        them. (Default: no.)
     :param weights: Weights of the rows. (Default: None, 1.)
-    :param cross_fitted: The rows as trees are to learn them, where these are a view. (Default: None, as they are.)
-    :param original: `N` targets in the units that an ensemble of the user takes. (Default: None, where there is none.)
-    :param blocks: Groups or times, by which rows are held out. (Default: None, single rows are.)
-    :param new_x: The rows (`N x D`) where they are held out, which levels of few others are unknown to. (Default: None,
-        the same.)
+    :param cross_fitted: Rows on which trees are grown, where these are a view. (Default: None, `x`.)
+    :param original: `N` targets in the units of a user's ensemble. (Default: None, no ensemble.)
+    :param blocks: Groups or times by which rows are held out. (Default: None, single rows.)
+    :param new_x: The rows (`N x D`) as held-out ones, in which rare levels are missing cells. (Default: None, `x`.)
     """
 
     x: Tensor
@@ -75,7 +74,7 @@ class PartInputs:
 
     @classmethod
     def of(cls, data: TrainingData, setup: Setup, lengthscales: Tensor | None = None) -> PartInputs:
-        """What parts are built from, for training data."""
+        """Return the inputs of parts for training data."""
         return cls(
             data.x,
             data.y,
@@ -90,10 +89,10 @@ class PartInputs:
 
     def of_rows(self, rows: Tensor | np.ndarray | slice, **changes: Any) -> PartInputs:
         """
-        The same of some rows.
+        Return the inputs of some rows.
 
-        :param rows: Their numbers.
-        :param changes: Other values.
+        :param rows: Numbers of the rows.
+        :param changes: Values of other fields.
         """
         weights = None if self.weights is None else self.weights.of_rows(rows)
         original = None if self.original is None else self.original[rows]
@@ -103,7 +102,7 @@ class PartInputs:
         return replace(self, x=self.x[rows], y=self.y[rows], **changes)
 
     def x_without(self, held_out: np.ndarray) -> Tensor:
-        """The rows, those held out as new ones."""
+        """Return the rows, with held-out ones as new rows."""
         if self.new_x is None:
             return self.x
         found = self.x.clone()
@@ -112,42 +111,42 @@ class PartInputs:
 
     @property
     def tree_weights(self) -> Tensor | None:
-        """The weights of the rows that trees are grown with, and views made of (`N`)."""
+        """Return the weights of the rows in trees and views (`N`)."""
         return None if self.weights is None else self.weights.capped
 
     @property
     def groups(self) -> Tensor | None:
-        """Groups of the rows, or stretches of time (`N`), which what is learned from targets inside must not part."""
+        """Return groups of the rows, or stretches of time (`N`), which inner folds must not split."""
         return None if self.blocks is None else self.blocks.groups
 
     @property
     def grown_x(self) -> Tensor:
-        """The rows that trees are grown on."""
+        """Return the rows on which trees are grown."""
         return self.x if self.cross_fitted is None else self.cross_fitted
 
     def seen(self, view: NumberView) -> PartInputs:
-        """The same for parts that see a view."""
+        """Return the inputs of parts that see a view."""
         return replace(self, x=view(self.x), cross_fitted=self.seen_in_folds(), categories={}, has_view=False)
 
     def seen_in_folds(self) -> Tensor:
-        """The view of the rows (`N x k`) for what is learned from the same targets."""
+        """Return the view of the rows (`N x k`) for learning from the same targets."""
         return cross_fitted(self.x, self.categories, self.y, self.setup.random, self.tree_weights, self.groups)
 
 
 @dataclass(frozen=True)
 class Part:
     """
-    A kernel of unit scale that the default one may have as a term.
+    A kernel of unit scale that the default kernel may have as a term.
 
-    :param name: What weights, choices and states call it.
-    :param build: The kernel from what parts are built from.
-    :param unfitted: The kernel for `load_state_dict`, from the number of columns.
+    :param name: Name of the part in weights, choices and states.
+    :param build: Function that builds the kernel from its inputs.
+    :param unfitted: Function that builds a kernel for `load_state_dict` from the number of columns.
     :param compares_numbers: Whether it sees a :class:`~gpytorch_partition.tables.NumberView` where rows have categories
-        or miss values; else it knows both. (Default: yes.)
+        or missing cells; else it handles both itself. (Default: yes.)
     :param is_rough: Whether only rough fields have it. (Default: no.)
     :param is_given: Whether only models of a user's ensemble have it. (Default: no.)
-    :param limit: For parts of rough fields: what it tends to with the number of its trees, covariances (`n x n`) from
-        standardized rows (`n x D`) and lengthscales (`D`). (Default: None, for all others.)
+    :param limit: For parts of rough fields, the kernel's limit for many trees: covariances (`n x n`) from standardized
+        rows (`n x D`) and lengthscales (`D`). (Default: None, for all others.)
     """
 
     name: str
@@ -161,14 +160,14 @@ class Part:
 
 def new_parts(inputs: PartInputs, names: Collection[str] | None = None) -> dict[str, Kernel]:
     """
-    The parts, of unit scale, by name.
+    Return new parts, of unit scale, by name.
 
-    :param inputs: What they are built from.
-    :param names: The parts wanted. (Default: those of the usual sum.)
+    :param inputs: Inputs of the parts.
+    :param names: Names of the parts wanted. (Default: those of the usual sum.)
     """
     names = usual_parts() if names is None else names
     wanted = [part for part in PARTS if part.name in names]
-    # The rows are checked already; to check them again for every tree takes a tenth of the time of a thousand rows.
+    # The rows are checked already; a check for every tree would take a tenth of the time for a thousand rows.
     with sklearn.config_context(assume_finite=True):
         if not inputs.has_view:
             return {part.name: part.build(inputs) for part in wanted}
@@ -181,12 +180,12 @@ def new_parts(inputs: PartInputs, names: Collection[str] | None = None) -> dict[
 
 
 def usual_parts() -> tuple[str, ...]:
-    """The names of the parts of the usual sum."""
+    """Return the names of the parts of the usual sum."""
     return tuple(part.name for part in PARTS if not (part.is_rough or part.is_given))
 
 
 def unfitted_parts(num_columns: int, view_columns: int | None = None) -> dict[str, Kernel]:
-    """All parts for `load_state_dict`, by name, for so many columns, and columns of their view if they have one."""
+    """Return all parts for `load_state_dict`, by name, for a number of columns, and of columns of their view if any."""
     if view_columns is None:
         return {part.name: part.unfitted(num_columns) for part in PARTS}
     return {
@@ -199,7 +198,6 @@ def unfitted_parts(num_columns: int, view_columns: int | None = None) -> dict[st
 
 
 def _forest(inputs: PartInputs, share: float, min_samples_leaf: int, **others: Any) -> RandomForestKernel:
-    """Trees of a share of the rows."""
     wanted = max(int(share * len(inputs.x)), inputs.setup.options.fewest_tree_rows)
     num_samples = min(wanted, _most_samples(inputs), len(inputs.x))
     trees = {
@@ -225,7 +223,7 @@ def _boosted(inputs: PartInputs, num_trees: int, heights: str, share: float, max
         return _kernel_of(several.fit(inputs.grown_x.float().cpu().numpy(), inputs.y.cpu().numpy()), heights)
     draws = {"subsample": share, "max_features": 0.5, "random_state": inputs.setup.random}
     boosting = GradientBoostingRegressor(n_estimators=num_trees, max_depth=max_depth, **draws)
-    # Rounded, so that other units change no split, which would change all trees after it.
+    # Rounded, so that other units change no split, and thereby all later trees.
     weights = None if inputs.tree_weights is None else inputs.tree_weights.cpu().numpy()
     boosting.fit(inputs.grown_x.float().cpu().numpy(), inputs.y.float().cpu().numpy(), sample_weight=weights)
     return _kernel_of(boosting, heights)
@@ -236,14 +234,13 @@ def _most_samples(inputs: PartInputs) -> int:
 
 
 def _kernel_of(ensemble: Any, heights: str) -> RandomForestKernel:
-    """The kernel without an OverconfidenceWarning: weights are chosen on held-out rows, which allows for it."""
+    """The kernel, without an OverconfidenceWarning since weights are chosen on held-out rows."""
     kernel = RandomForestKernel(heights=heights)
     kernel.partition = ForestPartition(ensemble)
     return _in_float32(kernel)
 
 
 def _given(inputs: PartInputs) -> RandomForestKernel:
-    """An ensemble of the user, at all heights of its trees."""
     refit, original = inputs.setup.refit, inputs.original
     assert refit is not None
     assert original is not None
@@ -256,9 +253,11 @@ def _unfitted_trees(_: int, heights: str = "all") -> RandomForestKernel:
 
 def _in_float32(kernel: AnyPartitionKernel) -> AnyPartitionKernel:
     """
-    Sums over clusters in float32: five times as fast. Rounding is a ten-millionth of a part's largest eigenvalue, which
-    the noise, a ten-thousandth of the targets' variance at least, exceeds unless a part has a hundred times that
-    variance; a model of few rows then computes them in float64 (`DefaultGP.sum_precisely_if_needed`).
+    Sums over clusters in float32, which is five times as fast.
+
+    Rounding is a ten-millionth of a part's largest eigenvalue. The noise, a ten-thousandth of the targets' variance at
+    least, exceeds it unless a part has a hundred times that variance; a model of few rows then computes sums in float64
+    (`DefaultGP.sum_precisely_if_needed`).
     """
     kernel.sum_dtype = torch.float32
     return kernel
@@ -266,7 +265,7 @@ def _in_float32(kernel: AnyPartitionKernel) -> AnyPartitionKernel:
 
 def smooth_part(x: Tensor, lengthscales: Tensor, setup: Setup) -> LandmarkKernel:
     """
-    A Matern-3/2 kernel through random inducing points, of unit scale.
+    Return a Matern-3/2 kernel through random inducing points, of unit scale.
 
     :param x: `N x D` standardized rows.
     :param lengthscales: `D` lengthscales.
@@ -278,7 +277,7 @@ def smooth_part(x: Tensor, lengthscales: Tensor, setup: Setup) -> LandmarkKernel
 
 
 def num_inducing_points(num_rows: int, options: Options) -> int:
-    """How many inducing points there are for so many rows, if so many are distinct."""
+    """Return the number of inducing points for a number of rows, if that many are distinct."""
     share = max(options.fewest_inducing_points, int(options.inducing_share * num_rows))
     return min(options.most_inducing_points, share, max(1, options.most_loadings // num_rows))
 
@@ -308,7 +307,6 @@ def _linear_covariances(x: Tensor, _: Tensor) -> Tensor:
 
 
 def _rough_part(name: str, *widths: float) -> Part:
-    """A mean of exponential kernels of these lengthscales, in those of the smooth part."""
     return Part(
         name,
         partial(_rough, widths=widths),
@@ -320,8 +318,10 @@ def _rough_part(name: str, *widths: float) -> Part:
 
 def _rough(inputs: PartInputs, widths: Sequence[float]) -> PartitionMixtureKernel:
     r"""
-    Mondrian trees of columns in units of their lengthscales, rotated at random, for several widths l: with many trees
-    a kernel of the distance r only, about the mean of :math:`e^{-r / l}` with weights in proportion to l.
+    Mondrian trees of columns in units of their lengthscales, rotated at random, for several widths l.
+
+    With many trees the kernel depends on the distance r only, about as the mean of :math:`e^{-r / l}` with weights in
+    proportion to l.
     """
     assert inputs.lengthscales is not None
     (num_rows, num_columns), random, kernels = inputs.x.shape, inputs.setup.random, []
@@ -358,9 +358,8 @@ def _mean_exponential(x: Tensor, lengthscales: Tensor, widths: Sequence[float]) 
 ENSEMBLE = "ensemble"
 SMOOTH = Part("smooth", _smooth, lambda num_columns: LandmarkKernel.from_kernel(_matern(torch.ones(num_columns)), None))
 
-# Forests of most rows and without a look at the targets; boosted trees, deep ones, of which the leaves count, and
-# shallow ones at all heights; trees with few leaves, in each of which the function has slopes. They are drawn in this
-# order, which seeds depend on.
+# Forests of most rows, and of trees that ignore the targets; boosted trees, deep ones (their leaves) and shallow ones
+# (at all heights); trees with few leaves and a slope in each. Seeds depend on this order.
 PARTS = (
     Part("forest", partial(_forest, share=0.632, min_samples_leaf=1), _unfitted_trees, compares_numbers=False),
     Part(
@@ -386,6 +385,6 @@ PARTS = (
     _rough_part("rough_short", 1 / 32),
     Part(ENSEMBLE, _given, _unfitted_trees, compares_numbers=False, is_given=True),
 )
-# Those that a rough field is made of, and those that nothing else has.
+# The parts of a rough field, and the parts that only a rough field has.
 ROUGH_FIELD = tuple(part.name for part in PARTS if part.limit is not None)
 ROUGH = tuple(part.name for part in PARTS if part.is_rough)

@@ -1,4 +1,4 @@
-"""The alternative model of functions that vary on many lengthscales, such as measurements on a map."""
+"""The alternative model for functions that vary on many lengthscales, such as measurements on a map."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Candidate(NamedTuple):
 
     names: list[str]
     folds: list[Fold]
-    rows: Tensor  # numbers of the rows that folds count from 0 on: random rows, then those of patches
+    rows: Tensor  # numbers of the folds' rows, in their order: random rows, then those of patches
     fit: PredictiveFit
-    lengthscales: Tensor  # (D,) of the Matern kernel, by the random rows
+    lengthscales: Tensor  # (D,) of the Matern kernel, from the random rows
 
 
 def rough_field(
@@ -39,19 +39,20 @@ def rough_field(
     weights: RowWeights | None = None,
 ) -> Candidate:
     r"""
-    A linear part and rough ones, if they gain more than 20 nats over another candidate on its own folds.
+    Return a linear part and rough ones if they gain more than 20 nats over another candidate on its folds, else that
+    one.
 
-    The rough part is a mean of exponential kernels :math:`e^{-r / l}` with weights in proportion to l. Over distances
-    between the shortest and the longest l its functions vary about as much as those of a single exponential kernel, but
-    by many short cells of Mondrian trees instead of a few long ones. The part of the shortest l alone is nearly noise.
+    The rough part is a mean of exponential kernels :math:`e^{-r / l}` with weights in proportion to l. Between the
+    shortest and the longest l, its functions vary about as those of a single exponential kernel, but by many short
+    cells of Mondrian trees. The part of the shortest l alone is nearly noise.
 
-    They must gain that much twice: first with the limits of infinitely many trees, which are cheap, and lengthscales
-    that have not seen the fold; then with as many trees as the model will have, and its lengthscales, so that the error
-    of finitely many trees, which acts as noise, is counted.
+    They must gain that much twice. The first test uses the cheap limits of infinitely many trees, and lengthscales that
+    have not seen the fold. The second uses the model's own number of trees and lengthscales, and so counts the error of
+    finitely many trees, which acts as noise.
 
-    Few random rows are too far apart to tell short lengthscales from noise, and neighbors alone cannot determine long
-    ones: weights are chosen by both, on the folds of the other candidate and those of 12 patches of 150 neighbors. They
-    are not calibrated.
+    A few random rows are too far apart to distinguish short lengthscales from noise, and neighbors alone cannot
+    determine long ones. Weights are therefore chosen by both, on the folds of the other candidate and those of 12
+    patches of 150 neighbors. They are not calibrated.
 
     Costs a search for weights on n rows (up to 60 Cholesky factors for each fold), and where the limits gain enough
     :math:`O(n^2 m)` for m trees and up to two more searches.
@@ -85,9 +86,9 @@ def rough_field(
 
 def rough_covariances(x: Tensor, lengthscales: Tensor) -> Tensor:
     r"""
-    Covariances of the linear part, :math:`x^\top x' / D`, and of the rough ones, means of :math:`e^{-r / l}`.
+    Return covariances of the linear part, :math:`x^\top x' / D`, and of the rough ones, means of :math:`e^{-r / l}`.
 
-    :param x: `n x D` standardized rows, few.
+    :param x: `n x D` standardized rows; n is small.
     :param lengthscales: `D` lengthscales of the Matern kernel: units of the distances r and of the rough parts' l.
     :return: `3 x n x n`.
     """
@@ -95,7 +96,6 @@ def rough_covariances(x: Tensor, lengthscales: Tensor) -> Tensor:
 
 
 def _patches(x: Tensor, lengthscales: Tensor, setup: Setup) -> list[Tensor]:
-    """For some random rows the numbers of their nearest neighbors."""
     centers = setup.random.permutation(len(x))[: setup.options.num_patches]
     return [_nearest(x, int(center), lengthscales, setup.options.patch_rows) for center in centers]
 
@@ -107,7 +107,7 @@ def _nearest(x: Tensor, center: int, lengthscales: Tensor, num_rows: int) -> Ten
 
 
 def _folds_of_patch(covariances: Tensor, start: int, setup: Setup) -> list[Fold]:
-    """Folds of the rows of a patch, given their covariances (`c x n x n`), whose numbers begin with a start."""
+    """Folds of a patch, from its covariances (`c x n x n`), with row numbers from `start` on."""
     splits = KFold(setup.options.num_patch_folds, shuffle=True, random_state=setup.random).split(covariances[0])
     folds = [Fold.of(covariances, *map(torch.from_numpy, split)) for split in splits]
     return [replace(fold, kept=fold.kept + start, held_out=fold.held_out + start) for fold in folds]

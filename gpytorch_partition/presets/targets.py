@@ -1,4 +1,4 @@
-"""The default model of several targets: parts on trees that all share, weighed together, and how targets covary."""
+"""The default model of several targets, with parts whose trees and weights all targets share, and their covariance."""
 
 from __future__ import annotations
 
@@ -44,28 +44,27 @@ from gpytorch_partition.training.shared_weights import SharedFit, maximize_share
 _NUM_IMPUTING_TREES = 50
 _CHEAP_TARGETS = 3  # with more targets fewer rows choose, so that all Cholesky factors together cost the same
 _FEWEST_CHOOSING_ROWS = 300
-_MOST_ENTRIES = 700  # that correlations come from where some are missing: their covariance is decomposed
+_MOST_ENTRIES = 700  # entries that determine correlations where some are missing: their covariance is decomposed
 _MOST_HELD_OUT = 1_000  # rows that calibrate
 _HELD_OUT_SHARE = 0.2  # of all rows, at most
 
 
 class _Rows(NamedTuple):
-    """Standardized rows, and targets with holes."""
+    """Standardized rows, and targets with missing entries."""
 
     x: Tensor
-    new_x: Tensor  # the rows as others predict them
+    new_x: Tensor  # the rows as held-out ones
     y: Tensor
     categories: Mapping[int, int]
     has_view: bool
     blocks: Blocks | None
 
     def select(self, numbers: Tensor | np.ndarray) -> _Rows:
-        """Some of the rows."""
         blocks = None if self.blocks is None else self.blocks.of_rows(numbers)
         return self._replace(x=self.x[numbers], new_x=self.new_x[numbers], y=self.y[numbers], blocks=blocks)
 
     def inputs(self, setup: Setup, lengthscales: Tensor | None = None) -> PartInputs:
-        """What parts are built from: trees see no holes in targets."""
+        """Inputs of parts, with missing targets imputed for trees."""
         filled = imputed(self.x, self.y, self.categories, setup.random, setup.n_jobs)
         columns = self.categories, self.has_view
         return PartInputs(self.x, filled, lengthscales, setup, *columns, blocks=self.blocks)
@@ -90,25 +89,26 @@ def default_targets_model(
     options: Options = DEFAULT,
 ) -> CoregionalizedGP:
     r"""
-    :func:`~gpytorch_partition.presets.default_model` for T targets: one sum of parts, whose trees split for all.
+    Return :func:`~gpytorch_partition.presets.default_model` for T targets: one sum of parts, whose trees split for all
+    targets.
 
     - Weights that all targets share, and scale and noise of each, maximize the predictive density of held-out entries,
-      targets one by one, by folds of the rows that one target would be chosen by (fewer above three targets).
-    - The covariance between targets, and that of their noise, then maximize the density of the held-out rows of a fold
-      given the others, all entries together: from the spectra of the folds' covariances, or, where entries are missing,
-      from the densely decomposed covariance of up to 700 entries a fold.
-    - Above 1,200 rows, scale and noise of each target are set anew by rows that a model of the others predicts.
+      targets one by one. Folds have the rows that choose for one target (fewer above three targets).
+    - The covariances of targets and of their noise then maximize the joint density of a fold's held-out rows given the
+      others. It is computed from the spectra of the folds' covariances, or, where entries are missing, from the densely
+      decomposed covariance of up to 700 entries a fold.
+    - Above 1,200 rows, held-out rows predicted by a model of the others set scale and noise of each target anew.
 
-    Noise is constant, and rough fields are not tried. Trees, and lengthscales, are given predictions of a forest of the
-    target alone for entries that are missing (in folds, of the rows kept).
+    Noise is constant, and rough fields are not tried. Trees and lengthscales see predictions of a forest of the target
+    alone for missing entries (in folds, of the rows kept).
 
     :param x: `N x D` standardized rows, 10 or more; NaN is a missing value.
     :param y: `N x T` standardized targets; NaN is a missing entry.
-    :param categories: Numbers of levels of columns that hold codes, by their numbers. (Default: none.)
-    :param blocks: Groups or times of the rows, by which rows are held out. (Default: None, single rows are.)
+    :param categories: Numbers of levels of columns of codes, by column number. (Default: none.)
+    :param blocks: Groups or times of the rows, by which rows are held out. (Default: None, single rows.)
     :param random_state: Seed or `RandomState`.
     :param n_jobs: Trees grown at a time. (Default: None, one.)
-    :param options: As for one target; those of noise that varies and rough parts do not apply. (Default: these.)
+    :param options: Options as for one target; those of varying noise and rough parts do not apply.
 
     Example:
         >>> x = torch.rand(60, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -131,11 +131,11 @@ def default_targets_model(
 
 def imputed(x: Tensor, y: Tensor, categories: Mapping[int, int], random: Any, n_jobs: int | None) -> Tensor:
     """
-    Targets (`N x T`) for trees to grow on: a missing entry is what a forest of its target alone predicts.
+    Return targets (`N x T`) for growing trees, with missing entries predicted by a forest of their target alone.
 
     :param x: `N x D` standardized rows.
     :param y: `N x T` standardized targets; NaN is a missing entry.
-    :param categories: Numbers of levels of columns that hold codes, by their numbers.
+    :param categories: Numbers of levels of columns of codes, by column number.
     :param random: Source of the forests, or a seed.
     :param n_jobs: Trees grown at a time.
 
@@ -204,7 +204,7 @@ def _lengthscales(inputs: PartInputs) -> Tensor:
 
 
 def _those_that_count(names: list[str], fit: SharedFit, options: Options) -> dict[str, float]:
-    """The weights by name, without those that are negligible for the target with the least noise for its scale."""
+    """Weights by name, without negligible ones for the target with the least noise for its scale."""
     noise = float((fit.noise / fit.scales).min())
     least = max(options.least_weight, options.least_noise_share * noise)
     weights = {name: float(weight) for name, weight in zip(names, fit.outputscales)}
@@ -214,7 +214,7 @@ def _those_that_count(names: list[str], fit: SharedFit, options: Options) -> dic
 def _correlated(
     alone: Coregionalization, covariances: list[Tensor], splits: list[tuple[Tensor, Tensor]], y: Tensor
 ) -> Coregionalization:
-    """Covariance and noise of the largest density of the held-out rows of each fold, given the others."""
+    """Covariance and noise of the largest density of each fold's held-out rows, given the others."""
     terms: list[tuple[float, Evidence]] = []
     share = 1.0 if not bool(y.isnan().any()) else min(1.0, _MOST_ENTRIES / int((~y.isnan()).sum()))
     for covariance, (kept, held_out) in zip(covariances, splits):
@@ -231,7 +231,7 @@ def _evidence(covariance: Tensor, y: Tensor) -> Evidence:
 
 
 def _calibrated(chosen: _Chosen, rows: _Rows, setup: Setup) -> Coregionalization:
-    """Scale and noise of each target such that a model of other rows predicts held-out ones best."""
+    """Scale and noise of each target with which a model of other rows predicts held-out ones best."""
     options, (kept, held_out) = setup.options, _calibrating(chosen, rows, setup)
     if not len(held_out):
         return chosen.found
@@ -249,7 +249,7 @@ def _calibrated(chosen: _Chosen, rows: _Rows, setup: Setup) -> Coregionalization
 
 
 def _calibrating(chosen: _Chosen, rows: _Rows, setup: Setup) -> Split:
-    """Rows that are learned from, and rows that calibrate, which have not chosen: of other groups, or later, if any."""
+    """Rows to learn from, and rows that calibrate, which did not choose: of other groups or later times, if any."""
     everything = np.arange(len(rows.x))
     if rows.blocks is not None:
         splits = folds(len(rows.x), setup.options.num_calibration_folds, setup.random, rows.blocks)
@@ -263,7 +263,7 @@ def _calibrating(chosen: _Chosen, rows: _Rows, setup: Setup) -> Split:
 
 
 def _assembled(chosen: _Chosen, rows: _Rows, setup: Setup) -> CoregionalizedGP:
-    """The model of rows, which are standardized again by themselves."""
+    """The model of rows, standardized again by themselves."""
     columns = Standardization.of(rows.x).without(rows.categories)
     standardized = rows._replace(x=columns.apply(rows.x))
     parts = new_parts(standardized.inputs(setup, chosen.lengthscales), names=chosen.weights)

@@ -1,4 +1,4 @@
-"""Boosted trees of several targets at once, which scikit-learn's gradient boosting does not grow."""
+"""Boosted trees of several targets at once, which scikit-learn's gradient boosting does not have."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _LEARNING_RATE = 0.1
 
 class VectorBoosting(BaseEnsemble):
     """
-    Stochastic gradient boosting (Friedman 2002) of the sum of squared errors of `T` targets.
+    An ensemble by stochastic gradient boosting (Friedman 2002) of the sum of squared errors of `T` targets.
 
-    Every tree splits for all targets, and has a mean for each in its leaves.
+    Every tree splits for all targets, and has a mean of each in its leaves.
 
     :param n_estimators: Number of trees.
-    :param max_depth: Of a tree.
-    :param subsample: Share of the rows that a tree is grown on.
+    :param max_depth: Largest depth of a tree.
+    :param subsample: Share of the rows on which a tree is grown.
     :param max_features: Share of the columns tried at each split.
     :param random: Source of the draws.
 

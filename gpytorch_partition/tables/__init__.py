@@ -1,4 +1,4 @@
-"""Tables as people have them, with text, categories, dates and missing cells, made into matrices of numbers."""
+"""Conversion of tables with text, categories, dates and missing cells to matrices of numbers."""
 
 from gpytorch_partition.tables.encoder import MisreadColumnWarning, TableEncoder
 from gpytorch_partition.tables.number_view import NumberView, cross_fitted, needs_view, view_in_folds

@@ -1,4 +1,4 @@
-"""One column of a table in one of four kinds: numbers, text, categories or dates, whatever its cells came as."""
+"""Columns of tables as cells of a few kinds (numbers, text, categories, dates), for input of any dtype."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 NUMBERS, TEXT, CATEGORY, ORDERED, DATES, EMPTY = "numbers", "text", "category", "ordered category", "dates", "empty"
-ID = "id"  # text that is another one in every row, as names have
+ID = "id"  # text that differs in every row
 LEVELS = (TEXT, CATEGORY, ORDERED)  # kinds of columns whose cells are names
-LEFT_OUT = (EMPTY, ID)  # kinds of columns that tell nothing about other rows
+LEFT_OUT = (EMPTY, ID)  # kinds of columns without information on other rows
 
 Level = str | int | float | bool
 
@@ -32,9 +32,9 @@ class Cells(NamedTuple):
         dates (datetime64, NaT is missing).
     :param levels: All levels that a category declares, in its order. (Default: None.)
     :param zone: The time zone of dates that have one. (Default: None.)
-    :param note: What was done beside, for the log. (Default: nothing.)
-    :param notation: How numbers or dates are written that came as text. (Default: nothing, they did not.)
-    :param mark: The decimal mark that numbers as text are sure of, or that it is open. (Default: nothing.)
+    :param note: A note for the log on how cells were read. (Default: nothing.)
+    :param notation: The notation of numbers or dates that were text. (Default: nothing, they were not.)
+    :param mark: The certain decimal mark of numbers written as text, or that it is open. (Default: nothing.)
     """
 
     kind: str
@@ -48,12 +48,12 @@ class Cells(NamedTuple):
 
 def read_cells(column: Any, name: str, zone: str | None = None) -> Cells:
     """
-    The cells of a column.
+    Return the cells of a column.
 
     :param column: A NumPy array of any dtype, or a pandas Series.
-    :param name: What errors call it.
-    :param zone: The time zone that dates are wanted in. (Default: None, their own.)
-    :raises TypeError: If cells are of a kind that is not read (lists, complex numbers, bytes).
+    :param name: Name of the column in errors.
+    :param zone: Time zone of the dates returned. (Default: None, their own.)
+    :raises TypeError: If cells are of an unknown kind (lists, complex numbers, bytes).
 
     Example:
         >>> read_cells(np.array(["b", None, "a"], dtype=object), "letter").kind
@@ -74,7 +74,7 @@ def read_cells(column: Any, name: str, zone: str | None = None) -> Cells:
         return _kept(NUMBERS, np.asarray(column) / _DAY, "durations are numbers of days")
     if dtype.kind == "U" and isinstance(dtype, np.dtype):
         return _kept(TEXT, np.asarray(column).astype(object))
-    if dtype.kind in "OU":  # pyarrow's texts are "U", and may miss
+    if dtype.kind in "OU":  # pyarrow's texts are "U", and may be missing
         values = _array_of_objects(column)
         missing = column.isna() if hasattr(column, "isna") else map(is_missing, values)
         return _objects(values, np.fromiter(missing, bool, len(values)), name, zone)
@@ -83,9 +83,10 @@ def read_cells(column: Any, name: str, zone: str | None = None) -> Cells:
 
 def as_array(values: Any) -> np.ndarray:
     """
-    An array of a column; times with a zone, of pyarrow and Polars, as objects, since arrays of times have no zone.
+    Return a column as an array; times of pyarrow and Polars with a zone become objects, since arrays of times have no
+    zone.
 
-    Dictionaries of pyarrow are read by value: NumPy gives a missing cell of a chunked one the last value.
+    Dictionaries of pyarrow are read by value, since NumPy gives a missing cell of a chunked one the last value.
 
     :param values: A column of Polars or pyarrow, an array, or a list.
 
@@ -102,7 +103,7 @@ def as_array(values: Any) -> np.ndarray:
 
 
 def plain_targets(y: Any) -> Any:
-    """Targets of pyarrow as an array, with None or NaN where they are missing; all others as they are."""
+    """Return targets of pyarrow as an array, with None or NaN where they are missing; all others unchanged."""
     return as_array(y) if hasattr(y, "to_pylist") and hasattr(y, "type") else y
 
 
@@ -130,7 +131,6 @@ def _dates(column: Any, zone: str | None) -> Cells:
 
 
 def _without_arrow(dates: Any) -> Any:
-    """Dates and times of pyarrow's types in pandas' own."""
     if not hasattr(dates.dtype, "pyarrow_dtype"):
         return dates
     zone = getattr(dates.dtype.pyarrow_dtype, "tz", None)
@@ -138,7 +138,6 @@ def _without_arrow(dates: Any) -> Any:
 
 
 def _category(column: Any, name: str) -> Cells:
-    """Levels in the order in which the category declares them."""
     declared = column.dtype.categories
     levels = [plain_level(level, name) for level in declared]
     table = np.array([*levels, None], dtype=object)
@@ -149,7 +148,7 @@ def _category(column: Any, name: str) -> Cells:
 
 
 def plain_level(level: Any, name: str) -> Level:
-    """A level as text, number or boolean; of other things (dates, intervals) what they are written as."""
+    """Return a level as text, number or boolean; other objects (dates, intervals) as their text."""
     if isinstance(level, str | bool | int | float):
         return level
     if isinstance(level, np.bool_ | np.integer | np.floating):
@@ -165,7 +164,7 @@ def _array_of_objects(column: Any) -> np.ndarray:
 
 
 def is_missing(cell: Any) -> bool:
-    """None, NaN, pandas' NA and NaT, NumPy's NaT."""
+    """Return whether a cell is None, NaN, pandas' NA or NaT, or NumPy's NaT."""
     if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
         return True
     if isinstance(cell, float | np.floating | Decimal):
@@ -208,7 +207,7 @@ def _filled(present: np.ndarray, missing: np.ndarray, dtype: Any, convert: Calla
 
 
 def _number(cell: Any) -> float:
-    """A number as float64; one beyond its range is infinite, and refused as such."""
+    """A number as float64; one beyond its range is infinite."""
     try:
         return float(cell)
     except OverflowError:
@@ -216,7 +215,7 @@ def _number(cell: Any) -> float:
 
 
 def _date_objects(present: np.ndarray, missing: np.ndarray, zone: str | None) -> Cells:
-    """Dates of Python, NumPy or pandas; on the clock of the given zone, else of the one that all have, or UTC."""
+    """Dates of Python, NumPy or pandas, on the clock of the given zone, else of their common one, or UTC."""
     zones = {str(cell.tzinfo) for cell in present if getattr(cell, "tzinfo", None) is not None}
     zone = zone or _shared_zone(zones)
     clock = _time_zone(zone)
@@ -226,7 +225,7 @@ def _date_objects(present: np.ndarray, missing: np.ndarray, zone: str | None) ->
 
 
 def _shared_zone(zones: set[str]) -> str:
-    """The time zone of all dates, or UTC where they have several, or one whose name is not known here."""
+    """The time zone of all dates, or UTC where they have several, or an unknown one."""
     (zone,) = zones if len(zones) == 1 else {"UTC"}
     try:
         _time_zone(zone)
@@ -260,6 +259,6 @@ def _unreadable(name: str, got: str) -> str:
 
 
 def names_of(names: Sequence[Any]) -> str:
-    """Names for a message, not too many of them."""
+    """Return at most ten names for a message, and the number of others."""
     more = len(names) - 10
     return ", ".join(map(repr, map(str, names[:10]))) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""Rows that come in chunks and can be read more than once: parquet folders, pairs of arrays on disk, iterables."""
+"""Chunks of rows that can be read more than once, from parquet folders, pairs of arrays on disk, and iterables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Chunk(NamedTuple):
     :param x: An array (`n x D`), a DataFrame, or a mapping from names to columns.
     :param y: `n` finite targets.
     :param first_row: The number of its first row among all rows, from 0.
-    :param name: What errors call it.
+    :param name: Name of the chunk in errors.
     """
 
     x: Any
@@ -41,16 +41,16 @@ class Chunk(NamedTuple):
 
 class ChunkSource:
     """
-    Chunks of rows that are checked as they are read, each time from the first one. A pass with other targets than the
-    first, or in another order, is refused at its end.
+    A source of chunks of rows, which can be read several times and checks them while reading. A pass whose targets or
+    order differ from the first pass raises an error at its end.
 
-    :param chunks: A path of a parquet file or of a folder of such; a pair of arrays, memory-mapped ones too; an
-        iterable of pairs (X, y) that can be iterated over again; or a function without arguments that returns an
+    :param chunks: A path of a parquet file or of a folder of parquet files; a pair of arrays, memory-mapped ones too;
+        an iterable of pairs (X, y) that can be iterated over again; or a function without arguments that returns an
         iterator of them.
     :param target: The column of parquet files that holds the targets; None for all others.
     :raises TypeError: If chunks are anything else, such as a generator, which can be read only once, or the target is
-        no name.
-    :raises ValueError: If the target is no column, or is missing where it is needed.
+        no text.
+    :raises ValueError: If the target is no column, or is not given for parquet files, or given for others.
     :raises ImportError: If parquet files are to be read without pyarrow and pandas.
 
     Example:
@@ -100,10 +100,10 @@ class ChunkSource:
 
 def rows_of(x: Any, rows: np.ndarray) -> Any:
     """
-    Some rows of a chunk, as a copy.
+    Return a copy of some rows of a chunk.
 
-    :param x: What :class:`Chunk` holds.
-    :param rows: Their numbers within it.
+    :param x: Rows of a :class:`Chunk`.
+    :param rows: Numbers of the rows in the chunk.
     """
     if isinstance(x, Mapping):
         return {name: rows_of(column, rows) for name, column in x.items()}
@@ -111,10 +111,10 @@ def rows_of(x: Any, rows: np.ndarray) -> Any:
 
 
 def joined(parts: list[Any]) -> Any:
-    """
-    The rows of all parts, one after another.
+    r"""
+    Return the rows of all parts, one part after another.
 
-    :param parts: What :class:`Chunk` holds, all of one kind.
+    :param parts: Rows of :class:`Chunk`\ s, all of one kind.
     """
     if isinstance(parts[0], Mapping):
         return {name: joined([part[name] for part in parts]) for name in parts[0]}
@@ -127,9 +127,9 @@ def joined(parts: list[Any]) -> Any:
 
 def number_columns(x: Any) -> Iterator[tuple[str, np.ndarray]]:
     """
-    The columns of floating point numbers of a chunk, with their names; `x0` is the first of an array.
+    Yield the columns of floating point numbers of a chunk, with their names; `x0` is the first of an array.
 
-    :param x: What :class:`Chunk` holds.
+    :param x: Rows of a :class:`Chunk`.
     """
     if not isinstance(x, Mapping) and not hasattr(x, "columns"):
         x = {f"x{number}": x[:, number] for number in range(x.shape[1])}
@@ -139,8 +139,6 @@ def number_columns(x: Any) -> Iterator[tuple[str, np.ndarray]]:
 
 
 class _Slices:
-    """A pair of arrays as chunks, one of which is read at a time."""
-
     def __init__(self, x: Any, y: Any) -> None:
         self._x, self._y = x, y
         self._size = min(_ROWS_AT_ONCE, max(1, _NUMBERS_AT_ONCE // max(1, np.asarray(_slice(x, slice(0, 1))).size)))
@@ -155,7 +153,6 @@ class _Slices:
 
 
 def _slice(values: Any, rows: slice) -> Any:
-    """Rows of a table, or as an array."""
     if hasattr(values, "iloc"):
         return values.iloc[rows]
     return values[rows] if hasattr(values, "columns") else np.asarray(values[rows])
@@ -177,7 +174,6 @@ def _checked_iterable(chunks: Any) -> Iterable[Any]:
 
 
 def _pair(pair: Any, name: str) -> tuple[Any, np.ndarray]:
-    """Rows of one of the kinds of :class:`Chunk`, and finite targets."""
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         got = f"{len(pair)} parts" if isinstance(pair, tuple | list) else f"a {type(pair).__name__}"
         raise TypeError(f"{name}: expected a pair (X, y) of rows and targets, got {got}")
@@ -212,7 +208,7 @@ def _first_column(x: Any) -> Any:
 
 def _targets(y: Any, name: str) -> np.ndarray:
     values = as_array(y)
-    if values.dtype.kind in "cMm":  # which NumPy makes numbers of, by dropping parts or counting from 1970
+    if values.dtype.kind in "cMm":  # NumPy would drop imaginary parts, or count from 1970
         raise ValueError(f"{name}: expected targets that are real numbers, got {values.dtype.name}")
     if values.dtype.kind in "OUT" and (odd := odd_targets(values)):
         told = told_of_odd(odd, values.size, Remedies("leave these rows out"))
@@ -240,7 +236,7 @@ def _check_lengths(x: Any, y: Any, name: str) -> None:
 def _check_sum(y: np.ndarray, first_row: int) -> int:
     """A sum over targets and their row numbers, modulo 2^64: exact, so that it does not depend on where chunks end."""
     bits = y.view(np.uint64)
-    # The low bits of most targets are 0, and would be so in products with row numbers: mixed (Steele et al. 2014).
+    # Bits are mixed (Steele et al. 2014), since the low bits of most targets, and of their products, are 0.
     bits = (bits ^ (bits >> np.uint64(32))) * np.uint64(0xBF58476D1CE4E5B9)
     bits ^= bits >> np.uint64(29)
     rows = np.arange(first_row, first_row + len(y), dtype=np.uint64)
@@ -259,7 +255,7 @@ def _check_same_rows(first: tuple[int, int], now: tuple[int, int]) -> None:
 
 
 def _checked_columns(chunk: Chunk, known: list[str] | int | None) -> list[str] | int:
-    """The columns of a chunk, names or their number, which are those of the first chunk."""
+    """The columns of a chunk, names or their number; they must be those of the first chunk."""
     x = chunk.x
     if isinstance(x, Mapping) or hasattr(x, "columns"):
         columns: list[str] | int = [str(name) for name in (x if isinstance(x, Mapping) else x.columns)]

@@ -1,4 +1,4 @@
-"""`TableEncoder`: tables with text, categories, dates and missing cells as one matrix of numbers."""
+"""`TableEncoder`, which turns tables with text, categories, dates and missing cells into one matrix of numbers."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ _MOST_CATEGORIES_SAID = 5
 
 class MisreadColumnWarning(UserWarning):
     """
-    A column of a table holds numbers or dates as text that can be read in two ways: `1,234` with a decimal comma or
-    with thousands, `03/04/2024` in March or in April.
+    A warning that numbers or dates written as text can be read in two ways: `1,234` with a decimal comma or with
+    thousands, `03/04/2024` in March or in April.
 
     Convert the column before `fit`, by `pandas.to_numeric` or by `pandas.to_datetime` with a `format`, or give the
     :class:`TableEncoder` the decimal mark.
@@ -60,56 +60,53 @@ class MisreadColumnWarning(UserWarning):
 
 
 class _Column(NamedTuple):
-    """What `fit` learned of a column of the table."""
-
     name: str
     kind: str
     levels: list[Level] | None = None  # of text, categories and ordered categories
     parts: tuple[str, ...] = ()  # of dates: the calendar parts that vary
     zone: str | None = None  # of dates with a time zone
-    notation: str = ""  # of numbers and dates that came as text
+    notation: str = ""  # of numbers and dates that were text
     is_open: bool = False  # whether another notation fits as well
     note: str = ""
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
     r"""
-    One matrix of float64 numbers (the *table matrix*, `N x D'`) from a table of columns of any kind.
+    An encoder of tables, with columns of any kind, as one matrix of float64 numbers (the *table matrix*, `N x D'`).
 
     Use it to give a table to a kernel (`RandomForestKernel(x, y, categories=[...])`). All estimators of this package
-    read tables by it themselves.
+    use it for tables.
 
-    - Numbers and booleans (0 and 1) stay as they are; pandas' nullable dtypes and objects that are all numbers are
-      numbers, durations numbers of days, times of day numbers of hours.
-    - Text is numbers or dates if all cells of the column are such in one notation (or all but a few among many, which
-      are missing then): `1234.5`, `1.234,50`, `$1,234`, `12 %`, `2024-02-03`, `03.02.2024`, `02-Feb-24`. New rows are
-      read in the notation of `fit`. A warning says so where two notations fit: numbers have the decimal mark of the
-      other columns then, and dates have the day first.
+    - Numbers and booleans (0 and 1) are unchanged, also in pandas' nullable dtypes and as objects. Durations become
+      days, times of day hours.
+    - Text is read as numbers or dates if all cells of the column fit one notation (or all but a few among many, which
+      become missing cells): `1234.5`, `1.234,50`, `$1,234`, `12 %`, `2024-02-03`, `03.02.2024`, `02-Feb-24`. New rows
+      are read in the notation of `fit`. Where two notations fit, a warning says so; numbers then have the decimal mark
+      of the other columns, and dates the day first.
     - Other text and categories become codes 0 ... C - 1 of their C levels: text in alphabetical order, pandas
-      categories in the order in which they are declared, with levels that no row has. Codes stand for names and have no
-      order: :attr:`categories_` says which columns hold them. Ordered categories are numbers, the ranks of levels.
-    - Dates become days since 1970-01-01 (with a fraction) and those of month, day of year, weekday (Monday is 0) and
-      hour that vary in `fit`, on the clock of their time zone.
-    - Where there are more than ten levels, one that a single row has is a missing cell: trees would split that row off
-      by its own target, and learn nothing for the new levels of other rows, which are missing cells as well.
-    - A missing cell (None, NaN, NA, NaT) is NaN, and so is a level that `fit` did not see, which the log (level INFO)
-      says once. A column of which every cell is missing is left out.
+      categories in the order in which they are declared, with levels that no row has. Codes have no order;
+      :attr:`categories_` has the columns that hold them. Ordered categories become the ranks of their levels.
+    - Dates become days since 1970-01-01 (with a fraction), and columns for month, day of year, weekday (Monday is 0)
+      and hour where these vary in `fit`, on the clock of their time zone.
+    - In a column of more than ten levels, a level of a single row is a missing cell. Trees would split that row off by
+      its own target, and learn nothing for the new levels of other rows, which are missing cells as well.
+    - A missing cell (None, NaN, NA, NaT) is NaN. So is a level that `fit` did not see, which is logged once (level
+      INFO). A column without any value is left out.
     - A column of as many different texts as rows (20 or more; copies of rows do not count) is taken for an id, and left
       out with a warning.
 
     Costs a look-up per cell: a second per million texts.
 
-    :param categorical_features: Names (or numbers, counted from 0, or a flag for each column) of columns to be taken as
-        categories although they hold numbers or have an order. (Default: None.)
-    :param decimal: The decimal mark of numbers that come as text, `"."` or `","`. (Default: None, what each column is
-        in.)
+    :param categorical_features: Names (or numbers, counted from 0, or a flag for each column) of columns of numbers or
+        ordered levels to treat as categories. (Default: None.)
+    :param decimal: The decimal mark of numbers written as text, `"."` or `","`. (Default: None, found for each column.)
     :param thousands: The mark between their thousands, `","`, `"."`, `" "` or `"'"`. (Default: None, any.)
 
     Fitted attributes:
 
     - `categories_`: the levels of each column of categories, by its number in the matrix.
-    - `messages_`, `readings_`: what was done that one should know, and what each column was read as.
-    - `n_features_in_`, `feature_names_in_`: of the table, as in scikit-learn.
+    - `messages_`, `readings_`: notes on columns that are not plain numbers, and the reading of each column.
+    - `n_features_in_`, `feature_names_in_`: the table's, as in scikit-learn.
 
     Example:
         >>> table = {"size": np.array([1.5, np.nan]), "color": np.array(["red", "blue"])}
@@ -138,11 +135,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """
         Learn the columns and their levels.
 
-        :param X: A pandas DataFrame (or another that has names and columns, as Polars' and pyarrow's), an array
-            (`N x D`, also of objects), lists of rows, or a mapping from names to 1-D arrays.
+        :param X: A pandas DataFrame (or another with named columns, as Polars' and pyarrow's), an array (`N x D`, also
+            of objects), lists of rows, or a mapping from names to 1-D arrays.
         :param y: Ignored.
         :return: The encoder itself.
-        :raises TypeError: If X is sparse, or a column holds what is no number, text, category or date.
+        :raises TypeError: If X is sparse, or a cell is no number, text, category or date.
         :raises ValueError: If X is no table, a column holds infinity, no column has a value, or `categorical_features`
             names a column that does not exist.
         """
@@ -151,7 +148,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     @all_or_nothing
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> np.ndarray:
-        """The table matrix (`N x D'`) of the table that is learned; parameters are those of :meth:`fit`."""
+        """Learn the columns as :meth:`fit` does, and return the table matrix (`N x D'`)."""
         pairs = zip(self._learn(X), self._columns)
         return np.concatenate(
             [_encoded(column, cells) for cells, column in pairs if column.kind not in LEFT_OUT], axis=1
@@ -159,15 +156,14 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     @all_or_nothing
     def fit_read(self, X: Any) -> dict[str, np.ndarray]:
-        """Learn the columns of a table, and return them as they are read: numbers, dates, or levels and None."""
+        """Learn the columns of a table, and return their values: numbers, dates, or levels and None."""
         return {column.name: cells.values for cells, column in zip(self._learn(X), self._columns)}
 
     def transform(self, X: Any) -> np.ndarray:
         """
-        The table matrix of other rows.
+        Return the table matrix of other rows.
 
-        :param X: A table with the same columns: the same names in the same order, as scikit-learn wants them (a mapping
-            has no order).
+        :param X: A table with the same column names in the same order (a mapping may have any).
         :return: `N x D'` (float64), NaN where a cell is missing or its level unknown.
         :raises ValueError: If columns are missing, too many or in another order, or one holds infinity.
         :raises TypeError: If a column holds another kind of values than in `fit`.
@@ -177,12 +173,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return self._transformed(self._checked(X, reset=False))
 
     def transform_checked(self, X: Any) -> np.ndarray:
-        """The same of a table whose names an estimator has checked, as it speaks of itself in errors."""
+        """Return the table matrix of a table whose names an estimator has checked; errors then name the estimator."""
         return self._transformed(self._checked_mapping(X, False) if isinstance(X, Mapping) else _columns_of(X))
 
     def read(self, X: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], list[str]]:
         """
-        Return some columns of other rows as `fit` has read them, and notes of cells that were taken for missing.
+        Return some columns of other rows as `fit` reads them, and notes on cells that became missing.
 
         :param X: Columns by name.
         :raises TypeError: If one is of another kind than in `fit`.
@@ -198,7 +194,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return {column.name: cells.values for column, cells in pairs}, notes
 
     def _transformed(self, table: dict[str, Any]) -> np.ndarray:
-        """The matrix; the log has each message once, as tables of the same levels may come again and again."""
+        """The matrix; each message is logged once, since tables of the same levels may come repeatedly."""
         pairs = [(each, _of_fit(each, values)) for each, values in zip(self._columns, table.values())]
         pairs = [(column, cells) for column, cells in pairs if column.kind not in LEFT_OUT]
         for message in [note for column, cells in pairs for note in _said_of_new(column, cells)]:
@@ -209,36 +205,36 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """
-        The names of the columns of the matrix: those of the table, and `date_month` for a part of a date.
+        Return the names of the columns of the matrix: those of the table, and `date_month` for a part of a date.
 
-        :param input_features: Ignored, as the names are known.
+        :param input_features: Ignored.
         """
         return np.array([name for column in self._known for name in _names(column)], dtype=object)
 
     @property
     def categories_(self) -> dict[int, list[Level]]:
-        """The levels of each column of categories, by its number in the matrix."""
+        """Return the levels of each column of categories, by its number in the matrix."""
         columns = [self._known[number] for number in self.sources_]
         return {number: list(each.levels or []) for number, each in enumerate(columns) if each.kind in (TEXT, CATEGORY)}
 
     @property
     def kinds_(self) -> dict[str, str]:
-        """The kind of each column of the table by name, as :mod:`gpytorch_partition.tables.cells` calls them."""
+        """Return the kind of each column of the table by name, as :mod:`gpytorch_partition.tables.cells` calls them."""
         return {column.name: column.kind for column in self._known}
 
     @property
     def readings_(self) -> dict[str, str]:
-        """Return what each column of the table was read as, in a few words."""
+        """Return a short description of how each column of the table was read, by name."""
         return {column.name: _reading(column) for column in self._known}
 
     @property
     def messages_(self) -> list[str]:
-        """What was done that one should know, a sentence each."""
+        """Return a sentence on each column that is not plain numbers."""
         return [f"column {name!r}: {reading}" for name, reading in self.readings_.items() if reading != NUMBERS]
 
     @property
     def sources_(self) -> list[int]:
-        """For each column of the matrix, the number of the column of the table that it was made from."""
+        """Return, for each column of the matrix, the number of its column in the table."""
         return [number for number, column in enumerate(self._known) for _ in _names(column)]
 
     @property
@@ -250,7 +246,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def to_state(self) -> dict[str, Any]:
         """
-        The fitted encoder as plain values.
+        Return the fitted encoder as plain values.
 
         Example:
             >>> encoder = TableEncoder().fit({"color": np.array(["red", "blue"])})
@@ -266,7 +262,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> TableEncoder:
         """
-        The encoder that :meth:`to_state` described, which has an example.
+        Return the encoder of a state of :meth:`to_state`, which has an example.
 
         :raises KeyError: If a part is missing.
         """
@@ -280,7 +276,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     # Inside.
 
     _columns: list[_Column]
-    _said: frozenset[str] = frozenset()  # what the log was told of new rows
+    _said: frozenset[str] = frozenset()  # messages about new rows that were logged
 
     def _learn(self, X: Any) -> list[Cells]:
         table = self._checked(X, reset=True)
@@ -297,7 +293,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return cells
 
     def _leave_ids_out(self, cells: list[Cells], chosen: set[int]) -> None:
-        """Take columns that no one named as a category, and that name rows, for ids, with a warning."""
         for number, column in enumerate(self._columns):
             if number in chosen or column.kind != TEXT or not are_ids(cells[number].values, [e.values for e in cells]):
                 continue
@@ -309,7 +304,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             )
 
     def _cells(self, table: Mapping[str, Cells], chosen: set[int]) -> list[Cells]:
-        """Columns as categories where they are chosen, and others with their text read; open numbers as sure ones."""
+        """The cells of all columns: chosen ones as categories, text as read, open notations as those of sure ones."""
         notations = self._notations()
         cells = [
             _as_category(each, name) if number in chosen else as_read(each, notations) if each.kind == TEXT else each
@@ -334,7 +329,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return cells
 
     def _notations(self) -> list[str]:
-        """The notations of numbers that may be."""
         wanted = self.decimal, self.thousands
         found = [each for each in NUMBER_NOTATIONS if all(mark in (None, own) for mark, own in zip(wanted, each))]
         if not found:
@@ -345,7 +339,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return found
 
     def _checked(self, X: Any, reset: bool) -> dict[str, Any]:
-        """The columns by name; names and their number are checked, and remembered if reset."""
         if isinstance(X, Mapping):
             return self._checked_mapping(X, reset)
         if issparse(X):
@@ -381,7 +374,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return {name: columns[name] for name in names}
 
     def _chosen(self, names: list[str]) -> set[int]:
-        """Numbers of the columns that are to be categories."""
         given = self.categorical_features
         if given is not None and (isinstance(given, str) or not isinstance(given, Iterable)):
             raise ValueError(f"expected categorical_features as a list of names or numbers of columns, got {given!r}")
@@ -406,8 +398,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
 def is_table(X: Any) -> bool:
     """
-    Whether X has columns of their own kinds (a data frame, a mapping), or cells of any kind (objects, text, dates), so
-    that a :class:`TableEncoder` is to read it; numbers in one array need none.
+    Return whether a :class:`TableEncoder` is to read X: a data frame, a mapping, or cells such as objects, text, dates.
+
+    Numbers in one array need no encoder.
     """
     if isinstance(X, Mapping) or hasattr(X, "columns"):
         return True
@@ -415,7 +408,7 @@ def is_table(X: Any) -> bool:
         return False
     try:
         rows = np.asarray(X)
-    except (TypeError, ValueError, RuntimeError):  # for scikit-learn to refuse
+    except (TypeError, ValueError, RuntimeError):  # scikit-learn raises the error
         return False
     return rows.ndim == 2 and rows.dtype.kind in "OUMmS"
 
@@ -423,7 +416,7 @@ def is_table(X: Any) -> bool:
 def _as_rows(X: Any) -> np.ndarray:
     rows = np.asarray(X)
     if rows.ndim == 2 and rows.dtype.kind == "U" and not isinstance(X, np.ndarray):
-        rows = np.array(X, dtype=object)  # of a list NumPy makes numbers text
+        rows = np.array(X, dtype=object)  # NumPy turns numbers of a mixed list into text
     if rows.ndim != 2:
         raise ValueError(
             f"Expected 2D array, got {rows.ndim}D array instead: expected a table, N rows of D columns. Reshape your "
@@ -433,7 +426,6 @@ def _as_rows(X: Any) -> np.ndarray:
 
 
 def _columns_of(X: Any) -> dict[str, Any]:
-    """The columns by name, as arrays or pandas' Series."""
     if isinstance(X, np.ndarray):
         return {f"x{number}": X[:, number] for number in range(X.shape[1])}
     names = list(X.column_names if hasattr(X, "column_names") else X.columns)
@@ -445,7 +437,6 @@ def _columns_of(X: Any) -> dict[str, Any]:
 
 
 def _as_column(values: Any, name: Any) -> Any:
-    """A pandas Series as it is, anything else as an array."""
     values = values if hasattr(values, "iloc") else as_array(values)
     if values.ndim != 1:
         raise ValueError(f"expected column {str(name)!r} as a 1-D array, got {values.ndim} dimensions")
@@ -453,7 +444,6 @@ def _as_column(values: Any, name: Any) -> Any:
 
 
 def _as_category(cells: Cells, name: str) -> Cells:
-    """Numbers as levels, and levels without their order."""
     if cells.kind == ORDERED:
         return cells._replace(kind=CATEGORY)
     if cells.kind == NUMBERS:
@@ -482,7 +472,7 @@ def _learned(name: str, cells: Cells) -> _Column:
 
 
 def _levels_to_learn(cells: Cells) -> list[Level]:
-    """All levels; of more than ten, those of several rows, so that a level of one row is what a new level will be."""
+    """All levels; of more than ten, those of several rows, so that a level of one row is missing, as a new level is."""
     counts = Counter(cell for cell in cells.values.tolist() if cell is not None)
     levels = sorted(counts) if cells.levels is None else cells.levels
     common = [level for level in levels if counts[level] > 1]
@@ -498,13 +488,12 @@ def _check_finite(name: str, values: np.ndarray) -> None:
 
 
 def _of_fit(column: _Column, values: Any) -> Cells:
-    """Cells of new rows, read as in `fit`."""
     cells = read_cells(values, column.name, column.zone)
     return cells if column.kind in LEFT_OUT else _same_kind(cells, column)
 
 
 def _same_kind(cells: Cells, column: _Column) -> Cells:
-    """Cells of new rows, if they are of the kind that the column had in `fit`; text as its numbers or dates."""
+    """Cells of new rows, if their kind is that of the column in `fit`; text is read as its numbers or dates."""
     if cells.kind == TEXT and column.zone is None and column.kind in (NUMBERS, DATES):
         notation = column.notation or (ISO if column.kind == DATES else NUMBER_NOTATIONS[0])
         cells = as_in_fit(cells, notation, column.name)
@@ -523,7 +512,7 @@ def _same_kind(cells: Cells, column: _Column) -> Cells:
 
 
 def _check_comparable(cells: Cells, column: _Column) -> None:
-    """Refuse dates on no clock among such on one, and levels all of which would be unknown, as text beside numbers."""
+    """Refuse dates with a time zone where `fit` had none (or the reverse), and levels none of which can be known."""
     if DATES == cells.kind == column.kind and (column.zone is None) != (cells.zone is None):
         raise TypeError(f"expected dates with a time zone in both fit and here, or in neither, in {column.name!r}")
     levels = column.levels if cells.kind in LEVELS and column.levels else []
@@ -537,7 +526,6 @@ def _check_comparable(cells: Cells, column: _Column) -> None:
 
 
 def _encoded(column: _Column, cells: Cells) -> np.ndarray:
-    """The columns of the matrix (`N x k`)."""
     if cells.kind == EMPTY:
         return np.full((len(cells.values), len(_names(column))), np.nan)
     if column.kind == NUMBERS:
@@ -551,7 +539,6 @@ def _encoded(column: _Column, cells: Cells) -> np.ndarray:
 
 
 def _names(column: _Column) -> list[str]:
-    """The names of the columns of the matrix that a column of the table makes."""
     return [] if column.kind in LEFT_OUT else [column.name, *(f"{column.name}_{part}" for part in column.parts)]
 
 
@@ -569,7 +556,6 @@ def _calendar(dates: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _reading(column: _Column) -> str:
-    """What a column was read as, in a few words."""
     if column.kind in LEFT_OUT:
         return "left out: " + {EMPTY: "empty", ID: "another text in every row, as an id has"}[column.kind]
     if column.kind in LEVELS:
@@ -582,7 +568,6 @@ def _reading(column: _Column) -> str:
 
 
 def _said_of_new(column: _Column, cells: Cells) -> list[str]:
-    """What one should know about levels that `fit` did not learn, and texts that are no numbers or dates."""
     if cells.notation and cells.note:
         return [f"column {column.name!r}: {cells.note}"]
     if column.levels is None or cells.kind == EMPTY:

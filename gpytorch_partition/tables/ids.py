@@ -1,4 +1,4 @@
-"""Columns of text that name rows: another text in every row, which tells nothing about other rows."""
+"""Columns of text that name rows, with a different text in every row, which say nothing about other rows."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Iterable
 
 import numpy as np
 
-_FEWEST_IDS = 20  # rows, from which on as many different texts are taken for ids
+_FEWEST_IDS = 20  # rows from which texts that all differ are ids
 _MOST_COPIES = 0.1  # share of the rows that may be copies, whose ids are the same
 
 
 def are_ids(texts: np.ndarray, columns: Iterable[np.ndarray]) -> bool:
     """
-    Whether a column has another text in every row, but for copies of rows.
+    Return whether a column has a different text in every row, except in copies of rows.
 
-    A tenth of the rows may be copies, rows that have the cells of an earlier one in all columns: tables that were
-    joined have some, and an id with such copies would else be a category of nearly as many levels as rows. Costs a
-    look-up for each row, and a comparison of the rows with repeated texts.
+    A tenth of the rows may be copies, which have the cells of an earlier row in all columns. Tables that were joined
+    have copies, and an id in such a table would else be a category of nearly as many levels as rows. Costs a look-up
+    for each row, and a comparison of the rows with repeated texts.
 
-    :param texts: The cells (`N` objects); None is missing, which no id is.
+    :param texts: The cells (`N` objects); None is missing, and makes the column no id.
     :param columns: Cells of all columns (`N` each; None, NaN and NaT are missing).
 
     Example:

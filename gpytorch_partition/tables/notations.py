@@ -1,8 +1,8 @@
 """
-Columns of text that hold numbers or dates: one notation for a whole column, by which new rows are read as well.
+Notations of numbers and dates in columns of text: one for a whole column, which also reads new rows.
 
 A notation of numbers is their decimal mark, the mark between thousands and, where they have one, a sign of money or
-percent: `".,"`, `",.€"`. That of dates is a format of :func:`pandas.to_datetime`.
+percent: `".,"`, `",.€"`. A notation of dates is a format of :func:`pandas.to_datetime`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ MARKS = frozenset(
 _LONGEST_MARK = max(map(len, MARKS))
 NUMBER_NOTATIONS = (".,", ",.", ". ", ", ", ".'", ",'")
 ISO = "ISO8601"
-OPEN = "?"  # in place of the mark that tells how numbers or dates are written, where two notations fit
+OPEN = "?"  # stands for the mark where two notations fit
 
 _FEWEST_EXPLAINED = 20  # distinct numbers, or dates, among which a few other texts are missing cells or mistakes ...
-_EXPLAINED_PER_TEXT = 10  # ... if there are at least so many for each of them
+_EXPLAINED_PER_TEXT = 10  # ... if there are at least this many for each other text
 _SIGNS = "$€£¥%"
 _LIKE_NUMBERS = re.compile(rf"[-+\u2212{_SIGNS} ]*[.,]?\d|[-+]?inf", re.IGNORECASE)
 _LIKE_DATES = re.compile(r"\d{1,4}[-/. ]*(\d|[a-z]{3})|[a-z]{3,9} \d", re.IGNORECASE)
@@ -37,12 +37,10 @@ _DAYS = (
     *("%d-%b-%Y", "%d-%b-%y", "%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%d%b%Y"),
 )
 DATE_NOTATIONS = (ISO, *(day + clock for day in _DAYS for clock in ("", " %H:%M", " %H:%M:%S", " %I:%M %p")))
-_SAMPLE = 100  # texts by which formats of dates are tried first
+_SAMPLE = 100  # texts on which formats of dates are tried first
 
 
 class _Found(NamedTuple):
-    """The values of those texts that are numbers or dates, how they are written, and what tells that."""
-
     values: Mapping[str, Any]
     notation: str
     mark: str = ""  # the decimal mark of numbers that have one, or `OPEN`
@@ -50,12 +48,12 @@ class _Found(NamedTuple):
 
 def as_read(cells: Cells, notations: Sequence[str] = NUMBER_NOTATIONS) -> Cells:
     """
-    Read a column of text as numbers or dates, if all of its texts are such in one notation, or all but a few of many.
+    Read a column of text as numbers or dates, if all of its texts fit one notation, or all but a few of many.
 
-    Use it on the rows that are learned from; :func:`as_in_fit` reads others.
+    Use it on training rows; :func:`as_in_fit` reads others.
 
-    :param cells: Text.
-    :param notations: The notations of numbers that may be; the first of those that read most texts is taken.
+    :param cells: Cells of text.
+    :param notations: Possible notations of numbers; the first of those that read most texts is taken.
 
     Example:
         >>> found = as_read(Cells("text", np.array(["1.234,50 €", "7 €", None, "?"], dtype=object)))
@@ -69,14 +67,14 @@ def as_read(cells: Cells, notations: Sequence[str] = NUMBER_NOTATIONS) -> Cells:
 
 def as_in_fit(cells: Cells, notation: str, name: str) -> Cells:
     """
-    Read text of new rows as numbers or dates in the notation of `fit`, and dates as ISO has them.
+    Read text of new rows as numbers or dates in the notation of `fit`, and dates in ISO notation too.
 
-    Use it so that a row is read alike whatever the other rows are.
+    Use it to read a row independently of the other rows.
 
-    :param cells: Text, which it stays where none of it is read.
-    :param notation: What :func:`as_read` has found.
+    :param cells: Cells of text, returned unchanged where none of them can be read.
+    :param notation: Notation that :func:`as_read` found.
     :param name: The column's name.
-    :raises TypeError: If there are numbers in a notation with the other decimal mark.
+    :raises TypeError: If numbers have the other decimal mark.
     """
     texts = _distinct(cells)
     written = list(texts.values())
@@ -113,7 +111,7 @@ def is_of_numbers(notation: str) -> bool:
 
 def written_in(notation: str) -> str:
     """
-    Return a notation as people know it.
+    Return a notation in readable form.
 
     Example:
         >>> written_in(",.€"), written_in("ISO8601"), written_in("%d.%m.%Y")
@@ -125,7 +123,7 @@ def written_in(notation: str) -> str:
 
 
 def _distinct(cells: Cells) -> dict[str, str]:
-    """The texts that stand for no missing cells, without spaces around them."""
+    """Distinct texts that are no marks of missing cells, by text without spaces around."""
     pairs = ((text, text.strip()) for text in dict.fromkeys(cells.values.tolist()) if text is not None)
     return {text: written for text, written in pairs if len(written) > _LONGEST_MARK or written.casefold() not in MARKS}
 
@@ -143,7 +141,7 @@ def _valued(cells: Cells, texts: Mapping[str, str], found: _Found) -> Cells:
 
 
 def _explains(num_found: int, num_texts: int) -> bool:
-    """Whether so many numbers or dates explain a column: all texts are such, or all but a few among many."""
+    """Whether all texts are numbers (or dates), or all but a few among many."""
     others = num_texts - num_found
     return num_found > 0 and (not others or num_found >= max(_FEWEST_EXPLAINED, _EXPLAINED_PER_TEXT * others))
 
@@ -165,7 +163,7 @@ def _numbers_of(texts: Sequence[str], notations: Sequence[str]) -> _Found | None
 
 
 def _also_fits(values: Mapping[str, float], notation: str) -> bool:
-    """Whether all texts are other numbers in another notation."""
+    """Whether another notation reads all texts, with other values."""
     return all(map(_pattern(notation).fullmatch, values)) and _numbers(values, notation) != values
 
 
@@ -178,7 +176,7 @@ def _numbers(texts: Iterable[str], notation: str) -> dict[str, float]:
 
 @lru_cache
 def _pattern(notation: str) -> re.Pattern[str]:
-    """Numbers in a notation; without zeros in front, as names have them. Money may lack its sign, percent may not."""
+    """Numbers in a notation, without zeros in front as ids have them. Money may lack its sign, percent may not."""
     space, minus = "[ \u00a0\u202f]?", "[-+\u2212]?"
     decimal, sign = re.escape(notation[0]), re.escape(notation[2:])
     group = {" ": "[ \u00a0\u202f]", "'": "['\u2019]"}.get(notation[1], re.escape(notation[1]))
@@ -203,7 +201,7 @@ def _dates_of(texts: Sequence[str]) -> _Found | None:
 
 
 def _dates(texts: Sequence[str], notation: str) -> dict[str, np.datetime64]:
-    """Texts that are dates in a notation; such with a time zone in UTC."""
+    """Texts that are dates in a notation; those with a time zone in UTC."""
     if notation == ISO:
         texts = [text for text in texts if _LIKE_ISO.fullmatch(text)]
     if not texts:

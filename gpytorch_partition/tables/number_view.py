@@ -1,4 +1,4 @@
-"""What kernels that compare numbers see of a table matrix: numbers for the levels of categories, medians for holes."""
+"""Views of a table matrix as numbers, with mean targets for categories and medians for missing cells."""
 
 from __future__ import annotations
 
@@ -20,45 +20,45 @@ from gpytorch_partition.inputs.row_folds import row_folds
 _NUM_FOLDS = 5
 _FIRST_OF_FOLDS = -2  # the code of the first level in the first fold; those of unknown levels may be -1
 _BUFFERS = ("medians", "level_counts", "widths", "fold_counts", "values")
-MOST_ONE_HOT = 10  # levels of a category up to which each has a column; above, a level is its mean target
-# One-hot columns of a table; with more, only categories of two levels have them: lengthscales are learned for each.
+MOST_ONE_HOT = 10  # levels of a one-hot category, at most; above, a level is its mean target
+# One-hot columns of a table; beyond, only categories of two levels have them, as each column has a lengthscale.
 _MOST_COLUMNS = 100
 
 
 class NumberView(torch.nn.Module):
     r"""
-    The map from a table matrix (`N x D`) to a matrix of numbers without holes (`N x k`), for smooth, linear and
+    A map from a table matrix (`N x D`) to numbers without missing cells (`N x k`), for smooth, linear and
     distance-based kernels.
 
-    Use it where a kernel that goes by distances is given a table: `EncodedKernel(kernel, view)`. Forests need none, and
-    estimators make their own.
+    Use it to give a table to a kernel of distances: `EncodedKernel(kernel, view)`. Forests need none, and estimators
+    make their own.
 
-    - A number stays as it is; where it is missing, it is the median of the training rows (0 if there is none).
+    - A number is unchanged; a missing one becomes the median of the training rows (0 if there is none).
     - A category of up to 10 levels is one-hot (:class:`sklearn.preprocessing.OneHotEncoder`), zeros for missing cells
-      and unknown levels. Where that would make more than 100 columns, only categories of two levels are.
-    - One of more levels is the mean of the targets at its level, shrunk to that of all rows
-      (:class:`sklearn.preprocessing.TargetEncoder`), and standardized, as other columns are; that of all rows for
-      levels without rows. Unknown levels are missing cells, which are a level where training rows have some. Without
-      targets, it is the logarithm of how common its level is.
+      and unknown levels. Where that would make more than 100 columns, only categories of two levels are one-hot.
+    - A category of more levels becomes the mean of the targets at its level, shrunk to that of all rows
+      (:class:`sklearn.preprocessing.TargetEncoder`), and standardized, as other columns are. Levels without rows have
+      the mean of all rows. Unknown levels are missing cells, which are a level where training rows have some. Without
+      targets, it is the logarithm of one plus the number of rows of its level, standardized.
 
-    Every map of a category is a table with a number, or some, for each level, read off scikit-learn's encoder, so that
-    the view is a function of the point and is held as buffers.
+    Every map of a category is a table with one or several numbers per level, as of scikit-learn's encoders, held in
+    buffers. The view is a function of the point.
 
-    The mean target of a row's own level has seen the row's own target, that of a new row has not. A Gaussian process
-    that is trained on the first predicts the second with too much certainty: with 150 levels that tell nothing, 90 %
-    intervals covered 75 %. So what is trained is given rows that say which fold they are in (:meth:`in_folds`), whose
-    levels become mean targets of the other folds, as by `fit_transform` of scikit-learn's encoder. The view has a table
-    more for each fold, and stays a function of the point.
+    The mean target of a training row's level contains the row's own target; that of a new row does not. A Gaussian
+    process trained on the first predicts the second with too much certainty: with 150 levels without information, 90 %
+    intervals covered 75 %. Models are therefore trained on rows that hold their fold (:meth:`in_folds`). The levels of
+    these rows become mean targets of the other folds, as by `fit_transform` of scikit-learn's encoder. The view has one
+    more table for each fold.
 
     Costs one pass over the cells, and one for each fold.
 
     :param x: `N x D` rows of a table matrix, in the units of the kernel. (Default: None, an unfitted view for
         `load_state_dict`.)
-    :param categories: The number C of levels of each column that holds codes 0 ... C - 1, by its number, whether or not
-        the rows have them all. (Default: none.)
+    :param categories: The number C of levels of each column of codes 0 ... C - 1, by the column's number, whether or
+        not the rows have them all. (Default: none.)
     :param y: `N` (or `N x k`) targets. (Default: None.)
     :param folds: `N` numbers of folds from 0 on, for :meth:`in_folds`. (Default: None, no folds.)
-    :param weights: `N` weights of the rows, above 0: in medians and mean targets a row of weight w counts as w rows.
+    :param weights: `N` weights of the rows, above 0. In medians and mean targets a row of weight w counts as w rows.
         (Default: None, 1.)
 
     Example:
@@ -70,12 +70,12 @@ class NumberView(torch.nn.Module):
                 [2.5000, 0.0000, 1.0000, 0.0000]], dtype=torch.float64)
     """
 
-    medians: Tensor  # (D,) bit patterns of float64, which no change of dtype can round; of numbers
+    medians: Tensor  # (D,) medians of numbers, as bit patterns of float64, which no change of dtype can round
     level_counts: Tensor  # (D,) numbers of levels; 0 for numbers
     widths: Tensor  # (D,) numbers of columns that each column becomes
     fold_counts: Tensor  # (D,) numbers of folds that have a table of their own for a column
-    values: Tensor  # bit patterns of float64: of each category a table, C + 1 rows (the last for missing) by its width,
-    # and those of the folds
+    values: Tensor  # bit patterns of float64: a table for each category, C + 1 rows (the last for missing) by width,
+    # and tables of the folds
 
     def __init__(
         self,
@@ -123,12 +123,12 @@ class NumberView(torch.nn.Module):
 
     @property
     def num_columns(self) -> int:
-        """Number k of columns of the view."""
+        """Return the number k of columns of the view."""
         return int(self.widths.sum())
 
     def forward(self, x: Tensor) -> Tensor:
         """
-        The view (`*batch x N x k`) of rows (`*batch x N x D`), in their dtype.
+        Return the view (`*batch x N x k`) of rows (`*batch x N x D`), in their dtype.
 
         :raises RuntimeError: If the view is unfitted.
         :raises ValueError: If there are not D columns.
@@ -152,8 +152,8 @@ class NumberView(torch.nn.Module):
 
     def in_folds(self, x: Tensor, folds: Tensor) -> Tensor:
         """
-        Rows (`N x D`) that say which fold they are in, as this view reads them: of categories that become mean targets,
-        the code of level c in fold k is -2 - (k (C + 1) + c), with c = C where the cell is missing.
+        Return rows (`N x D`) that hold their fold in codes which this view reads. In a column of mean targets, the code
+        of level c in fold k is -2 - (k (C + 1) + c), with c = C where the cell is missing.
 
         :param x: `N x D` rows of a table matrix.
         :param folds: `N` numbers of folds, as the view was given.
@@ -189,8 +189,8 @@ def cross_fitted(
     groups: Tensor | None = None,
 ) -> Tensor:
     """
-    The view of training rows, with mean targets of the rows of other folds, for what is then learned from the same
-    targets: a level of few rows would else tell their noise.
+    Return the view of training rows, with mean targets of the rows of other folds. Use it to learn from the same
+    targets: a level of few rows would else reveal their noise.
 
     :param x: `N x D` rows of a table matrix.
     :param categories: As for :class:`NumberView`.
@@ -213,15 +213,16 @@ def view_in_folds(
     groups: Tensor | None = None,
 ) -> tuple[NumberView, Tensor]:
     """
-    A view, and its training rows as a model is to hold them: :meth:`NumberView.in_folds` for five random folds.
+    Return a view, and its training rows in the form that a model holds: :meth:`NumberView.in_folds` of five random
+    folds.
 
     :param x: `N x D` rows of a table matrix.
     :param categories: As for :class:`NumberView`.
     :param y: `N` (or `N x k`) targets.
-    :param random: Source of the folds; nothing is drawn where no level becomes a mean target, or rows are too few.
+    :param random: Source of the folds. Nothing is drawn where no level becomes a mean target, or rows are too few.
     :param weights: As for :class:`NumberView`.
-    :param groups: `N` numbers of groups, of which whole ones are in a fold: mean targets are then those of other
-        groups, as a new group sees them. (Default: None, folds of single rows.)
+    :param groups: `N` numbers of groups, which folds keep whole. Mean targets are then those of other groups, as for a
+        new group. (Default: None, folds of single rows.)
     """
     if len(x) < _NUM_FOLDS or max(categories.values(), default=0) <= _most_one_hot(categories):
         return NumberView(x, categories, y, weights=weights), x
@@ -234,18 +235,17 @@ def view_in_folds(
 
 
 def needs_view(x: Tensor, categories: Mapping[int, int]) -> bool:
-    """Whether rows have categories or holes, so that kernels of numbers need a view of them."""
+    """Return whether rows have categories or missing cells, so that kernels of numbers need a view of them."""
     return len(categories) > 0 or bool(decode_missing(x).isnan().any())
 
 
 def _most_one_hot(categories: Mapping[int, int]) -> int:
-    """Levels up to which a category is one-hot, beside all other categories."""
     columns = sum(size for size in categories.values() if size <= MOST_ONE_HOT)
     return MOST_ONE_HOT if columns <= _MOST_COLUMNS else 2
 
 
 def _places(cells: Tensor, count: int, num_folds: int) -> Tensor:
-    """Rows of a category's table (and those of its folds below it) for codes; unknown ones are missing."""
+    """Rows of a category's table (folds below it) for codes; unknown codes are missing cells."""
     of_folds = _FIRST_OF_FOLDS - cells
     places = torch.where((cells >= 0) & (cells < count), cells, count)
     in_fold = (of_folds >= 0) & (of_folds < num_folds * (count + 1))
@@ -253,7 +253,7 @@ def _places(cells: Tensor, count: int, num_folds: int) -> Tensor:
 
 
 def _weighted_medians(rows: Tensor, weights: Tensor) -> Tensor:
-    """The lower medians (`D`) of columns in which a row of weight w is w rows; NaN of columns without numbers."""
+    """Lower medians (`D`) of columns in which a row of weight w is w rows; NaN of columns without numbers."""
     values, order = rows.sort(0)  # NaN comes last
     sums = torch.where(values.isnan(), 0.0, weights[order]).cumsum(0)
     places = (sums >= 0.5 * sums[-1]).to(torch.uint8).argmax(0)
@@ -267,7 +267,7 @@ def _table(
     is_one_hot: bool,
     weights: NDArray[np.float64] | None,
 ) -> NDArray[np.float64]:
-    """A row of numbers for each level of a category, and one for missing cells."""
+    """Numbers for each level of a category and for missing cells (`C + 1 x width`)."""
     levels = np.append(np.arange(size, dtype=np.float64), np.nan)[:, None]
     if is_one_hot:
         return _one_hot(levels)
@@ -297,7 +297,7 @@ def _mean_targets(
 def _weighted_mean_targets(
     places: NDArray[np.int64], target: NDArray[np.float64], size: int, weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """What the same encoder, which takes no weights, makes of w copies of each row (Micci-Barreca 2001, section 3)."""
+    """Mean targets as of scikit-learn's encoder on w copies of each row (Micci-Barreca 2001, section 3)."""
 
     def sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(np.bincount(places, weights * values, minlength=size), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""The rows of a folder of parquet files, in batches that all have the columns and types of all files."""
+"""The rows of a folder of parquet files, in batches with the columns and types of all files."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ _ONE_TYPE = "give the column one type in all files, for example by pandas' astyp
 
 def parquet_batches(path: Path, target: str | None, num_rows: int) -> tuple[Callable[[], Iterator[Any]], int]:
     """
-    How to read a parquet file or the files of a folder, in the order of their names, and the number of batches.
+    Return a reader of a parquet file, or of a folder's files in the order of their names, and the number of its
+    batches.
 
-    Each batch has the columns that any of the files has, missing where its own lacks one, in the type that holds those
+    Each batch has the columns of all files, with missing cells where its own file lacks one, in a type that holds those
     of all files: floats for integers and floats. Indexes of pandas are left out. Folders `key=value/` are a column of
     text.
 
     :param path: A file or folder.
     :param target: The name of the column of targets, which each file has.
-    :param num_rows: The most rows of a batch.
-    :return: A function that returns an iterator of pairs of a DataFrame and its targets, and how many there are.
+    :param num_rows: Rows of a batch, at most.
+    :return: A function that returns an iterator of pairs of a DataFrame and its targets, and the number of pairs.
     :raises FileNotFoundError: If there is no such path.
     :raises ImportError: Without pandas and pyarrow.
-    :raises ValueError: If it has no parquet files or one that is damaged, the target is no column, or the types of a
-        column have none in common; the iterator raises it where a value has no place in the common type.
+    :raises ValueError: If there is no parquet file, or a damaged one, the target is no column, or the types of a column
+        have none in common. The iterator raises it where a value does not fit the common type.
     """
     if find_spec("pandas") is None or find_spec("pyarrow") is None:
         raise ImportError('parquet files are read by pyarrow and pandas: pip install "gpytorch_partition[tables]"')
@@ -43,7 +44,7 @@ def parquet_batches(path: Path, target: str | None, num_rows: int) -> tuple[Call
 
 
 def _files(path: Path, keys: list[str] | None) -> list[Any]:
-    """The files in the order of their names, with the keys of folders as text (None: whichever there are)."""
+    """Files in the order of their names, with the keys of folders as text; None finds the keys."""
     import pyarrow
     from pyarrow import dataset
 
@@ -58,7 +59,6 @@ def _files(path: Path, keys: list[str] | None) -> list[Any]:
 
 
 def _keys(files: list[Any]) -> list[str]:
-    """The keys of folders, in any file."""
     from pyarrow import dataset
 
     return list({key: None for file in files for key in dataset.get_partition_keys(file.partition_expression)})
@@ -74,7 +74,7 @@ def _schema(file: Any) -> Any:
 
 
 def _schema_of_all(files: list[Any], keys: list[str]) -> Any:
-    """The columns of all files, each in the type that holds those of all, and the keys of folders."""
+    """Columns of all files, each in a type that holds those of all, and the keys of folders."""
     import pyarrow
 
     schema = _columns(files[0])
@@ -89,7 +89,7 @@ def _schema_of_all(files: list[Any], keys: list[str]) -> Any:
 
 
 def _columns(file: Any) -> Any:
-    """The columns of a file without what pandas has noted of it, whose types need not be those of all files."""
+    """Columns of a file, without pandas' metadata, whose types may differ from those of all files."""
     import pyarrow
 
     schema = _schema(file)

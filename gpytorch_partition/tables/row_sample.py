@@ -12,13 +12,13 @@ from gpytorch_partition.tables.chunks import Chunk, joined, rows_of
 
 class RowSample:
     """
-    The rows with the least of random priorities (a reservoir, Vitter 1985; by keys as Efraimidis & Spirakis 2006).
+    A uniform sample, the rows with the least random priorities (a reservoir, Vitter 1985; by keys as Efraimidis &
+    Spirakis 2006).
 
-    Row i of all rows has the i-th number of a stream as its priority, so that the sample depends on seed, size and the
-    order of the rows, not on where chunks end. It is in the order of the rows. Holds twice the
-    sample at most, and a chunk.
+    Row i of all rows has the i-th number of a stream as its priority. The sample depends on seed, size and the order of
+    the rows, not on the sizes of chunks, and keeps the order of the rows. Holds twice the sample at most, and a chunk.
 
-    :param size: Number of rows wanted; a half of the rows where there are fewer than twice as many.
+    :param size: Number of rows wanted; half of the rows where there are fewer than twice as many.
     :param random: Source of the seed of the priorities.
 
     Example:
@@ -30,7 +30,7 @@ class RowSample:
 
     def __init__(self, size: int, random: np.random.RandomState) -> None:
         self.size, self.num_rows = size, 0
-        # A generator of another kind: with the same seed, data that were simulated by a RandomState would be the
+        # A generator of another kind, since data simulated by a RandomState with the same seed would be the
         # priorities themselves, and the sample their least values.
         self._random = np.random.Generator(np.random.Philox(random.randint(2**31)))
         self._limit = 1.0
@@ -39,7 +39,7 @@ class RowSample:
 
     def of(self, chunks: Iterable[Chunk]) -> RowSample:
         """
-        The sample of the rows of all chunks.
+        Draw the sample from the rows of all chunks, and return it.
 
         :param chunks: The chunks.
         """
@@ -52,9 +52,9 @@ class RowSample:
 
     def others(self, chunk: Chunk) -> np.ndarray:
         """
-        The numbers, within a chunk, of its rows that are not in the sample.
+        Return the numbers, within a chunk, of its rows that are not in the sample.
 
-        :param chunk: One of those that the sample was drawn from.
+        :param chunk: One of the chunks of the sample.
         """
         is_other = np.ones(len(chunk.y), dtype=bool)
         low, high = np.searchsorted(self.rows, [chunk.first_row, chunk.first_row + len(chunk.y)])
@@ -63,17 +63,17 @@ class RowSample:
 
     @property
     def x(self) -> Any:
-        """The rows, of the kind that chunks hold."""
+        """Return the rows, in the form of the chunks."""
         return self._kept[0].x
 
     @property
     def y(self) -> np.ndarray:
-        """Their targets."""
+        """Return the targets of the rows."""
         return self._kept[0].y
 
     @property
     def rows(self) -> np.ndarray:
-        """Their numbers among all rows, from 0."""
+        """Return the numbers of the rows among all rows, from 0."""
         return self._kept[0].numbers
 
     def _add(self, chunk: Chunk) -> None:

@@ -1,12 +1,12 @@
 r"""
-How targets covary, and the noise of each: the intrinsic coregionalization model by its marginal likelihood.
+The covariance of targets and the noise of each: the intrinsic coregionalization model by its marginal likelihood.
 
-Target t of row n is :math:`y_{nt} = \mu_t + f_t(x_n) + e_{nt}` with covariances
-:math:`k(x, x')\, B_{tt'}` of the functions and S of the errors of a row, of variances :math:`d_t` (Bonilla, Chai &
-Williams 2008, "Multi-task Gaussian process prediction"; the intrinsic coregionalization of Goovaerts 1997). With every
-target known, the eigenvectors of K and the generalized ones of B and the noise make independent numbers of all targets
-(Rakitsch, Lippert, Borgwardt & Stegle 2013): a spectrum of K, once, gives the likelihood and its gradient for every
-B and S in microseconds. Where targets are missing there is no such basis, and few entries are decomposed densely.
+Target t of row n is :math:`y_{nt} = \mu_t + f_t(x_n) + e_{nt}` with covariances :math:`k(x, x')\, B_{tt'}` of the
+functions and S of the errors of a row, of variances :math:`d_t` (Bonilla, Chai & Williams 2008, "Multi-task Gaussian
+process prediction"; the intrinsic coregionalization of Goovaerts 1997). With every target known, the eigenvectors of K
+and the generalized ones of B and the noise turn all targets into independent numbers (Rakitsch, Lippert, Borgwardt &
+Stegle 2013). One spectrum of K gives the likelihood and its gradient for every B and S in microseconds. Where targets
+are missing there is no such basis, and few entries are decomposed densely.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ _LOADING = (-20.0, 20.0)  # bounds of entries of a Cholesky factor of the correl
 # Times log |C|, an LKJ prior of shape 2 (Lewandowski, Kurowicka & Joe 2009): a dozen rows would choose correlations
 # of 1 without it.
 _INDEPENDENCE = 1.0
-_LEAST_GAIN, _LEAST_GAIN_OF_PAIR = 3.0, 2.0  # nats, from which errors of a row are not taken for independent
+_LEAST_GAIN, _LEAST_GAIN_OF_PAIR = 3.0, 2.0  # nats from which errors of a row are correlated
 _USUAL_NOISE = 0.2  # variance of the targets, to start from
-_MOST_ENTRIES = 900  # of Y whose joint covariance is decomposed, some dozen times
-_MOST_ROWS_ALONE = 4_000  # on which a target alone has a spectrum, where entries are missing: one for each target
-_NUM_BLOCKS = 3  # of so many entries, of random rows, that tell how targets covary where there are more
+_MOST_ENTRIES = 900  # known entries of Y, up to which their joint covariance is decomposed, some dozen times
+_MOST_ROWS_ALONE = 4_000  # rows of the spectrum of a target alone, where entries are missing
+_NUM_BLOCKS = 3  # blocks of that many entries of random rows, where there are more
 _TOLERANCE = 1e-3  # relative change of the log likelihood per entry at which more Lanczos steps are not needed
-_DECIMALS = 9  # of logarithms and loadings that are kept
+_DECIMALS = 9  # kept decimals of logarithms and loadings
 _STOPPING_RULE = {"maxiter": 100, "ftol": 1e-6}
 
 
 @dataclass(frozen=True, eq=False)
 class Coregionalization:
     r"""
-    How T targets covary, in units of the targets.
+    The covariance, noise and means of T targets, in units of the targets.
 
     :param covariance: `T x T` B, positive definite.
     :param noise: `T` variances d of the noise.
     :param mean: `T` means :math:`\mu`.
-    :param log_likelihood: What they reach, in nats; of held-out entries where these chose.
+    :param log_likelihood: Log likelihood in nats; of held-out entries where these chose.
     :param noise_correlations: `T x T` correlations of the errors of a row. (Default: None, they are independent.)
     """
 
@@ -72,7 +72,7 @@ class Coregionalization:
 
     @property
     def noise_covariance(self) -> Tensor:
-        """S (`T x T`), the covariance of the errors of a row."""
+        """Return S (`T x T`), the covariance of the errors of a row."""
         if self.noise_correlations is None:
             return self.noise.diag()
         root = self.noise.sqrt()
@@ -80,15 +80,15 @@ class Coregionalization:
 
 
 class Rotation(NamedTuple):
-    r"""The basis of independent targets: :math:`W^\top S W = I` and :math:`W^\top B W = \mathrm{diag}(\lambda)`."""
+    r"""A basis of independent targets, :math:`W^\top S W = I` and :math:`W^\top B W = \mathrm{diag}(\lambda)`."""
 
     vectors: Tensor  # W, T x T; its columns are the independent targets
     signal: Tensor  # (T,) lambda, not negative
-    mixing: Tensor  # W^-T, which makes targets of independent ones
+    mixing: Tensor  # W^-T, which maps independent targets to targets
 
     @classmethod
     def of(cls, covariance: Tensor, noise: Tensor) -> Rotation:
-        """That of B and the noise's covariance S (`T x T` each)."""
+        """Return the basis of B and the noise's covariance S (`T x T` each)."""
         root = stable_cholesky(noise)
         whitening = torch.linalg.inv(root)
         values, vectors = stable_eigh(whitening @ covariance @ whitening.mT)
@@ -112,10 +112,10 @@ class Evidence(Protocol):
 
 class SpectralEvidence:
     r"""
-    The log likelihood of complete targets, from the spectrum of K: :math:`O(k T^2)` for k nodes.
+    The log likelihood of complete targets, from the spectrum of K, in :math:`O(k T^2)` for k nodes.
 
     :param measure: The spectrum, of T targets.
-    :param centred: Whether the means are 0; else they are the most likely ones. (Default: the most likely ones.)
+    :param centred: Whether the means are 0. (Default: no, they are the most likely ones.)
     """
 
     def __init__(self, measure: SpectralMeasure, *, centred: bool = False) -> None:
@@ -153,10 +153,10 @@ class SpectralEvidence:
 
 class DenseEvidence:
     r"""
-    The log likelihood of the entries of Y that there are, by a Cholesky factor of their covariance: :math:`O(n^3)`.
+    The log likelihood of the known entries of Y, by a Cholesky factor of their covariance, in :math:`O(n^3)`.
 
-    :param covariance: `N x N` K.
-    :param targets: `N x T` Y; NaN is a missing entry.
+    :param covariance: K (`N x N`).
+    :param targets: Y (`N x T`); NaN is a missing entry.
     :param centred: As for :class:`SpectralEvidence`.
     """
 
@@ -194,7 +194,6 @@ class DenseEvidence:
 
     @cached_property
     def _same_row(self) -> tuple[Tensor, Tensor]:
-        """The pairs of entries of one row."""
         first, second = (self.rows.unsqueeze(-1) == self.rows).nonzero(as_tuple=True)
         return first, second
 
@@ -210,17 +209,17 @@ class DenseEvidence:
 
 def fit_coregionalization(covariance: LinearOperator, targets: Tensor) -> Coregionalization:
     r"""
-    B, noise and means of maximum marginal likelihood, with a weak prior that correlations are small.
+    Return B, noise and means of maximum marginal likelihood, with a weak prior for small correlations.
 
     - Y complete: exact up to `max_cholesky_size` rows, by one eigendecomposition; above, by one Lanczos run for all
-      targets together, as :func:`~gpytorch_partition.fit_exact_gp` does it.
+      targets together, as in :func:`~gpytorch_partition.fit_exact_gp`.
     - Y with missing entries, up to 900 of them known: exact, by some dozen Cholesky factors.
-    - More: a composite likelihood (Lindsay 1988), the sum of that of each target alone, on up to 4,000 of the rows
-      where it is known, from a spectrum of these, and that of all targets in three blocks of 900 entries of random
-      rows. Means are those of each target alone.
+    - Y with more known entries: a composite likelihood (Lindsay 1988). It sums the likelihood of each target alone,
+      from a spectrum of up to 4,000 rows where it is known, and that of three blocks of 900 entries of random rows.
+      Means are those of each target alone.
 
-    :param covariance: `N x N` K, of unit scale.
-    :param targets: `N x T` Y, standardized; NaN is a missing entry.
+    :param covariance: K (`N x N`), of unit scale.
+    :param targets: Y (`N x T`), standardized; NaN is a missing entry.
     :return: The values.
 
     Example:
@@ -257,7 +256,6 @@ def _of_complete(covariance: LinearOperator, targets: Tensor) -> Coregionalizati
 
 
 def _of_blocks(covariance: LinearOperator, targets: Tensor) -> Coregionalization:
-    """By a composite likelihood: of each target alone, and of all targets in blocks of rows."""
     alone = [_of_target(covariance, target) for target in targets.mT]
     measures, maxima = zip(*alone)
     mean = torch.tensor([found.mean for found in maxima], dtype=torch.float64)
@@ -272,8 +270,6 @@ def _of_blocks(covariance: LinearOperator, targets: Tensor) -> Coregionalization
 
 @dataclass(frozen=True)
 class _OneTarget:
-    """The log likelihood of one target alone, as a function of B and the noise of all."""
-
     number: int
     evidence: SpectralEvidence
 
@@ -290,7 +286,7 @@ class _OneTarget:
 
 
 def _of_target(covariance: LinearOperator, target: Tensor) -> tuple[SpectralMeasure, Maximum]:
-    """The spectrum of one target on the rows where it is known, and what is most likely of it alone."""
+    """The spectrum of one target on rows where it is known, and its most likely values."""
     rows = (~target.isnan()).nonzero()[:, 0]
     if len(rows) > _MOST_ROWS_ALONE:
         rows = rows[torch.from_numpy(_permutation(len(rows))[:_MOST_ROWS_ALONE])].sort().values
@@ -311,10 +307,10 @@ def _of_target(covariance: LinearOperator, target: Tensor) -> tuple[SpectralMeas
 
 def random_blocks(targets: Tensor, most_entries: int = _MOST_ENTRIES, num_blocks: int = _NUM_BLOCKS) -> list[Tensor]:
     """
-    Numbers of random rows in disjoint blocks, by a seed of its own.
+    Return the numbers of random rows in disjoint blocks, by the solvers' probe seed.
 
     :param targets: `N x T`; NaN is a missing entry.
-    :param most_entries: Known entries of a block, about.
+    :param most_entries: Approximate number of known entries of a block.
     :param num_blocks: Blocks at most.
     """
     order = torch.from_numpy(_permutation(len(targets)))
@@ -323,7 +319,6 @@ def random_blocks(targets: Tensor, most_entries: int = _MOST_ENTRIES, num_blocks
 
 
 def _permutation(number: int) -> np.ndarray:
-    """A random one, by the seed of the solvers."""
     return np.random.RandomState(settings.probe_seed.value() % 2**32).permutation(number)
 
 
@@ -339,18 +334,18 @@ def maximize_evidence(
     start: Coregionalization | None = None,
 ) -> Coregionalization:
     r"""
-    B and noise of the largest sum of log likelihoods, and of :math:`\log |C|` for the correlations C: L-BFGS-B.
+    Return B and noise of the largest sum of log likelihoods plus :math:`\log |C|` for the correlations C, by L-BFGS-B.
 
-    Held-out rows have the log likelihood of all rows less that of the others. Errors of a row are independent, unless
-    correlations of them gain three nats, and two more for each pair of targets: of some 240 sets of independent errors,
-    of 100 to 1,000 rows, five gained as much.
+    The log likelihood of held-out rows is that of all rows less that of the others. Errors of a row are independent,
+    unless their correlations gain three nats, plus two for each pair of targets. On some 240 sets of independent errors
+    with 100 to 1,000 rows, five gained that much.
 
     :param terms: Log likelihoods with their signs.
-    :param num_targets: T.
-    :param start: Where to start. (Default: uncorrelated targets with a noise of .2.)
+    :param num_targets: Number T of targets.
+    :param start: Values to start from. (Default: uncorrelated targets with a noise of .2.)
     """
     independent = _maximum(terms, num_targets, start, are_independent=True)
-    # Where functions have taken what errors have in common, they keep it: targets are uncorrelated at the start.
+    # Targets are uncorrelated at the start: functions that already explain errors' correlations would keep them.
     alone = None if start is None else replace(start, covariance=start.covariance.diagonal().diag())
     correlated = _maximum(terms, num_targets, alone, are_independent=False)
     least = _LEAST_GAIN + _LEAST_GAIN_OF_PAIR * num_targets * (num_targets - 1) / 2
@@ -360,7 +355,6 @@ def maximize_evidence(
 def _maximum(
     terms: Sequence[tuple[float, Evidence]], num_targets: int, start: Coregionalization | None, *, are_independent: bool
 ) -> Coregionalization:
-    """With independent errors, or with correlations of them that are free."""
     position = _position(start, num_targets)
     num_loadings = num_targets * (num_targets - 1) // 2
     bounds = [_LOG_SCALE] * num_targets + [_LOG_NOISE] * num_targets + [_LOADING] * num_loadings
@@ -390,7 +384,7 @@ def _maximum(
 
 
 def _position(start: Coregionalization | None, num_targets: int) -> np.ndarray:
-    """Logarithms of the diagonals of B and of the noise, and the loadings of both, which are 0 of the noise."""
+    """Logarithms of the diagonals of B and the noise, and the loadings of both; those of the noise are 0."""
     if start is None:
         log_scales, log_noises = np.zeros(num_targets), np.full(num_targets, math.log(_USUAL_NOISE))
         return np.concatenate([log_scales, log_noises, np.zeros(num_targets * (num_targets - 1))])
@@ -403,7 +397,7 @@ def _position(start: Coregionalization | None, num_targets: int) -> np.ndarray:
 
 
 def _values(position: Tensor, num_targets: int) -> tuple[Tensor, Tensor, Tensor]:
-    """B, S, and the logarithm of the determinant of the correlations of both."""
+    """B, S, and the log determinant of the correlations of both."""
     num_loadings = num_targets * (num_targets - 1) // 2
     log_scales, log_noise, below, below_of_noise = position.split([num_targets] * 2 + [num_loadings] * 2)
     (covariance, log_volume), (noise, of_noise) = _loaded(log_scales, below), _loaded(log_noise, below_of_noise)
@@ -411,7 +405,7 @@ def _values(position: Tensor, num_targets: int) -> tuple[Tensor, Tensor, Tensor]
 
 
 def _loaded(log_variances: Tensor, below: Tensor) -> tuple[Tensor, Tensor]:
-    """The covariance of these variances and loadings, and the logarithm of the determinant of its correlations."""
+    """The covariance of these variances and loadings, and the log determinant of its correlations."""
     num_targets = len(log_variances)
     indices = torch.tril_indices(num_targets, num_targets, -1)
     loadings = torch.eye(num_targets, dtype=below.dtype).index_put((indices[0], indices[1]), below)

@@ -32,13 +32,13 @@ from gpytorch_partition.training.predictive_density import Fold, dense_covarianc
 # A kernel that has not seen targets, or a function that builds one from rows and targets.
 KernelSource: TypeAlias = Kernel | Callable[[Tensor, Tensor], Kernel]
 
-_FEWEST_ROWS = 10  # fewer leave folds too small to choose anything by
+_FEWEST_ROWS = 10  # fewer leave folds too small to choose anything
 
 
 @dataclass(frozen=True, eq=False)
 class CrossValidatedWeights:
     """
-    What :func:`fit_weights_by_cross_validation` chose.
+    The weights that :func:`fit_weights_by_cross_validation` chooses.
 
     :param kernel: The sum, its weights set; kernels of functions are built on all rows.
     :param outputscales: `c` weights, in squared units of the targets.
@@ -66,36 +66,37 @@ def fit_weights_by_cross_validation(
     random_state: Any = None,
 ) -> CrossValidatedWeights:
     r"""
-    The weights of :math:`\sum_i s_i k_i` and the noise that predict held-out rows best, for any kernels.
+    Choose the weights of :math:`\sum_i s_i k_i` and the noise that predict held-out rows best, for any kernels.
 
     Use it where the marginal likelihood cannot be trusted: a kernel that was built on the targets, such as a
     :class:`~gpytorch_partition.RandomForestKernel`, fits them too well, and the marginal likelihood takes noise for
-    signal. Each fold here has kernels of its own, which have not seen its held-out rows; therefore kernels that look at
-    targets must be given as functions `(x, y) -> kernel`, and built ones of this package that have seen targets are
-    refused. Of others (:class:`~gpytorch_partition.PartitionKernel` of a function, or a kernel of GPyTorch whose
-    lengthscales were trained on all rows) it is not known: give functions for these too.
+    signal. Each fold here has kernels of its own, which have not seen its held-out rows. Give kernels that look at
+    targets as functions `(x, y) -> kernel`; built ones of this package that have seen targets raise an error. Other
+    kernels may have seen targets undetected (a :class:`~gpytorch_partition.PartitionKernel` of a function, or a kernel
+    of GPyTorch whose lengthscales were trained on all rows): give functions for these too.
 
-    Maximized is the mean log density of single held-out rows (Rasmussen & Williams 2006, section 5.3, with folds), with
-    weights between about 1e-4 and 150 variances of the targets for kernels of unit scale (each is divided by its mean
-    variance first), and a noise of 1e-4 at least. Every factor e of the noise counts as a nat, as in
+    It maximizes the mean log density of single held-out rows (Rasmussen & Williams 2006, section 5.3, with folds). Each
+    kernel is first divided by its mean variance; weights are then between about 1e-4 and 150 variances of the targets,
+    and the noise is 1e-4 at least. Every factor e of the noise counts as a nat, as in
     :func:`~gpytorch_partition.training.predictive_density.maximize_predictive_density`. A weight at its lower bound
-    says that the kernel does not help.
+    means that the kernel does not help.
 
-    At most `max_rows` rows choose, since covariances are dense here: :math:`O(n^3)` for a fold, some 60 times, and
-    `8 c n^2` bytes for c kernels in each fold: 5 to 30 seconds for 1,000 rows and four kernels, however many rows there
-    are. Functions are called with the rows that a fold keeps of these, and once more with all rows for the kernel
-    returned: with many more rows than `max_rows` that one has finer trees than those that were judged.
+    At most `max_rows` rows choose, since covariances are dense. A fold costs :math:`O(n^3)` some 60 times, and
+    `8 c n^2` bytes for c kernels: 5 to 30 seconds for 1,000 rows and four kernels. Functions are called with the rows
+    that a fold keeps, and once more with all rows for the kernel returned. With many more rows than `max_rows`, that
+    kernel has finer trees than those that were judged.
 
     :param kernels: A sum of :class:`gpytorch.kernels.ScaleKernel`, or one of them, whose outputscales are then set in
-        place; or a list of kernels without weights and functions from rows (`n x D`) and targets (`n`) to kernels,
-        which stay as they are: the sum returned is made of copies in the dtype of the rows.
-    :param x: `N x D` rows, as the kernels take them.
+        place. Or a list of kernels without weights, and of functions from rows (`n x D`) and targets (`n`) to kernels;
+        these do not change, and the sum returned consists of copies in the dtype of the rows.
+    :param x: `N x D` rows, in the units of the kernels.
     :param y: `N` targets, in any unit.
     :param folds: Number of folds. (Default: 5.)
-    :param max_rows: Rows that choose; of more, a random sample. (Default: 1,000.)
+    :param max_rows: Number of rows that choose, a random sample if there are more. (Default: 1,000.)
     :param random_state: Seed of sample and folds, as in :class:`~gpytorch_partition.PartitionKernel`.
     :return: The kernel with its weights, the noise and the mean.
-    :raises TypeError: If a kernel is no kernel or function, has seen targets, or the sum is not one of scaled kernels.
+    :raises TypeError: If an item is no kernel or function, a kernel has seen targets, or a term of the sum is no scaled
+        kernel.
     :raises ValueError: If there are no kernels, rows and targets do not match, are fewer than ten, not finite or do not
         vary, or `folds` or `max_rows` cannot be used.
 
@@ -140,7 +141,6 @@ def fit_weights_by_cross_validation(
 
 
 def _folds(sources: list[KernelSource], x: Tensor, y: Tensor, splits: KFold) -> Iterator[Fold]:
-    """The folds, with kernels that have not seen their held-out rows."""
     for kept, held_out in splits.split(x):
         kernels = [_built(source, x[kept], y[kept]) for source in sources]
         with settings.iterative():
@@ -151,7 +151,6 @@ def _folds(sources: list[KernelSource], x: Tensor, y: Tensor, splits: KFold) -> 
 
 
 def _divided(fold: Fold, sizes: Tensor) -> Fold:
-    """The fold of kernels of unit scale."""
     within, cross = (part / sizes.view(-1, 1, 1) for part in (fold.within, fold.cross))
     return Fold(within, cross, fold.prior / sizes.unsqueeze(-1), fold.kept, fold.held_out)
 
@@ -168,7 +167,6 @@ def _built(source: KernelSource, x: Tensor, y: Tensor) -> Kernel:
 
 
 def _scaled_terms(kernel: Kernel) -> list[ScaleKernel]:
-    """The terms of a sum of scaled kernels."""
     kernel = kernel.base_kernel if isinstance(kernel, IterativeKernel) else kernel
     terms = list(kernel.kernels) if isinstance(kernel, AdditiveKernel) else [kernel]
     for term in terms:

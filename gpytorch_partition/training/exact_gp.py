@@ -1,4 +1,4 @@
-"""Training of a GPyTorch exact GP by one call: from one decomposition of its kernel if possible, else by L-BFGS."""
+"""Training of a GPyTorch exact GP by one call, from one decomposition of its kernel if possible, else by L-BFGS."""
 
 from __future__ import annotations
 
@@ -50,28 +50,28 @@ def fit_exact_gp(
     max_iterations: int = 100,
 ) -> MarginalLikelihoodFit:
     r"""
-    Train outputscale, noise and constant mean of an exact GP: maximize the marginal likelihood in one pass.
+    Train outputscale, noise and constant mean of an exact GP by maximizing the marginal likelihood in one pass.
 
     With partitions and weights fixed, :math:`A = s K + \sigma^2 I` has the Krylov spaces of K for every s and
-    :math:`\sigma^2`: one Lanczos run from the targets, a constant, and probe vectors gives the likelihood everywhere
-    (Golub & Meurant 2010), and a search in one dimension finds its maximum. Priors of the model are respected (the
-    posterior density is then maximized), and so are constraints; values that are not trained stay; and several sets of
-    targets on the same rows (a batched model) share the run.
+    :math:`\sigma^2`. One Lanczos run from the targets, a constant, and probe vectors gives the likelihood everywhere
+    (Golub & Meurant 2010), and a search in one dimension finds its maximum. Constraints hold, and with priors of the
+    model the posterior density is maximized. Values that are not trained stay. Several sets of targets on the same rows
+    (a batched model) share the run.
 
     Costs a few dozen products with K, 300 at most, in float64 for 4 columns (more below 100,000 rows, where there are
-    more probe vectors), and temporary memory for up to 130 numbers per row (in cluster space: per cluster, and 8 per
-    row), and four for each probe vector. Up to `max_cholesky_size` rows (2,000) the likelihood is exact, by one
+    more probe vectors). Temporary memory is up to 130 numbers per row (in cluster space: per cluster, and 8 per row),
+    and four for each probe vector. Up to `max_cholesky_size` rows (2,000) the likelihood is exact, by one
     eigendecomposition. Above, its standard error is returned with it.
 
     Applies to models with a :class:`~gpytorch.likelihoods.GaussianLikelihood`, or a
     :class:`~gpytorch_partition.likelihoods.WeightedGaussianLikelihood`, whose covariance is one partition kernel, alone
-    or in a :class:`~gpytorch.kernels.ScaleKernel`, with no other trained parameters. Others (sums with other
-    kernels, heteroscedastic noise, trained weights) are trained by
-    :func:`~gpytorch_partition.training.marginal_likelihood.maximize_marginal_likelihood`, after a warning that says
-    why.
+    or in a :class:`~gpytorch.kernels.ScaleKernel`, with no other trained parameters. Others (sums with other kernels,
+    heteroscedastic noise, trained weights) are trained by
+    :func:`~gpytorch_partition.training.marginal_likelihood.maximize_marginal_likelihood`, after a warning with the
+    reason.
 
-    :param model: The model; the values found are written into its own modules, and it is left in the mode (training or
-        evaluation) in which it came. After an error or an interruption its parameters are what they were.
+    :param model: The model. The values found are written into its modules, and its mode (training or evaluation) stays.
+        After an error or an interruption its parameters are unchanged.
     :param likelihood: The model's likelihood.
     :param method: `"krylov"`, with vectors of N numbers; `"cluster_space"`, the same with vectors of a number for each
         cluster (for trees, each node) and a smaller error; `"dense"`, one eigendecomposition of the covariance, O(N^3);
@@ -79,18 +79,19 @@ def fit_exact_gp(
         `"auto"`: dense up to `max_cholesky_size` rows, then feature space where it is expected to take no longer than
         Krylov, else cluster space where clusters (nodes) are fewer than rows, else Krylov.
     :param num_probes: Probe vectors of the log determinant for `"krylov"` and `"cluster_space"`. (Default: 100 for
-        2,000 rows, falling to 2 from 100,000 rows on: a standard error of about 1e-3 nats per datum or less, and three
-        times that with a noise as small as a ten-thousandth of the outputscale; less in cluster space, where none are
+        2,000 rows, falling to 2 from 100,000 rows on. The standard error is then about 1e-3 nats per datum or less, and
+        three times that with a noise of a ten-thousandth of the outputscale. In cluster space it is less, and none are
         drawn for up to 1,000 clusters if their matrix takes no more products.)
     :param max_iterations: L-BFGS iterations at most, if L-BFGS is used.
     :return: The likelihood reached, the method, and the values at a bound of their constraint (with a warning each).
-    :raises ValueError: If the likelihood is not the model's own, the method is unknown, `num_probes` or
-        `max_iterations` is no whole number from 1, a training target is NaN or infinite, or training inputs hold NaN.
+    :raises ValueError: If the likelihood is not the model's own, or the method is unknown. If `num_probes` or
+        `max_iterations` is no whole number from 1. If a training target is NaN or infinite, or training inputs hold
+        NaN.
 
-    The width of a :class:`~gpytorch_partition.MondrianKernel`, one over its lifetime, stays as it is: choose it first
+    The width of a :class:`~gpytorch_partition.MondrianKernel`, one over its lifetime, does not change. Choose it first
     by :func:`~gpytorch_partition.lifetime_sweep`, with trees that have longer lifetimes than the usual one
-    (`max_lifetime`). So does the lengthscale of a :class:`~gpytorch_partition.RandomBinningKernel`. A `UserWarning`
-    says so where it was never chosen.
+    (`max_lifetime`). The lengthscale of a :class:`~gpytorch_partition.RandomBinningKernel` does not change either. A
+    `UserWarning` says so where either was never chosen.
 
     Example:
         >>> import torch
@@ -133,9 +134,9 @@ def fit_in_one_pass(
     model: ExactGP, likelihood: Likelihood, method: str = "auto", num_probes: int | None = None
 ) -> MarginalLikelihoodFit:
     """
-    Train a model as :func:`fit_exact_gp`, without its warnings; an error may leave other values.
+    Train a model as :func:`fit_exact_gp` does, without its warnings; an error may change its values.
 
-    :raises NotApplicableError: If the model has another form, for which there is L-BFGS.
+    :raises NotApplicableError: If the model needs L-BFGS.
     """
     mode = model.training
     try:
@@ -146,7 +147,6 @@ def fit_in_one_pass(
 
 
 def _say_width(model: ExactGP) -> None:
-    """Say that a kernel has a width that is not trained, where nobody has chosen it."""
     grids = [each for each in model.modules() if isinstance(each, RandomBinningKernel) and each.has_usual_lengthscale]
     if grids:
         warnings.warn(
@@ -188,18 +188,18 @@ def _fit(scaled: ScaledCovariance, method: str, num_probes: int | None) -> Margi
 
 
 def _fastest(scaled: ScaledCovariance) -> str:
-    """The method that is expected to take the least time; an exact one that takes no more than Lanczos among rows."""
+    """The method expected to take the least time; an exact one if it takes no more than Lanczos among rows."""
     if scaled.num_rows <= linear_settings.max_cholesky_size.value():
         return "dense"
     covariance, rows = scaled.covariance, scaled.covariance.left
     iterative = "cluster_space" if space_width(covariance.cluster_operator) < scaled.num_rows else "krylov"
     if scaled.level is not None:
-        return iterative  # counts of clusters know no weights
+        return iterative  # counts of clusters have no weights
     return "feature_space" if work.takes_eigenvectors(rows) else iterative
 
 
 def _exact_method(scaled: ScaledCovariance) -> str | None:
-    """The method for what Lanczos quadrature does not resolve; None where it would take too long."""
+    """The exact method where Lanczos quadrature does not settle; None where it would take too long."""
     if scaled.level is None and work.may_take_eigenvectors(scaled.covariance.left):
         return "feature_space"
     return "dense" if scaled.num_rows <= MOST_COLUMNS else None

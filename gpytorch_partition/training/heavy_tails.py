@@ -1,4 +1,4 @@
-"""Whether held-out rows have outliers: degrees of freedom and scale of Student-t noise by their density."""
+"""Degrees of freedom and scale of Student-t noise, by the density of held-out rows with or without outliers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from gpytorch_partition.likelihoods.scale_mixture import log_densities
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 
-DEGREES_OF_FREEDOM = (2.5, 3.0, 4.0, 6.0, 10.0)  # those tried: the variance is finite, and above it is nearly Gaussian
+DEGREES_OF_FREEDOM = (2.5, 3.0, 4.0, 6.0, 10.0)  # the variance is finite; above them, noise is nearly Gaussian
 _LOG_FACTORS = (math.log(1e-3), math.log(4.0))  # bounds of the squared scale over the variance of Gaussian noise
 
 
@@ -23,8 +23,8 @@ class HeavyTails:
 
     :param df: Degrees of freedom, above 2.
     :param factor: The squared scale over the variance of the Gaussian noise.
-    :param log_density: Of all held-out rows together, in nats.
-    :param gain: How much more that is than with Gaussian noise.
+    :param log_density: Log density of all held-out rows together, in nats.
+    :param gain: Gain in this log density over Gaussian noise, in nats.
     """
 
     df: float
@@ -35,7 +35,7 @@ class HeavyTails:
 
 def fit_heavy_tails(errors: Tensor, variances: Tensor, noise: Tensor) -> HeavyTails:
     """
-    Degrees of freedom and scale of the largest density of held-out rows, and its gain over Gaussian noise.
+    Return degrees of freedom and scale of the largest density of held-out rows, and its gain over Gaussian noise.
 
     :param errors: `n` differences from the predicted means.
     :param variances: `n` variances of the function.
@@ -57,7 +57,7 @@ def fit_heavy_tails(errors: Tensor, variances: Tensor, noise: Tensor) -> HeavyTa
 
 
 def _best_factor(errors: Tensor, variances: Tensor, noise: Tensor, df: float) -> tuple[float, float]:
-    """The log density that the best factor reaches, and the factor."""
+    """The log density of the best factor, and the factor."""
 
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
         position = torch.tensor(values, requires_grad=True)

@@ -1,9 +1,9 @@
 r"""
-Probabilities of classes from regressions on their indicators, with everything chosen by the log loss of held-out rows.
+Probabilities of classes from regressions on their indicators, chosen by the log loss of held-out rows.
 
 The mean of a Gaussian process of the indicators, with noise of variance 1 beside :math:`\sum_i s_i K_i`, estimates how
-much more probable than usual a class is (Rasmussen & Williams 2006, section 6.5, on least-squares classification). It
-is no probability yet, and a link with two parameters makes it one. As in
+much more probable than usual a class is (Rasmussen & Williams 2006, section 6.5, on least-squares classification). A
+link with two parameters makes probabilities of these means. As in
 :mod:`~gpytorch_partition.training.predictive_density`, each fold has covariances of its own, built without the held-out
 rows, since kernels that were built on classes fit them too well.
 """
@@ -23,10 +23,10 @@ from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.training.predictive_density import Fold
 
 # Bounds of logarithms: of the weights, and of the width and the power of the link.
-# A width of .01 takes an excess that is .1 too low for a probability of 5e-5, not less.
+# With a width of .01, an excess that is .1 too low gives a probability of 5e-5, not less.
 _LOG_WEIGHT, _LOG_WIDTH, _LOG_POWER = (-9.0, 9.0), (-4.6, 3.0), (-3.0, 5.0)
-# A priori standard deviations of these logarithms, in nats for all rows together: some dozen rows, and classes that can
-# be separated, would choose a bound without them.
+# Prior standard deviations of these logarithms, in nats for all rows together. Without them, a few dozen rows, and
+# separable classes, would choose a bound.
 _DEVIATIONS = (3.0, 2.0, 1.0)
 _USUAL_WEIGHT, _USUAL_WIDTH = 2.5, 0.05  # the sum of the weights, and the width, to start from
 _RELATIVE_TOLERANCE = 1e-5  # of the search
@@ -35,7 +35,7 @@ _RELATIVE_TOLERANCE = 1e-5  # of the search
 @dataclass(frozen=True, eq=False)
 class ClassLink:
     r"""
-    Probabilities from how much more often than usual a class is expected, the excess e over its frequency f:
+    A link from the excess e, the amount by which a class is expected more often than its frequency f, to probabilities:
 
     .. math::
 
@@ -43,14 +43,14 @@ class ClassLink:
 
     With a narrow width w and a power t of 1 it is the identity, :math:`p_c = f_c + e_c`, but for values below 0; with a
     wide one a softmax of :math:`\log f_c` and a multiple of e. The first suits classes that overlap, the second those
-    that can be separated. A share of the probabilities is always that of the frequencies: n rows cannot tell
-    probabilities far below 1 / n from each other, and a wrong one costs its logarithm. Without an excess a class has
-    its frequency, and probabilities rise with e.
+    that can be separated. A share of the probabilities always comes from the frequencies, since n rows cannot
+    distinguish probabilities far below 1 / n, and a wrong one costs its logarithm. Without an excess a class has its
+    frequency, and probabilities rise with e.
 
     :param frequencies: `C` frequencies f, positive, of sum 1.
-    :param width: w.
-    :param power: t.
-    :param share: Of the frequencies. (Default: 0.)
+    :param width: The width w.
+    :param power: The power t.
+    :param share: Share of the frequencies. (Default: 0.)
 
     Example:
         >>> link = ClassLink(torch.tensor([0.25, 0.75]), width=0.001, power=1.0)
@@ -66,7 +66,7 @@ class ClassLink:
 
     def log_probabilities(self, excess: Tensor) -> Tensor:
         """
-        Logarithms of the probabilities (`N x C`).
+        Return the logarithms of the probabilities (`N x C`).
 
         :param excess: `N x C`, or `N x 1` for the second of two classes.
         """
@@ -80,7 +80,7 @@ class ClassLink:
 @dataclass(frozen=True, eq=False)
 class ClassFit:
     """
-    The values found by :func:`minimize_log_loss`.
+    The values that :func:`minimize_log_loss` finds.
 
     :param outputscales: `c` weights s, in variances of the noise.
     :param link: The link.
@@ -93,7 +93,7 @@ class ClassFit:
 
     @classmethod
     def usual(cls, num_weights: int, frequencies: Tensor, num_rows: int) -> ClassFit:
-        """What the search starts from, for so many rows that they cannot choose."""
+        """Return the values from which the search starts, for rows too few to choose."""
         weights = torch.full((num_weights,), _USUAL_WEIGHT / num_weights, dtype=torch.float64)
         return cls(weights, ClassLink(frequencies, _USUAL_WIDTH, 1.0, 1 / (num_rows + 1)), math.inf)
 
@@ -107,16 +107,16 @@ def minimize_log_loss(
     max_iterations: int = 40,
 ) -> ClassFit:
     r"""
-    Weights and link with the least log loss of held-out rows: L-BFGS-B, with exact gradients.
+    Return weights and link with the least log loss of held-out rows, by L-BFGS-B with exact gradients.
 
     The link takes a share of 1 / (n + 1) from the frequencies, for n held-out rows in all. The logarithms have weak
-    normal priors around where the search starts: standard deviations of 3 for the weights, 2 and 1 for width and power,
-    in nats for all rows together.
+    normal priors around the values at the start, in nats for all rows together: standard deviations of 3 for the
+    weights, 2 and 1 for width and power.
 
     An evaluation costs a Cholesky factor for each fold and a few products with q columns, :math:`O(N^3 + c N^2 q)`.
     Meant for some hundred to two thousand rows.
 
-    :param folds: The folds, whose prior variances are not used.
+    :param folds: The folds; their prior variances are not used.
     :param indicators: `N x q` zeros and ones: of all classes, or of the second of two.
     :param frequencies: `C` frequencies of the classes, positive, of sum 1.
     :param row_weights: `N` weights of the rows, 1 on average: the noise's variance is divided by them, and log losses
@@ -156,9 +156,9 @@ def minimize_log_loss(
 
 def calibrated(fit: ClassFit, excess: Tensor, indicators: Tensor, row_weights: Tensor | None = None) -> ClassFit:
     """
-    The same weights, with the link of least log loss for the excess of rows that a model with them has not seen.
+    Return the same weights, with the link of least log loss for the excess of rows that a model with them has not seen.
 
-    Width and power have the priors of :func:`minimize_log_loss`, around those that the link has.
+    Width and power have the priors of :func:`minimize_log_loss`, around the link's own values.
 
     :param fit: Weights, and the link to start from.
     :param excess: `N x q`.
@@ -190,7 +190,7 @@ def calibrated(fit: ClassFit, excess: Tensor, indicators: Tensor, row_weights: T
 def _with_prior(
     loss: tuple[float, np.ndarray], distances: np.ndarray, deviations: np.ndarray, num_rows: int
 ) -> tuple[float, np.ndarray]:
-    """A mean loss and its gradient with those of normal priors, given distances from their centre in deviations."""
+    """A mean loss and its gradient, plus normal priors; distances from their centres are in deviations."""
     return loss[0] + 0.5 * float(distances @ distances) / num_rows, loss[1] + distances / deviations / num_rows
 
 

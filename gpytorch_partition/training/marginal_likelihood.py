@@ -1,4 +1,4 @@
-"""Training by L-BFGS on the marginal likelihood, and warnings about values that end at a bound of a constraint."""
+"""Training by L-BFGS on the marginal likelihood, and warnings about values at a bound of a constraint."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.progress import progress
 
-# When L-BFGS-B stops: by the relative change of the likelihood, by the largest component of its gradient (both per
-# row), or when a line search of a few steps finds nothing better. Log determinants from probe vectors have gradients
-# that are right on average but not the derivatives of the very same estimate, so long line searches chase noise.
+# Stopping rules of L-BFGS-B: the relative change of the likelihood, the largest component of its gradient (both per
+# row), or a line search of a few steps without improvement. Log determinants from probe vectors have gradients
+# that are right on average but not derivatives of the same estimate, so that long line searches follow noise.
 _STOP = {"ftol": 1e-5, "gtol": 1e-4, "maxls": 5}
 
-_HEIGHT = 1.0  # of the bowl where the likelihood has no value, above the last one, in nats per row: none is kept
+_HEIGHT = 1.0  # height, in nats per row, of the bowl above the last value where the likelihood has none
 
 # Distance at which a value is "at" its bound, for targets of variance 1 (the noise's lower bound is 1e-4).
 _BOUND_TOLERANCE = 1e-4
 
-#: What it means for intervals that the noise is at its bound (`python -m benchmarks noise_at_bound`).
+#: Consequences for intervals of a noise at its bound (`python -m benchmarks noise_at_bound`).
 NOISE_AT_BOUND = (
     "the model reproduces the training targets, and takes their noise, if there is any, for a part of the function. "
     "Intervals of new observations are too narrow if the kernel has seen the targets, as a forest grown on all of them "
@@ -41,7 +41,7 @@ NOISE_AT_BOUND = (
     "as wide"
 )
 
-# What it means for predictions that a hyperparameter is at a bound.
+# Consequences for predictions of a hyperparameter at a bound.
 _MEANINGS = {
     "noise": NOISE_AT_BOUND,
     "outputscale": "the kernel explains nothing, so predictions are the constant mean",
@@ -65,26 +65,26 @@ def maximize_marginal_likelihood(
     model: ExactGP, likelihood: Likelihood, *, max_iterations: int = 100
 ) -> MarginalLikelihoodFit:
     r"""
-    Train a model's hyperparameters: maximize the marginal likelihood of its training data by L-BFGS.
+    Train a model's hyperparameters by maximizing the marginal likelihood of its training data, with L-BFGS.
 
     Every parameter of the model that requires a gradient is trained, from its current value. Up to 2,000 rows the
-    likelihood is exact; above, probe vectors that do not change make it a deterministic function
-    (:class:`gpytorch_partition.settings.probe_seed`). Runs inside :class:`gpytorch_partition.settings.iterative`;
-    to change its settings, call it inside another one: `with iterative(), cg_tolerance(1e-3): ...`.
+    likelihood is exact; above, fixed probe vectors make it a deterministic function
+    (:class:`gpytorch_partition.settings.probe_seed`). It runs inside :class:`gpytorch_partition.settings.iterative`; to
+    change its settings, call it inside another one: `with iterative(), cg_tolerance(1e-3): ...`.
 
     Costs one likelihood and its gradient per evaluation, usually 10 to 30 evaluations for noise, outputscale and mean.
 
-    :param model: The model; it is left in the mode (training or evaluation) in which it came. After an error or an
-        interruption its parameters are what they were.
+    :param model: The model; its mode (training or evaluation) stays. After an error or an interruption its parameters
+        are unchanged.
     :param likelihood: The model's likelihood.
     :param max_iterations: L-BFGS iterations at most.
     :return: The likelihood reached, and the values at a bound of their constraint.
     :raises ValueError: If the likelihood is not the model's own, no parameter requires a gradient, or `max_iterations`
         is no whole number from 1.
-    :raises FloatingPointError: If the likelihood is not a number, with the hyperparameters that make it so.
+    :raises FloatingPointError: If the likelihood is not finite; the message has the hyperparameters.
 
-    A :class:`~sklearn.exceptions.ConvergenceWarning` is given for each value at a bound, with what that means, and if
-    the iterations did not suffice.
+    A :class:`~sklearn.exceptions.ConvergenceWarning` explains each value at a bound, and says if the iterations did not
+    suffice.
 
     Example:
         >>> from gpytorch.likelihoods import GaussianLikelihood
@@ -116,10 +116,10 @@ def maximize_marginal_likelihood(
 
 def check_likelihood(model: ExactGP, likelihood: Likelihood) -> None:
     """
-    Refuse a likelihood that the model does not predict with: its noise would be trained in vain.
+    Raise an error for a likelihood that is not the model's own, whose noise would be trained in vain.
 
     :param model: The model.
-    :param likelihood: What was given as its likelihood.
+    :param likelihood: The likelihood to check.
     :raises ValueError: If it is another object.
     """
     if likelihood is not model.likelihood:
@@ -130,7 +130,7 @@ def check_likelihood(model: ExactGP, likelihood: Likelihood) -> None:
 
 
 def _minimum(objective: _Objective, max_iterations: int) -> Any:
-    """What L-BFGS finds, to which the parameters are moved; the model is left in its mode."""
+    """The minimum found by L-BFGS, to which the parameters are moved; the model's mode stays."""
     mode = objective.model.training
     steps = iter(progress(range(max_iterations), "maximizing the marginal likelihood"))
     try:
@@ -160,18 +160,18 @@ class _Objective:
         self._last: tuple[np.ndarray, float] | None = None  # position and value
 
     def position(self) -> np.ndarray:
-        """The values of the parameters, as one vector."""
         return parameters_to_vector(self.parameters).detach().cpu().double().numpy()
 
     def move_to(self, position: np.ndarray) -> None:
-        """Set the parameters to the values in one vector."""
         like = self.parameters[0]
         vector_to_parameters(torch.as_tensor(position, dtype=like.dtype, device=like.device), self.parameters)
 
     def __call__(self, position: np.ndarray) -> tuple[float, np.ndarray]:
         """
-        The value and the gradient; where rounding leaves no positive definite matrix, as after a first step that was
-        far too long, a bowl around the last position at which there was one, for the line search to turn back.
+        The value and the gradient.
+
+        Where rounding leaves no positive definite matrix, as after a far too long first step, the value is that of a
+        bowl around the last position that had one. The line search then turns back.
         """
         try:
             found = self._evaluated(position)
@@ -207,7 +207,7 @@ def _constrained(model: ExactGP) -> Iterator[tuple[str, torch.Tensor, float, flo
 
 
 def values_at_bounds(model: ExactGP) -> Iterator[tuple[str, float]]:
-    """The trained values of a model that are at a bound of their constraint, by name."""
+    """Yield the trained values of a model that are at a bound of their constraint, by name."""
     distance = _BOUND_TOLERANCE * min(1.0, float(model.train_targets.var(correction=0)) or 1.0)
     for name, values, lower, upper in _constrained(model):
         for extreme, bound in ((values.min(), lower), (values.max(), upper)):
@@ -216,7 +216,7 @@ def values_at_bounds(model: ExactGP) -> Iterator[tuple[str, float]]:
 
 
 def warn_about(fit: MarginalLikelihoodFit) -> None:
-    """Warn of values at a bound, and of iterations that ended before the likelihood stopped improving."""
+    """Warn about values at a bound, and about iterations that ended while the likelihood was improving."""
     for name, value in fit.at_bounds.items():
         meaning = _MEANINGS.get(name.rpartition(".")[-1], "the best value lies outside its constraint")
         message = f"{name} = {value:.2g} is at a bound of its constraint: {meaning}."

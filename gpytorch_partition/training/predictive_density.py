@@ -1,9 +1,9 @@
 r"""
 Weights of a sum of covariances and the noise by maximum predictive density of held-out rows (K-fold).
 
-A covariance that was built on targets (a forest's) fits these targets too well: the marginal likelihood takes noise for
-signal. Here each fold has covariances of its own, built without the held-out rows, so that these are as new to it as
-test rows will be (Rasmussen & Williams 2006, section 5.3, with folds).
+A covariance that was built on targets (a forest's) fits these targets too well, and the marginal likelihood takes noise
+for signal. Here each fold has covariances of its own, built without the held-out rows, which are then as new as test
+rows (Rasmussen & Williams 2006, section 5.3, with folds).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _LOG_NOISE = (math.log(1e-4), 1.0)  # bounds of the logarithm of the noise
 # Bounds of the exponent of the noise: inside those of its likelihood, 0 and 3, where its raw parameter is infinite.
 EXPONENTS = (0.0, 2.9)
 _LEAST_START = 0.01  # least weight to start from: at the bound the logarithm has no gradient, and the weight would stay
-_LEAST_VARIANCE = 1e-10  # least variance, of standardized targets, where rounding leaves less
-# Nats for every factor e of the noise. Where neighbors differ, held-out rows cannot tell noise from a function that
-# varies as quickly; where points are measured again, an interval that took noise for the function is too narrow.
+_LEAST_VARIANCE = 1e-10  # least variance of standardized targets, where rounding leaves less
+# Nats for every factor e of the noise. Where neighbors differ, held-out rows cannot distinguish noise from a function
+# that varies as quickly; where points are measured again, an interval that mistook noise for it is too narrow.
 _NOISE_BONUS = 1.0
 _RELATIVE_TOLERANCE = 3e-6  # of the search: a hundredth of a nat per thousand rows makes no difference
 
@@ -38,7 +38,7 @@ _RELATIVE_TOLERANCE = 3e-6  # of the search: a hundredth of a nat per thousand r
 @dataclass(frozen=True, eq=False)
 class Fold:
     r"""
-    What is known when some rows are held out: c covariances of n rows kept and t held out, of N.
+    A fold: c covariances of n rows kept and t rows held out, of N.
 
     :param within: `c x n x n` covariances of the rows kept.
     :param cross: `c x n x t` covariances of rows kept and held out.
@@ -56,9 +56,9 @@ class Fold:
     @classmethod
     def of(cls, covariances: Tensor, kept: Tensor, held_out: Tensor) -> Fold:
         r"""
-        The fold of covariances of all rows.
+        Return the fold of covariances of all rows.
 
-        :param covariances: `c x N x N`, of unit scale; none has seen targets of the held-out rows.
+        :param covariances: `c x N x N` covariances of unit scale; none has seen targets of the held-out rows.
         :param kept: Numbers of the rows to learn from.
         :param held_out: Numbers of the rows to predict.
         """
@@ -70,12 +70,12 @@ class Fold:
 @torch.no_grad()
 def dense_covariances(kernels: Iterable[Kernel], x: Tensor) -> Tensor:
     """
-    Covariances of a few rows, `c x n x n` (float64): :math:`O(n^2)` for each tree or column of a kernel.
+    Return covariances of a few rows, `c x n x n` (float64), in :math:`O(n^2)` for each tree or column of a kernel.
 
-    Sums over clusters are float64 whatever `sum_dtype` is: rounded to float32, covariances with a noise of a
-    ten-thousandth had no Cholesky factor.
+    Sums over clusters are float64 for any `sum_dtype`, since rounding to float32 left no Cholesky factor with a noise
+    of a ten-thousandth.
 
-    :param kernels: c kernels.
+    :param kernels: The c kernels.
     :param x: `n x D` rows.
     """
     with eager_kernels():
@@ -95,11 +95,11 @@ def _dense(kernel: Kernel, x: Tensor) -> Tensor:
 @dataclass(frozen=True, eq=False)
 class PredictiveFit:
     r"""
-    The values found: :math:`y \sim N(0, \sum_i s_i K_i + \sigma^2 \mathrm{diag}(e^{b z}))`.
+    The weights and noise of :math:`y \sim N(0, \sum_i s_i K_i + \sigma^2 \mathrm{diag}(e^{b z}))`.
 
     :param outputscales: `c` weights s.
-    :param noise: :math:`\sigma^2`.
-    :param exponent: b; 0 where no log ratios z were given.
+    :param noise: The level :math:`\sigma^2`.
+    :param exponent: The exponent b; 0 where no log ratios z were given.
     :param log_density: Mean log predictive density of the held-out rows, in nats.
     """
 
@@ -109,7 +109,7 @@ class PredictiveFit:
     log_density: float
 
     def noise_at(self, log_ratios: Tensor) -> Tensor:
-        """The variances of the noise (`N`) where the logarithms of its ratio to the level are these (`N`)."""
+        """Return the variances of the noise (`N`) at rows with these log ratios to its level (`N`)."""
         return self.noise * (self.exponent * log_ratios).exp()
 
 
@@ -124,22 +124,22 @@ def maximize_predictive_density(
     max_iterations: int = 40,
 ) -> PredictiveFit:
     r"""
-    Weights and noise that predict held-out rows best: L-BFGS-B on their mean log density.
+    Return weights and noise that predict held-out rows best, by L-BFGS-B on their mean log density.
 
-    Every factor e of the noise counts as a nat, since held-out rows cannot tell whether neighbors differ by noise or
-    because the function varies as quickly. The density returned is without these nats.
+    Every factor e of the noise counts as a nat, since held-out rows cannot distinguish noise from a function that
+    varies as quickly. The density returned is without these nats.
 
     An evaluation costs a Cholesky factor for each fold and a few products, :math:`O(c N^2 + N^3)`; it holds the folds'
     covariances and a few matrices beside them. Meant for some hundred to two thousand rows.
 
     :param folds: The folds.
     :param targets: `N` targets, of mean 0 (float64).
-    :param log_ratios: `N` logarithms z of the noise's ratio to its level; then the exponent is chosen as well.
+    :param log_ratios: `N` logarithms z of the noise's ratio to its level, with which the exponent is chosen as well.
         (Default: a constant noise.)
-    :param noise_factors: `N` factors of the noise at the rows, which are known. (Default: 1.)
+    :param noise_factors: `N` known factors of the noise at the rows. (Default: 1.)
     :param start: Values to start from, weights at least .01. (Default: weights that sum to .5, a noise of .2, an
         exponent of .5.)
-    :param enough: A mean log density beyond which the search ends, though there may be more. (Default: none.)
+    :param enough: Mean log density beyond which the search ends early. (Default: none.)
     :param max_iterations: L-BFGS-B iterations at most. (Default: 40.)
     :return: The values found.
 
@@ -191,13 +191,13 @@ def held_out_predictions(
     noise_factors: Tensor | float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """
-    What each fold predicts for its held-out rows.
+    Return each fold's predictions of its held-out rows.
 
     :param folds: The folds, which hold out no row twice.
     :param targets: `N` targets, of mean 0.
     :param fit: The values to predict with.
     :param log_ratios: `N` logarithms of the noise's ratio to its level. (Default: a constant noise.)
-    :param noise_factors: `N` factors of the noise at the rows, which are known. (Default: 1.)
+    :param noise_factors: `N` known factors of the noise at the rows. (Default: 1.)
     :return: `N` means, and `N` variances without the noise; NaN at rows that are never held out.
     """
     noise = fit.noise_at(torch.zeros_like(targets) if log_ratios is None else log_ratios) * noise_factors
@@ -228,8 +228,6 @@ def _loss_of(
 
 
 class _Prediction(NamedTuple):
-    """Predictions for t held-out rows from n rows kept."""
-
     means: Tensor  # (t,)
     variances: Tensor  # (t,) without the noise
     weights: Tensor  # (n,) A^-1 y
@@ -248,12 +246,12 @@ def _predicted(fold: Fold, targets: Tensor, outputscales: Tensor, noise: Tensor)
 
 def _derivatives(fold: Fold, found: _Prediction, by_mean: Tensor, by_variance: Tensor) -> tuple[Tensor, Tensor]:
     r"""
-    Derivatives of a loss with respect to the weights of the covariances (`c`) and the noise of rows kept (`n`), from
-    those with respect to the means and variances, :math:`g` and :math:`h`.
+    Derivatives of a loss by the weights of the covariances (`c`) and the noise of rows kept (`n`), from those by the
+    means and variances, :math:`g` and :math:`h`.
 
     The loss depends on the covariances through A, C and the prior variances:
-    :math:`\partial_C = \alpha g^\top - 2 W \mathrm{diag}(h)`,
-    :math:`\partial_A = -\mathrm{sym}(\alpha (W g)^\top) + W \mathrm{diag}(h) W^\top`.
+    :math:`\partial_C = \alpha g^\top - 2 W \mathrm{diag}(h)`, :math:`\partial_A = -\mathrm{sym}(\alpha (W g)^\top) + W
+    \mathrm{diag}(h) W^\top`.
     """
     outer = torch.outer(found.weights, found.solved @ by_mean)
     by_within = (found.solved * by_variance) @ found.solved.mT - 0.5 * (outer + outer.mT)

@@ -1,9 +1,9 @@
 r"""
-Models of the form s K + noise with K fixed: recognized, and their outputscale, noise and mean read and written.
+Models of the form s K + noise with K fixed: recognition, and access to their outputscale, noise and mean.
 
-Noise of variance :math:`\sigma^2 / w_i` at row i is made the same at all rows: with :math:`W = \mathrm{diag}(w)`, the
-targets :math:`W^{1/2} y` have the covariance :math:`s W^{1/2} K W^{1/2} + \sigma^2 I` and the mean
-:math:`c\, W^{1/2} 1`, and their log density is that of y less :math:`\tfrac12 \sum_i \log w_i`.
+Noise of variance :math:`\sigma^2 / w_i` at row i is transformed to equal noise at all rows. With
+:math:`W = \mathrm{diag}(w)`, the targets :math:`W^{1/2} y` have the covariance :math:`s W^{1/2} K W^{1/2} + \sigma^2 I`
+and the mean :math:`c\, W^{1/2} 1`. Their log density is that of y less :math:`\tfrac12 \sum_i \log w_i`.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Int
 from gpytorch_partition.likelihoods import WeightedGaussianLikelihood
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 
-# Distance from its bounds at which a value at a bound is written, relative to them: a softplus cannot reach its own.
+# Relative distance from its bound at which a value at a bound is written, since a softplus cannot reach its bound.
 _BOUND_MARGIN = 1e-6
 
 
 class NotApplicableError(Exception):
-    """The model is not of the required form; the message says why."""
+    """An error for a model that is not of the required form; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class ScaledCovariance:
     """
-    A model of this form, and the modules that hold its values.
+    A model of the form s K + noise, and the modules that hold its values.
 
     :param model: The model.
-    :param covariance: `N x N` K, of unit scale; :math:`W^{1/2} K W^{1/2}` where rows have weights.
+    :param covariance: K (`N x N`), of unit scale; :math:`W^{1/2} K W^{1/2}` where rows have weights.
     :param residuals: `N x t` targets, less the prior mean if that is not trained; times :math:`W^{1/2}`.
     :param noise: The module that holds the noise.
     :param scale: The kernel that holds the outputscale; None if it is 1.
@@ -57,22 +57,22 @@ class ScaledCovariance:
 
     @property
     def num_rows(self) -> int:
-        """Number N of training rows."""
+        """Return the number N of training rows."""
         return self.residuals.shape[0]
 
     @property
     def log_jacobian(self) -> float:
-        """What the log density of the targets has more than that of the residuals, for each set of targets."""
+        """Return the log density of the targets less that of the residuals, for each set of targets."""
         return 0.0 if self.level is None else float(self.level.log().sum())
 
     def bounds(self, target: int) -> Bounds:
-        """The intervals in which the values for a target may lie."""
+        """Return the bounds of the values for a target."""
         noise = _interval(self.noise, "noise", target)
         outputscale = (1.0, 1.0) if self.scale is None else _interval(self.scale, "outputscale", target)
         return Bounds(outputscale, noise, 0.0 if self.mean is None else None)
 
     def log_prior(self) -> LogPrior | None:
-        """The log density of the model's priors as a function of outputscale and noise; None without priors."""
+        """Return the log density of the model's priors as a function of outputscale and noise; None without priors."""
         priors = list(self.model.named_priors())
         if not priors:
             return None
@@ -99,18 +99,18 @@ class ScaledCovariance:
 
 def recognize(model: ExactGP, likelihood: Likelihood) -> ScaledCovariance:
     """
-    The model as a scaled covariance plus noise.
+    Return the model as a scaled covariance plus noise.
 
-    Evaluates the prior at the training inputs: what counts is the covariance that comes out, not how it is written.
+    It evaluates the prior at the training inputs, so that any code with such a covariance is recognized.
 
-    :raises NotApplicableError: If it has another form.
+    :raises NotApplicableError: If the model has another form.
     """
     noise, weights = _noise_and_weights(likelihood)
     scale, mean = _only_module(model, ScaleKernel), _only_module(model, ConstantMean)
     mean = mean if mean is not None and mean.raw_constant.requires_grad else None
     _check_trained(model, noise, scale, mean)
     with _perturbed(scale, mean):
-        _checked_prior(model, scale, mean)  # the form must hold at other values too, not by coincidence at the current
+        _checked_prior(model, scale, mean)  # the form must hold at other values too
     prior_mean, covariance = _checked_prior(model, scale, mean)
     targets = model.train_targets if mean is not None else model.train_targets - prior_mean.detach()
     residuals = targets.reshape(-1, targets.shape[-1]).mT
@@ -120,7 +120,6 @@ def recognize(model: ExactGP, likelihood: Likelihood) -> ScaledCovariance:
 
 
 def _noise_and_weights(likelihood: Likelihood) -> tuple[HomoskedasticNoise, Tensor | None]:
-    """The noise of one level, and the weights of the rows that divide it."""
     noise: Any = getattr(likelihood, "noise_covar", None)
     if type(likelihood) is GaussianLikelihood:
         return noise, None
@@ -130,7 +129,7 @@ def _noise_and_weights(likelihood: Likelihood) -> tuple[HomoskedasticNoise, Tens
 
 
 def _weighted(found: ScaledCovariance, weights: Tensor) -> ScaledCovariance:
-    """The same noise at all rows, of rows times the roots of their weights."""
+    """Equal noise at all rows, which are multiplied by the roots of their weights."""
     if len(weights) != found.num_rows:
         raise ValueError(f"expected one weight for each of {found.num_rows} training rows, got {len(weights)}")
     level = weights.double().sqrt()
@@ -142,7 +141,6 @@ def _weighted(found: ScaledCovariance, weights: Tensor) -> ScaledCovariance:
 
 @contextmanager
 def _perturbed(*modules: Any) -> Iterator[None]:
-    """The trained values of modules, changed inside the context only."""
     parameters = [p for module in modules if module is not None for p in module.parameters(recurse=False)]
     before = [parameter.detach().clone() for parameter in parameters]
     try:
@@ -165,7 +163,6 @@ def _checked_prior(model: ExactGP, scale: ScaleKernel | None, mean: ConstantMean
 
 
 def _only_module(model: ExactGP, kind: type) -> Any:
-    """The model's only module of a class; None if there is none."""
     modules = [module for module in model.modules() if isinstance(module, kind)]
     if len(modules) > 1:
         raise NotApplicableError(f"it has {len(modules)} modules of type {kind.__name__}")
@@ -193,7 +190,6 @@ def _check_covariance(covariance: Any, scale: ScaleKernel | None) -> None:
 
 
 def _check_targets(found: ScaledCovariance) -> None:
-    """Require one value of each trained hyperparameter per target."""
     num_targets = found.residuals.shape[1]
     for name, parameter in found.model.named_parameters():
         if parameter.requires_grad and parameter.numel() != num_targets:
@@ -214,7 +210,6 @@ def _interval(module: Any, name: str, target: int) -> Interval:
 
 
 def _set(module: Any, name: str, values: list[float]) -> None:
-    """Write values; those at a bound are moved just inside it."""
     current = getattr(module, name)
     new = torch.tensor(values, dtype=current.dtype, device=current.device).view(current.shape)
     constraint = getattr(module, f"raw_{name}_constraint", None)

@@ -1,4 +1,4 @@
-"""Weights of a sum of covariances that several targets share, by the predictive density of held-out rows."""
+"""Weights of a sum of covariances for several targets, by the predictive density of held-out rows."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _LOG_NOISE = (math.log(1e-4), 1.0)
 _START, _START_NOISE = 0.5, 0.2  # sum of the weights, and noise, in variances of the targets
 _NOISE_BONUS = 1.0  # nats for every factor e of a noise, as for one target
 _RELATIVE_TOLERANCE = 3e-6
-_DECIMALS = 9  # of logarithms that are kept
+_DECIMALS = 9  # kept decimals of logarithms
 
 
 @dataclass(frozen=True, eq=False)
 class SharedFit:
     r"""
-    The values found: target t is :math:`N(0, b_t \sum_i w_i K_i + d_t I)`.
+    The values found, with target t as :math:`N(0, b_t \sum_i w_i K_i + d_t I)`.
 
     :param outputscales: `c` weights w.
-    :param scales: `T` factors b, of a geometric mean of 1.
+    :param scales: `T` factors b with a geometric mean of 1.
     :param noise: `T` variances d.
     :param log_density: Mean log predictive density of the held-out entries, in nats.
     """
@@ -40,11 +40,11 @@ class SharedFit:
 
 def maximize_shared_density(folds: Sequence[Fold], targets: Tensor, *, max_iterations: int = 40) -> SharedFit:
     r"""
-    Weights that all targets share, and scale and noise of each, that predict held-out entries best: L-BFGS-B.
+    Return weights shared by all targets, and scale and noise of each, that predict held-out entries best, by L-BFGS-B.
 
-    Targets are predicted one by one here; how they covary is chosen afterwards. Every factor e of a noise counts as a
-    nat, as in :func:`~gpytorch_partition.training.predictive_density.maximize_predictive_density`, which is this for
-    one target and costs a T-th.
+    Targets are predicted one by one; their covariance is chosen afterwards. Every factor e of a noise counts as a nat,
+    as in :func:`~gpytorch_partition.training.predictive_density.maximize_predictive_density`, which does this for one
+    target at a T-th of the cost.
 
     :param folds: The folds, in rows.
     :param targets: `N x T` targets of mean 0; NaN is a missing entry.
@@ -74,7 +74,7 @@ def maximize_shared_density(folds: Sequence[Fold], targets: Tensor, *, max_itera
             gradient[:num_parts] += by[:num_parts]
             gradient[num_parts + number] += by[:num_parts].sum()
             gradient[num_parts + num_targets + number] += by[num_parts]
-        # Factors that all weights and all scales have in common are the same: scales are centred.
+        # A common factor of all weights equals one of all scales, so scales are centred.
         total += 0.5 * float(scales.sum()) ** 2 - _NOISE_BONUS * float(noise.sum())
         gradient[num_parts : num_parts + num_targets] += scales.sum()
         gradient[num_parts + num_targets :] -= _NOISE_BONUS
@@ -93,7 +93,7 @@ def maximize_shared_density(folds: Sequence[Fold], targets: Tensor, *, max_itera
 
 def of_target(folds: Sequence[Fold], target: Tensor) -> list[Fold]:
     """
-    The folds of the rows where a target (`N`) is known, of those that keep and hold out some; of all, as they are.
+    Return the folds on the rows where a target (`N`) is known, without folds that then keep or hold out no row.
 
     Example:
         >>> fold = Fold.of(torch.eye(4)[None], torch.tensor([0, 1]), torch.tensor([2, 3]))
