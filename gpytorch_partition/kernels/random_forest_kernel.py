@@ -49,7 +49,7 @@ class RandomForestKernel(PartitionKernel):
     The random forest kernel (Davies & Ghahramani 2014, section 4.3.1): the fraction of tree nodes that two points
     share.
 
-    Try it first if rows have targets, columns have any units, and it is unknown which columns matter.
+    Use it first if rows have targets, columns have any units, and it is unknown which columns matter.
 
     A tree is a nested partition; `heights` selects the levels at which points are compared:
 

@@ -149,7 +149,7 @@ def test_parts_that_matter_where_noise_is_least_are_kept(monkeypatch):
 
 def test_rows_are_smoothed_evenly_where_noise_that_varies_predicts_clearly_worse(monkeypatch):
     y = (X[:, 0] + 0.1 * NORMAL - 0.7).clamp_min(0)
-    monkeypatch.setattr(choice, "_is_worse", lambda *squares: True)
+    monkeypatch.setattr(choice, "is_worse", lambda *squares: True)
     model = model_of(X, y, random_state=0, options=FEW_TREES)
     monkeypatch.undo()
     of_rows = model.likelihood.noise_covar([X], shape=y.shape).diagonal()
@@ -162,9 +162,9 @@ def test_rows_are_smoothed_evenly_where_noise_that_varies_predicts_clearly_worse
     other.load_state_dict(model.state_dict())
     for found, expected in zip(predicted(other), predicted(model)):
         torch.testing.assert_close(found, expected)
-    assert choice._is_worse(torch.full((50,), 1.2), torch.ones(50))
-    assert not choice._is_worse(torch.full((50,), 1.05), torch.ones(50))
-    assert not choice._is_worse(1 + 9 * (torch.arange(50) == 0), torch.ones(50))  # by one row alone
+    assert choice.is_worse(torch.full((50,), 1.2), torch.ones(50))
+    assert not choice.is_worse(torch.full((50,), 1.05), torch.ones(50))
+    assert not choice.is_worse(1 + 9 * (torch.arange(50) == 0), torch.ones(50))  # by one row alone
 
 
 def test_noise_alone_has_no_signal():
