@@ -33,8 +33,8 @@ class PartitionLinearOperator(CovarianceOperator):
     A partition kernel's covariance :math:`K = s \sum_r \mathrm{diag}(R_r)\, Z S Z'^\top\, \mathrm{diag}(R'_r)`, never
     formed.
 
-    Use it as what a kernel class of your own returns, with an :class:`~gpytorch_partition.IterativeKernel` around that kernel
-    for this package's predictions. A subclass of :class:`~gpytorch_partition.PartitionKernel` need only give S
+    Use it as what a kernel class of your own returns, with an :class:`~gpytorch_partition.IterativeKernel` around that
+    kernel for this package's predictions. A subclass of :class:`~gpytorch_partition.PartitionKernel` need only give S
     (`_cluster_operator`). Kernels of this package evaluate to it, `kernel(x).evaluate_kernel()`, and sums of them to a
     :class:`PartitionSumLinearOperator`.
 

@@ -22,7 +22,8 @@ class CallablePartition(Partition):
     r"""
     A partition given by a function from points to labels (Davies & Ghahramani 2014, section 4.2).
 
-    Use it to give a function a `version` (:class:`~gpytorch_partition.PartitionKernel` makes one of any function), if counts of rows are saved or come from other processes.
+    Use it to give a function a `version` (:class:`~gpytorch_partition.PartitionKernel` makes one of any function), if
+    counts of rows are saved or come from other processes.
 
     :param function: Maps points `N x D`, a torch tensor, to integer labels `N x m`, or `N` for one partition: any
         integers, in a torch tensor or a NumPy array. It must be a pure function of each point: labels of a point do not

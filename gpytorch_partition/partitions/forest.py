@@ -47,9 +47,9 @@ class ForestPartition(Partition):
     A partition whose m nested partitions are the trees of an ensemble; the label of a point is its leaf (Davies &
     Ghahramani 2014, section 4.3.1).
 
-    Use it to read the trees of all libraries below in one way, as
-    :class:`~gpytorch_partition.RandomForestKernel` and :class:`~gpytorch_partition.likelihoods.ForestNoise` do: the leaves of points, the thresholds of a
-    column, the trees cut at a depth (:meth:`cut`).
+    Use it to read the trees of all libraries below in one way, as :class:`~gpytorch_partition.RandomForestKernel` and
+    :class:`~gpytorch_partition.likelihoods.ForestNoise` do: the leaves of points, the thresholds of a column, the trees
+    cut at a depth (:meth:`cut`).
 
     Leaves are numbered depth-first, `0 ... L_r - 1` in tree r. Labels agree with the ensemble's own leaves exactly,
     also for points on thresholds. Points are rounded as the ensemble rounds them (to float32, except for histogram

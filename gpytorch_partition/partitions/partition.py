@@ -35,8 +35,8 @@ class Partition(torch.nn.Module):
     r"""
     The base class of m random partitions of the input space into clusters (Davies & Ghahramani 2014, section 2.3).
 
-    Use it as the base of your own source of clusters if its state is to be saved with the kernel (docs/adding_a_clustering.md
-    has a complete file). Functions, programs with a seed and clusterers need no class:
+    Use it as the base of your own source of clusters if its state is to be saved with the kernel
+    (docs/adding_a_clustering.md has a complete file). Functions, programs with a seed and clusterers need no class:
     :class:`~gpytorch_partition.PartitionKernel` takes them directly. Every partition kernel has a partition, its
     attribute `partition`.
 
