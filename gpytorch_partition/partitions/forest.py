@@ -499,7 +499,7 @@ def grow_forest(
     targets = _checked_targets(y, rows.shape[0])
     if sample_weight is not None:
         targets = _weighted(targets, sample_weight)
-    groups = groups if len(categories) else None
+    groups = None if groups is None or not len(categories) else groups
     if groups is not None:
         targets = np.column_stack([targets, groups.cpu().numpy()])
     leaves = {"min_samples_leaf": min_samples_leaf, "max_features": _num_columns(max_features, rows.shape[1])}
