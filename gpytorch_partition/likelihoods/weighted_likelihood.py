@@ -101,7 +101,7 @@ class WeightedGaussianLikelihood(_GaussianLikelihoodBase):
 
     :func:`~gpytorch_partition.fit_exact_gp` trains it in one pass: with :math:`W = \mathrm{diag}(w)`,
     :math:`s W^{1/2} K W^{1/2} + \sigma^2 I` has the Krylov spaces of :math:`W^{1/2} K W^{1/2}`. In a training loop of
-        your own, nothing changes. :class:`WeightedNoise` explains which inputs are training rows.
+    your own, nothing changes. :class:`WeightedNoise` explains which inputs are training rows.
 
     :param weights: `N` weights w of the training rows, above 0.
     :param noise: Noise of rows of the unit's weight, from GPyTorch or this package. (Default: None, the same at all
