@@ -1,12 +1,14 @@
-"""Checks of numbers that callers give."""
+"""Checks of numbers that callers give, random states of seeds, and floats as bit patterns."""
 
 from __future__ import annotations
 
 import math
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
 import torch
+from sklearn.utils import check_random_state
 from torch import Tensor
 
 
@@ -86,3 +88,84 @@ def check_tensors(**tensors: Any) -> None:
             raise TypeError(f"expected {name} as a tensor of real numbers, got {got}: torch.as_tensor(...) makes one")
         if not value.dim() or not value.numel():
             raise ValueError(f"expected {name} with rows, one or more, got shape {tuple(value.shape)}")
+
+
+def checked_count(number: Any, things: str, name: str) -> int:
+    """
+    Return a whole number from 1 as an int, after checking it.
+
+    :param number: Value of the parameter.
+    :param things: Name of the things counted, for the error.
+    :param name: The parameter's name, for the error.
+    :raises ValueError: If it is anything else, `True` included.
+
+    Example:
+        >>> checked_count(3, "trees", "num_trees")
+        3
+    """
+    if isinstance(number, bool) or not isinstance(number, Integral) or int(number) < 1:
+        given = repr(number)
+        if getattr(number, "ndim", 0):
+            given = f"an array of shape {tuple(number.shape)} (a kernel that is built on rows alone takes no targets)"
+        raise ValueError(f"expected a number of {things}, 1 or more, got {name}={given}")
+    return int(number)
+
+
+def largest_exact(dtype: torch.dtype) -> float:
+    """
+    Return the number up to which a floating point type holds all whole numbers exactly.
+
+    Example:
+        >>> largest_exact(torch.float32) == 2**24
+        True
+    """
+    return 2 / torch.finfo(dtype).eps
+
+
+def random_state_of(seed: int | np.random.RandomState | None) -> np.random.RandomState:
+    """
+    Return the random state for a seed, as every parameter `random_state` of this package is read.
+
+    :param seed: An int, a :class:`numpy.random.RandomState` (used itself), or None for a fresh one, seeded by the
+        operating system.
+    :raises ValueError: If it is anything else.
+
+    Example:
+        >>> int(random_state_of(3).randint(100)) == int(random_state_of(3).randint(100))
+        True
+    """
+    try:
+        return np.random.RandomState() if seed is None else check_random_state(seed)
+    except ValueError as error:
+        raise ValueError(
+            f"expected a random_state from 0 to 2**32 - 1, a RandomState or None: {seed!r} cannot be used to seed"
+        ) from error
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    """Return whether two tensors have the same shape, dtype, device and bits, NaN included."""
+    if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device:
+        return False
+    if a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
+        return True
+    bits = {8: torch.int64, 4: torch.int32, 2: torch.int16}[a.element_size()]
+    return bool(torch.equal(a.detach().contiguous().view(bits), b.detach().contiguous().view(bits)))
+
+
+def bits_of(values: Tensor) -> Tensor:
+    """
+    Return floats as the integers of their bit patterns, for buffers that no change of dtype may round.
+
+    :param values: `*shape` float32 or float64.
+    :return: `*shape` int32 or int64.
+
+    Example:
+        >>> bits_of(torch.tensor([1.0, -0.0])), floats_of(bits_of(torch.tensor([1.0, -0.0])))
+        (tensor([ 1065353216, -2147483648], dtype=torch.int32), tensor([1., -0.]))
+    """
+    return values.contiguous().view(torch.int64 if values.dtype == torch.float64 else torch.int32)
+
+
+def floats_of(bits: Tensor) -> Tensor:
+    """Return floats (`*shape`) from bit patterns (`*shape` int32 or int64), the inverse of :func:`bits_of`."""
+    return bits.view(torch.float64 if bits.dtype == torch.int64 else torch.float32)

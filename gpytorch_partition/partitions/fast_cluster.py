@@ -12,13 +12,11 @@ from sklearn.utils.random import sample_without_replacement
 from torch import Tensor
 
 from gpytorch_partition.descriptions import ranged
-from gpytorch_partition.inputs.bits import bits_of, floats_of
-from gpytorch_partition.inputs.counts import checked_count
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.numbers import bits_of, checked_count, floats_of, random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, warn_about_unequal_scales
 from gpytorch_partition.linalg.parallel import for_each
-from gpytorch_partition.partitions.nearest import checked_projection, label_nearest, projected
 from gpytorch_partition.partitions.partition import Partition
+from gpytorch_partition.partitions.sites import checked_projection, label_nearest, projected
 
 _DEFAULT_HEIGHT = 10  # binary logarithm of the largest number of centers
 COLUMNS = ("random", "all")

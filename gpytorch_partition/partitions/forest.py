@@ -7,7 +7,6 @@ so that library is imported only where trees are grown or converted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
@@ -20,26 +19,16 @@ from torch import Tensor
 from gpytorch_partition.clusters.cluster_index import code_dtype
 from gpytorch_partition.clusters.tree_layout import TreeLayout, cut_at_depth, lay_out_trees
 from gpytorch_partition.descriptions import counted, ranged
-from gpytorch_partition.inputs.bits import bits_of, floats_of
-from gpytorch_partition.inputs.counts import checked_count
-from gpytorch_partition.inputs.missing import decode_missing
-from gpytorch_partition.inputs.numbers import tensor_of
-from gpytorch_partition.inputs.seeds import random_state_of
-from gpytorch_partition.inputs.training_rows import checked_rows
+from gpytorch_partition.inputs.numbers import bits_of, floats_of, random_state_of
+from gpytorch_partition.inputs.training_rows import decode_missing
 from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each
 from gpytorch_partition.partitions.ensembles import ZERO, Trees, trees_of
 from gpytorch_partition.partitions.partition import Partition
 
 if TYPE_CHECKING:
-    from sklearn.ensemble import BaggingRegressor
+    pass
 
 _ACCELERATOR_NUMEL = 2**24  # (row, tree) pairs in a piece of work, large enough to keep an accelerator busy
-# Rows that a tree is grown on by default: a share of all, within bounds. More rows cost time and memory in proportion
-# for a small gain: on 200,000 rows of flight delays, 40,000 rows a tree gave an RMSE of .754, 20,000 gave .760.
-_SAMPLE_SHARE = 0.2  # of all rows
-_MIN_SAMPLES = 128  # rows
-_MAX_SAMPLES = 20_000  # rows
-_MOST_LEVELS = 2**24  # of a category: float32 has no more whole numbers
 
 
 class ForestPartition(Partition):
@@ -427,132 +416,6 @@ class TreeCutPartition(Partition):
         return new
 
 
-def grow_forest(
-    x: Tensor,
-    y: Tensor,
-    *,
-    num_trees: int = 200,
-    max_samples: float | int | None = None,
-    min_samples_leaf: int = 3,
-    max_features: float | int = 1 / 3,
-    categories: Sequence[int] = (),
-    sample_weight: Tensor | None = None,
-    groups: Tensor | None = None,
-    random_state: int | np.random.RandomState | None = None,
-    n_jobs: int | None = None,
-) -> BaggingRegressor:
-    r"""
-    Grow a forest whose kernel is accurate and calibrated: extremely randomized trees, each on a small subsample of the
-    rows.
-
-    :class:`~gpytorch_partition.RandomForestKernel` calls it. Call it yourself if you need the ensemble, for example for
-    kernels of the same trees at different `heights` (`RandomForestKernel.from_forest`).
-
-    Trees grown on the targets that the Gaussian process is trained on fit the noise of these targets, and the process
-    takes that noise for signal. With a small subsample for each tree, drawn without replacement, every row is new to
-    most trees.
-
-    The defaults were chosen on six regression sets of at most 2,000 training rows, with all heights averaged and noise
-    and scale by maximum likelihood. The candidates were subsamples of 10, 20 and 40 %, leaves of 1, 3, 5 and 10 rows,
-    and a third or all of the columns at each split. The defaults had the best mean predictive density, and their 90 %
-    intervals held 90 % of the test rows. Subsamples of 40 % were equal, but need twice the leaves. Smooth targets gain
-    from trying all columns.
-
-    Each tree costs :math:`O(N D)`, since scikit-learn checks and rounds all rows for every tree, and about :math:`O(n d
-    \log n)` for its n rows with d columns tried. A tree holds at most 2 n / `min_samples_leaf` nodes, and a float32
-    copy of the rows while it grows.
-
-    :param x: `N x D` training rows; NaN is a missing value.
-    :param y: `N` or `N x k` targets: real numbers, or indicators of k classes.
-    :param num_trees: Number m of trees. (Default: 200.)
-    :param max_samples: Rows of each tree: a fraction of N, but at least 128 rows (or all), or a number of
-        rows. (Default: None, 20 % of N, but at most 20,000 rows.)
-    :param min_samples_leaf: Fewest rows of a tree's subsample in a leaf. (Default: 3.)
-    :param max_features: Columns tried at each split: a fraction of D, but at least 2 columns (with one column
-        tried, trees do not look at the targets), or a number of columns. (Default: 1/3.)
-    :param categories: Numbers of columns that hold codes 0 ... C - 1 of categories, which are split into sets of
-        levels. Each tree orders levels by the mean targets of one half of its subsample (at random where it tries a
-        single column). It cuts that order (Fisher 1958) while it grows on the other half. A level that the first half
-        lacks is placed at the mean target. Missing values and unknown codes go where the tree sends missing values.
-        Costs 4 bytes for each tree and level. (Default: none.)
-    :param sample_weight: `N` weights, 0 or more, of the rows' squared errors in the choice of splits. The rows of a
-        tree and the size of leaves do not depend on them. (Default: None, the same for all.)
-    :param groups: `N` numbers of groups of rows that are alike: levels are ordered by other groups than a tree is grown
-        on. (Default: None, by other rows.)
-    :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
-    :param n_jobs: Trees grown at a time, in processes. Each process imports PyTorch first, so this pays only where
-        growing takes minutes. (Threads are not used: before Python 3.14 scikit-learn's checks in threads change the
-        filters of warnings.) The forest does not depend on it. (Default: None, one.)
-    :return: A fitted `BaggingRegressor` of `ExtraTreeRegressor`, for :class:`ForestPartition`.
-    :raises ValueError: If rows and targets do not match, are empty or infinite, targets are NaN, columns of categories
-        hold other things than codes, or an option is out of range (scikit-learn's `InvalidParameterError` among them).
-
-    Example:
-        >>> x = torch.rand(300, 2, generator=torch.Generator().manual_seed(0))
-        >>> forest = grow_forest(x, x.sum(-1), num_trees=10, random_state=0)
-        >>> ForestPartition(forest).labels(x).shape
-        torch.Size([300, 10])
-    """
-    from sklearn.ensemble import BaggingRegressor
-
-    rows = decode_missing(checked_rows(x, "grow_forest", missing=True))
-    targets = _checked_targets(y, rows.shape[0])
-    if sample_weight is not None:
-        targets = _weighted(targets, sample_weight)
-    groups = None if groups is None or not len(categories) else groups
-    if groups is not None:
-        targets = np.column_stack([targets, groups.cpu().numpy()])
-    leaves = {"min_samples_leaf": min_samples_leaf, "max_features": _num_columns(max_features, rows.shape[1])}
-    forest = BaggingRegressor(
-        _new_tree(rows, categories, sample_weight is not None, groups is not None, leaves),
-        checked_count(num_trees, "trees", "num_trees"),
-        max_samples=_num_samples(max_samples, rows.shape[0]),
-        bootstrap=False,
-        random_state=random_state_of(random_state),
-        n_jobs=n_jobs,
-    )
-    return forest.fit(rows.cpu().numpy(), targets)
-
-
-def _new_tree(
-    rows: Tensor, categories: Sequence[int], has_weights: bool, has_groups: bool, leaves: dict[str, Any]
-) -> Any:
-    from sklearn.tree import ExtraTreeRegressor
-
-    from gpytorch_partition.partitions.ensembles.level_order_tree import LevelOrderTree
-    from gpytorch_partition.partitions.ensembles.weighted_tree import WeightedTree
-
-    if not isinstance(categories, Iterable) or isinstance(categories, str | bytes):
-        raise ValueError(f"expected categories as a list of numbers of columns, got {categories!r}")
-    if not len(list(categories)):
-        return WeightedTree(**leaves) if has_weights else ExtraTreeRegressor(**leaves)
-    levels, by_targets = _numbers_of_levels(rows, categories), leaves["max_features"] != 1
-    others = {"by_targets": by_targets, "has_weights": has_weights, "has_groups": has_groups}
-    return LevelOrderTree(categories=levels, **others, **leaves)
-
-
-def _weighted(targets: np.ndarray, sample_weight: Any) -> np.ndarray:
-    from gpytorch_partition.partitions.ensembles.weighted_tree import with_weights
-
-    weights = tensor_of(sample_weight, f"{len(targets)} weights of rows from 0").detach().cpu()
-    weights = weights.new_zeros(0) if weights.is_complex() else weights
-    return with_weights(targets, weights.double().numpy())
-
-
-def _numbers_of_levels(x: Tensor, categories: Sequence[int]) -> dict[int, int]:
-    wanted = [int(column) for column in categories]
-    if len(set(wanted)) < len(wanted) or not set(wanted) <= set(range(x.shape[1])):
-        raise ValueError(f"expected distinct categories from 0 to {x.shape[1] - 1}, numbers of columns, got {wanted}")
-    for column in wanted:
-        codes = x[:, column][~x[:, column].isnan()]
-        if bool(((codes < 0) | (codes != codes.floor()) | (codes >= _MOST_LEVELS)).any()):
-            raise ValueError(
-                f"expected codes 0, 1, ... below {_MOST_LEVELS:,} in column {column} of categories, got "
-                f"{codes.min():g} to {codes.max():g}: TableEncoder makes codes of text and categories"
-            )
-    return {column: int(x[:, column].nan_to_num(0).max()) + 1 for column in sorted(wanted)}
-
-
 def _with_missing_as_zero(x: Tensor) -> Tensor:
     return decode_missing(x).nan_to_num(posinf=torch.inf, neginf=-torch.inf)
 
@@ -577,33 +440,3 @@ def _checked_depths(forest: ForestPartition, depths: Tensor | None) -> Tensor:
     if depths.min() < 0:
         raise ValueError(f"expected depths of 0 or more, got {int(depths.min())}.")
     return depths
-
-
-def _checked_targets(y: Tensor, num_rows: int) -> np.ndarray:
-    if not torch.is_tensor(y) or y.dim() not in (1, 2) or y.shape[0] != num_rows or y.numel() == 0:
-        got = tuple(y.shape) if torch.is_tensor(y) else type(y).__name__
-        raise ValueError(f"grow_forest expected targets (N or N x k) for N = {num_rows} rows, got {got}.")
-    if not torch.isfinite(y).all():
-        raise ValueError("grow_forest expected finite targets, got NaN or infinity: drop the rows that have them.")
-    targets = y.detach().cpu().to(torch.float64).numpy()
-    return targets[:, 0] if targets.ndim == 2 and targets.shape[1] == 1 else targets
-
-
-def _num_columns(max_features: float | int, num_columns: int) -> int | float:
-    """Columns tried at each split; scikit-learn checks the range (more than D columns are all of them)."""
-    if isinstance(max_features, float) and 0 < max_features <= 1:
-        return min(num_columns, max(2, int(max_features * num_columns)))
-    return max_features
-
-
-def _num_samples(max_samples: float | int | None, num_rows: int) -> int:
-    if max_samples is None:
-        return min(_num_samples(_SAMPLE_SHARE, num_rows), _MAX_SAMPLES)
-    if isinstance(max_samples, int) and 1 <= max_samples <= num_rows:
-        return max_samples
-    if isinstance(max_samples, float) and 0 < max_samples <= 1:
-        return min(num_rows, max(_MIN_SAMPLES, round(max_samples * num_rows)))
-    raise ValueError(
-        f"grow_forest expected max_samples as a fraction in (0, 1] or a number of rows from 1 to {num_rows}, "
-        f"got {max_samples!r}."
-    )

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import ClusterIndex, JointClusterIndex
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.inputs.columns import Columns
+from gpytorch_partition.inputs.kernel_columns import Columns
 from gpytorch_partition.partitions.partition import Partition
 
 
@@ -37,7 +37,7 @@ class JointPartition(Partition):
 
     Example:
         >>> from types import SimpleNamespace
-        >>> from gpytorch_partition.inputs.columns import Columns
+        >>> from gpytorch_partition.inputs.kernel_columns import Columns
         >>> from gpytorch_partition.partitions import CallablePartition
         >>> floor, half = CallablePartition(lambda x: x.floor().long()), CallablePartition(lambda x: (x / 2).long())
         >>> every, second = Columns(), Columns((1,))

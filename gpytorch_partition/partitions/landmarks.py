@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.descriptions import counted
-from gpytorch_partition.inputs.bits import bits_of, floats_of
-from gpytorch_partition.inputs.counts import checked_count
+from gpytorch_partition.inputs.numbers import bits_of, checked_count, floats_of
 from gpytorch_partition.inputs.training_rows import checked_rows
 from gpytorch_partition.partitions.partition import Partition
 

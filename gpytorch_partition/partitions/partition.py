@@ -13,9 +13,9 @@ from torch import Tensor
 from gpytorch_partition.clusters.cluster_index import BoundedClusterIndex, ClusterIndex, SeenClusterIndex
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.descriptions import counted, ranged
-from gpytorch_partition.files.buffers import take_shapes
-from gpytorch_partition.inputs.bits import same_bits
-from gpytorch_partition.inputs.missing import MISSING
+from gpytorch_partition.files import take_shapes
+from gpytorch_partition.inputs.numbers import same_bits
+from gpytorch_partition.inputs.training_rows import MISSING
 from gpytorch_partition.progress import progress
 
 logger = logging.getLogger(__name__)

@@ -10,8 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import validate_data
 
-from gpytorch_partition.inputs.numbers import is_positive
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.numbers import is_positive, random_state_of
 
 _LEAST = 1e-100  # scale and spread
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpytorch_partition.clusters.packed_counts import added, packed, unpacked
+from gpytorch_partition.clusters.co_occurrence import added, packed, unpacked
 
 
 def symmetric(size, seed, largest=100):

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel, files
+from gpytorch_partition import files as containers
 from gpytorch_partition.command_line.errors import CommandError
 from gpytorch_partition.command_line.model_file import SavedModel, load_model, save_model
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.files import DamagedFileError, containers
+from gpytorch_partition.files import DamagedFileError
 from gpytorch_partition.models import FeatureSpaceGP
 from gpytorch_partition.tables import TableEncoder
 from tests.stored_models.files import read

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpytorch_partition.inputs.categories import checked_categories
+from gpytorch_partition.inputs.training_rows import checked_categories
 
 X = torch.tensor([[0.5, 2.0], [0.1, torch.nan], [0.2, 0.0]])
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpytorch_partition.inputs.copies import rows_without_copies
+from gpytorch_partition.inputs.row_choice import rows_without_copies
 
 
 @given(st.integers(0, 10_000), st.integers(0, 12), st.booleans(), st.sampled_from([0.0, 1e9, 1.7e18]))

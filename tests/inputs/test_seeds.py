@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel, RandomForestKernel
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.numbers import random_state_of
 from tests.random_states import untouched_random_states
 
 X = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpytorch_partition.linalg.cholesky import stable_cholesky
+from gpytorch_partition.linalg.factors import stable_cholesky
 
 
 def matrix_with(*eigenvalues):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from linear_operator.utils.warnings import NumericalWarning
 
-from gpytorch_partition.linalg.eigenpairs import largest_eigenpairs
+from gpytorch_partition.linalg.factors import largest_eigenpairs
 
 
 def generator():

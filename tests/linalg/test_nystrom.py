@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpytorch_partition.linalg.nystrom import nystrom_factor
+from gpytorch_partition.linalg.factors import nystrom_factor
 
 
 def _decaying(size: int, dtype=torch.float64) -> tuple[torch.Tensor, torch.Tensor]:

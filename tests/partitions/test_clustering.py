@@ -29,8 +29,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gpytorch_partition import ClusteringKernel, PartitionKernel
-from gpytorch_partition.inputs.bits import floats_of
-from gpytorch_partition.partitions import CallablePartition, ClusteringPartition, PitmanYorMixture, nearest
+from gpytorch_partition.inputs.numbers import floats_of
+from gpytorch_partition.partitions import CallablePartition, ClusteringPartition, PitmanYorMixture, sites
 
 RANDOM = np.random.RandomState(0)
 CENTERS = RANDOM.normal(scale=2.0, size=(4, 3))
@@ -265,7 +265,7 @@ class TestLabels:
     def test_do_not_depend_on_blocks(self, clusterer, monkeypatch):
         partition = of(clusterer, projection=2, rows=0.5)
         expected = partition.labels(POINTS)
-        monkeypatch.setattr(nearest, "SERIAL_NUMEL", 50)
+        monkeypatch.setattr(sites, "SERIAL_NUMEL", 50)
         assert torch.equal(partition.labels(POINTS), expected)
 
     def test_huge_points_have_one(self):

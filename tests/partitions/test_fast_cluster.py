@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.spatial.distance import cdist
 
-from gpytorch_partition.inputs.bits import bits_of, floats_of
-from gpytorch_partition.partitions import nearest, partition
+from gpytorch_partition.inputs.numbers import bits_of, floats_of
+from gpytorch_partition.partitions import partition, sites
 from gpytorch_partition.partitions.fast_cluster import FastClusterPartition
 
 
@@ -114,7 +114,7 @@ class TestLabels:
     def test_do_not_depend_on_blocks(self, clusters, monkeypatch, numel):
         x = normal(201, 4, seed=4)
         expected = clusters.labels(x)
-        monkeypatch.setattr(nearest, "SERIAL_NUMEL", numel)
+        monkeypatch.setattr(sites, "SERIAL_NUMEL", numel)
         monkeypatch.setattr(partition, "_LABELS_PER_CHUNK", numel)
         assert torch.equal(clusters.labels(x), expected)
 

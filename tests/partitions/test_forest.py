@@ -23,7 +23,8 @@ from sklearn.linear_model import Ridge
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeRegressor
 
 from gpytorch_partition.partitions import forest as forest_module
-from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition, grow_forest
+from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition
+from gpytorch_partition.partitions.grown_forest import grow_forest
 
 
 def data(n=300, d=4, seed=0):

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from gpytorch_partition.clusters.cluster_index import BoundedClusterIndex, JointClusterIndex, SeenClusterIndex
-from gpytorch_partition.inputs.columns import Columns
+from gpytorch_partition.inputs.kernel_columns import Columns
 from gpytorch_partition.partitions import CallablePartition, FastClusterPartition, ForestPartition, MondrianPartition
-from gpytorch_partition.partitions.forest import grow_forest
+from gpytorch_partition.partitions.grown_forest import grow_forest
 from gpytorch_partition.partitions.joint import JointPartition
 
 GENERATOR = torch.Generator().manual_seed(0)

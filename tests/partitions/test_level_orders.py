@@ -12,7 +12,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.partitions import ForestPartition, grow_forest
-from gpytorch_partition.partitions.ensembles.level_order_tree import LevelOrderTree, _scores
+from gpytorch_partition.partitions.grown_forest import LevelOrderTree, _scores
 
 RANDOM = np.random.RandomState(0)
 LEVELS = 40

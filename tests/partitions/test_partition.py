@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpytorch_partition.inputs.bits import bits_of, floats_of
+from gpytorch_partition.inputs.numbers import bits_of, floats_of
 from gpytorch_partition.partitions import CallablePartition, FastClusterPartition, MondrianPartition
 from gpytorch_partition.partitions import partition as module
 

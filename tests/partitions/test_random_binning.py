@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from gpytorch_partition import RandomBinningKernel
-from gpytorch_partition.inputs.bits import floats_of
-from gpytorch_partition.partitions import RandomBinningPartition, random_binning
+from gpytorch_partition.inputs.numbers import floats_of
+from gpytorch_partition.partitions import RandomBinningPartition, hashed_cells
 
 NUM_GRIDS = 20_000
 X = torch.from_numpy(np.random.RandomState(0).randn(60, 3))
@@ -68,7 +68,7 @@ def test_labels_depend_on_the_point_alone(rows, dtype):
 def test_blocks_of_rows_change_nothing(monkeypatch):
     grids = RandomBinningPartition(X, 7, random_state=0)
     expected = grids.labels(X)
-    monkeypatch.setattr(random_binning, "SERIAL_NUMEL", 7)
+    monkeypatch.setattr(hashed_cells, "SERIAL_NUMEL", 7)
     assert torch.equal(grids.labels(X), expected)
 
 

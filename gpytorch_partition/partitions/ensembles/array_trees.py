@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpytorch_partition.inputs.counts import checked_count
-from gpytorch_partition.partitions.ensembles.trees import Tree, Trees, joined
+from gpytorch_partition.inputs.numbers import checked_count
+from gpytorch_partition.partitions.ensembles.tree_arrays import Tree, Trees, joined
 
 
 def array_trees(

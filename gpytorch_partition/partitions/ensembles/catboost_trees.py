@@ -12,7 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from gpytorch_partition.partitions.ensembles.trees import Tree, Trees, check_fitted, joined, whole_number_categories
+from gpytorch_partition.partitions.ensembles.tree_arrays import (
+    Tree,
+    Trees,
+    check_fitted,
+    joined,
+    whole_number_categories,
+)
 
 # Candidates for categories, found by their hashes: CatBoost stores only the hashes of categories.
 _WHOLE_NUMBERS = range(-(2**10), 2**16)

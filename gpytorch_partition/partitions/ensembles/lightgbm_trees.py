@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpytorch_partition.partitions.ensembles.trees import (
+from gpytorch_partition.partitions.ensembles.tree_arrays import (
     ZERO,
     Tree,
     Trees,

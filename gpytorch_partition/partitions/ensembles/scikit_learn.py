@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpytorch_partition.partitions.ensembles.trees import Categories, Tree, Trees, check_fitted, joined
+from gpytorch_partition.partitions.ensembles.tree_arrays import Categories, Tree, Trees, check_fitted, joined
 
 
 def scikit_learn_trees(ensemble: Any) -> Trees:

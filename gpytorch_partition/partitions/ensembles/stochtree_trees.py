@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gpytorch_partition.partitions.ensembles.trees import Tree, Trees, check_fitted, joined
+from gpytorch_partition.partitions.ensembles.tree_arrays import Tree, Trees, check_fitted, joined
 
 
 def bart_trees(model: Any, *, draws: Iterable[int] | None = None, draw_weights: Sequence[float] | None = None) -> Trees:

@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpytorch_partition.partitions.ensembles.trees import Tree, Trees, check_fitted, joined, whole_number_categories
+from gpytorch_partition.partitions.ensembles.tree_arrays import (
+    Tree,
+    Trees,
+    check_fitted,
+    joined,
+    whole_number_categories,
+)
 
 
 def xgboost_trees(model: Any) -> Trees:

@@ -18,7 +18,7 @@ import torch
 from scipy.stats import ortho_group
 from torch import Tensor
 
-from gpytorch_partition.inputs.bits import bits_of, floats_of
+from gpytorch_partition.inputs.numbers import bits_of, floats_of
 
 ROTATIONS = "rotations"
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.spatial.distance import pdist
 
-from gpytorch_partition.inputs.bits import bits_of, floats_of
+from gpytorch_partition.inputs.numbers import bits_of, floats_of
 from gpytorch_partition.partitions import partition
-from gpytorch_partition.partitions.mondrian import partition as mondrian
+from gpytorch_partition.partitions.mondrian import mondrian_partition as mondrian
 from gpytorch_partition.partitions.mondrian import process as mondrian_process
-from gpytorch_partition.partitions.mondrian.partition import MondrianPartition, _labels_of_items
+from gpytorch_partition.partitions.mondrian.mondrian_partition import MondrianPartition, _labels_of_items
 from gpytorch_partition.partitions.mondrian.process import Front
 
 

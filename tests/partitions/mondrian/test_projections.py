@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from gpytorch_partition import MondrianKernel
-from gpytorch_partition.partitions.mondrian import partition as mondrian
-from gpytorch_partition.partitions.mondrian.partition import MondrianPartition
+from gpytorch_partition.partitions.mondrian import mondrian_partition as mondrian
+from gpytorch_partition.partitions.mondrian.mondrian_partition import MondrianPartition
 from gpytorch_partition.partitions.mondrian.projections import Projections, rotations
 
 NUM_TREES, FEW = 2000, 10

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpytorch_partition.partitions import MondrianPartition
+from gpytorch_partition.partitions.mondrian import mondrian_trees
 from gpytorch_partition.partitions.mondrian import process as mondrian_process
-from gpytorch_partition.partitions.mondrian import trees as mondrian_trees
 
 
 def uniform(n, d, seed=0):

@@ -1,13 +1,41 @@
-"""Rows that are copies of others, target included, which add no information and make noise look too small."""
+"""Choices of rows: folds that are held out, and copies of other rows that are left out."""
 
 from __future__ import annotations
 
 import warnings
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.model_selection import GroupKFold, KFold
 
 from gpytorch_partition.callers import level_of_caller
+
+Split: TypeAlias = tuple[np.ndarray, np.ndarray]  # numbers of the rows kept and held out
+
+
+def row_folds(
+    num_rows: int, num_folds: int, random: np.random.RandomState, groups: NDArray[np.int64] | None = None
+) -> list[Split]:
+    """
+    Return the rows kept and the rows held out of each fold; each row is held out once.
+
+    :param num_rows: Number of rows.
+    :param num_folds: Number of folds; fewer if there are fewer groups.
+    :param random: Source of the draws.
+    :param groups: `N` numbers of groups, which are held out whole, in folds of sizes as equal as possible; a single
+        group is split. (Default: None, single rows are held out.)
+
+    Example:
+        >>> [held_out.tolist() for _, held_out in row_folds(4, 2, np.random.RandomState(0), np.array([7, 5, 5, 7]))]
+        [[1, 2], [0, 3]]
+    """
+    names, numbers = (np.empty(0), np.empty(0)) if groups is None else np.unique(groups, return_inverse=True)
+    if len(names) < 2:
+        return list(KFold(num_folds, shuffle=True, random_state=random).split(np.empty(num_rows)))
+    shuffled = random.permutation(len(names))[numbers]  # GroupKFold's own shuffle makes folds of unequal sizes
+    return list(GroupKFold(min(num_folds, len(names))).split(shuffled, groups=shuffled))
+
 
 _FEWEST = 0.01  # share of copies among the rows, from which they matter
 _AGREEING = 0.9  # share of the rows with the cells of an earlier one that have its target, too

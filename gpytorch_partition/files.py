@@ -1,4 +1,4 @@
-"""Files of tensors and JSON: archives of `torch.save`, with their format and a digest of all bytes as a comment."""
+"""Files that are written whole or not at all, and files of tensors and plain values that detect damage."""
 
 from __future__ import annotations
 
@@ -6,11 +6,73 @@ import hashlib
 import json
 import os
 import re
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import IO, Any
 
 import torch
 
-from gpytorch_partition.files.replacement import replacing
+
+@contextmanager
+def replacing(path: str | os.PathLike[str], mode: str = "wb", **options: Any) -> Iterator[IO[Any]]:
+    """
+    Open a file to write, which replaces another at the end of the block, or not at all after an error.
+
+    Use it for output that nobody must find incomplete. The data reach the disk in a hidden file in the same folder,
+    which is then renamed; a process that is killed leaves the hidden file. Links and access rights stay. Paths that are
+    no files, such as a pipe, are written directly.
+
+    :param path: The file.
+    :param mode: As for :func:`open`. (Default: `"wb"`.)
+    :param options: As for :func:`open`.
+    :raises OSError: If it cannot be written, for example because its folder does not exist; nothing has changed then.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     with replacing(f"{folder}/numbers.txt", "w") as file:
+        ...         _ = file.write("1")
+        ...     with suppress(KeyboardInterrupt), replacing(f"{folder}/numbers.txt", "w") as file:
+        ...         _ = file.write("2")
+        ...         raise KeyboardInterrupt
+        ...     print(Path(folder, "numbers.txt").read_text(), os.listdir(folder))
+        1 ['numbers.txt']
+    """
+    target = Path(path).resolve()
+    if target.exists() and not target.is_file():
+        with open(target, mode, **options) as file:
+            yield file
+        return
+    beside = target.parent / f".unfinished-{secrets.token_hex(8)}"
+    try:
+        with _opened(beside, path, "x" + mode.replace("w", ""), **options) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if target.exists():
+            shutil.copymode(target, beside)
+        os.replace(beside, target)
+    except BaseException:
+        with suppress(OSError):
+            beside.unlink()
+        raise
+
+
+def _opened(beside: Path, path: str | os.PathLike[str], mode: str, **options: Any) -> IO[Any]:
+    """A new hidden file; errors name the path that was asked for."""
+    try:
+        return open(beside, mode, **options)
+    except OSError as error:
+        error.filename = os.fspath(path)
+        if isinstance(error, FileNotFoundError):
+            error.strerror = f"the folder {beside.parent} does not exist: make it, or give another path"
+        raise
+
+
+__all__ = ["DamagedFileError", "load", "replacing", "save"]
 
 _FORMAT = 1
 _MARK = "gpytorch_partition format {} sha256 "
@@ -105,3 +167,22 @@ def _digest(file: IO[bytes], size: int) -> bytes:
         digest.update(block)
         size -= len(block)
     return digest.hexdigest().encode()
+
+
+def take_shapes(module: torch.nn.Module, state: Mapping[str, Any], prefix: str) -> None:
+    """
+    Give a module's own buffers the shapes of saved ones, so that `load_state_dict` copies them unchanged.
+
+    Buffers hold bit patterns, codes and flags, which a cast to floats would change. A state that was cast, or has other
+    dimensions, raises a RuntimeError, and nothing has changed.
+    """
+    found = {name: state[prefix + name] for name in module._buffers if prefix + name in state}
+    for name, saved in found.items():
+        own, integers = module.get_buffer(name), (torch.int32, torch.int64)
+        if saved.dim() != own.dim() or saved.dtype not in (integers if own.dtype in integers else (own.dtype,)):
+            raise RuntimeError(
+                f"{type(module).__name__} expected the state {prefix}{name} to be a {own.dim()}-dimensional "
+                f"{own.dtype} tensor, got {saved.dim()} dimensions of {saved.dtype}: give a state that was not cast"
+            )
+    for name, saved in found.items():
+        module._buffers[name] = torch.empty_like(saved, device=module.get_buffer(name).device)

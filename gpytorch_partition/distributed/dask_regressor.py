@@ -14,23 +14,25 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from gpytorch_partition.all_or_nothing import all_or_nothing
-from gpytorch_partition.distributed.chunks import Shards, has_partitions, shards_of
-from gpytorch_partition.distributed.counting import count_chunks
-from gpytorch_partition.distributed.rows import DaskRows
-from gpytorch_partition.distributed.sampling import forest_of_shards, sampled_rows
-from gpytorch_partition.distributed.tasks import Task, client_of, map_reduced, sent
+from gpytorch_partition.distributed.dask_rows import DaskRows, count_chunks, forest_of_shards, sampled_rows
+from gpytorch_partition.distributed.dask_tasks import (
+    Shards,
+    Task,
+    client_of,
+    has_partitions,
+    map_reduced,
+    sent,
+    shards_of,
+)
+from gpytorch_partition.distributed.shards import Columns, Errors, Predictor, Sample, Units, names_of
 from gpytorch_partition.estimators.kernels import is_built, resolved_kernel
-from gpytorch_partition.inputs.counts import checked_count
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.numbers import checked_count, random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import RandomForestKernel
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.models.cluster_space_gp import ClusterSpaceGP
 from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP
-from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
-from gpytorch_partition.shards.columns import Columns, names_of
-from gpytorch_partition.shards.predictions import Errors, Predictor, Units
-from gpytorch_partition.shards.samples import Sample
+from gpytorch_partition.partitions.ensembles.libraries import is_ensemble
 
 _GROWN_ON = ("sample", "shards")
 _MOST_COUNTED = 4_000  # clusters whose pairs are counted: half a minute for the p x p matrix

@@ -9,10 +9,9 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from gpytorch_partition.clusters.memberships import Memberships
+from gpytorch_partition.clusters.item_sets import Memberships
 from gpytorch_partition.descriptions import counted
-from gpytorch_partition.inputs.bits import bits_of, floats_of
-from gpytorch_partition.inputs.counts import largest_exact
+from gpytorch_partition.inputs.numbers import bits_of, floats_of, largest_exact
 from gpytorch_partition.partitions.partition import Partition
 
 
