@@ -15,6 +15,12 @@ from typing import IO, Any
 
 import torch
 
+__all__ = ["DamagedFileError", "load", "replacing", "save"]
+_FORMAT = 1
+_MARK = "gpytorch_partition format {} sha256 "
+_DIGITS = 64  # of the digest
+_TENSOR = "tensor number"  # key of the dictionary that stands for a tensor in JSON
+
 
 @contextmanager
 def replacing(path: str | os.PathLike[str], mode: str = "wb", **options: Any) -> Iterator[IO[Any]]:
@@ -70,14 +76,6 @@ def _opened(beside: Path, path: str | os.PathLike[str], mode: str, **options: An
         if isinstance(error, FileNotFoundError):
             error.strerror = f"the folder {beside.parent} does not exist: make it, or give another path"
         raise
-
-
-__all__ = ["DamagedFileError", "load", "replacing", "save"]
-
-_FORMAT = 1
-_MARK = "gpytorch_partition format {} sha256 "
-_DIGITS = 64  # of the digest
-_TENSOR = "tensor number"  # key of the dictionary that stands for a tensor in JSON
 
 
 class DamagedFileError(ValueError):

@@ -47,7 +47,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("partitions/hashed_cells.py", "random.gamma(2.0", "random.gamma(1.0", "partitions"),
     ("partitions/mondrian/process.py", "_CLOCK_SALT) / rate", "_CLOCK_SALT)", "partitions"),
     ("partitions/mondrian/process.py", "_SIDE_SALT) * rate).sum(0)", "_SIDE_SALT)).sum(0)", "partitions"),
-    ("partitions/mondrian/mondrian_partition.py", "upper / 2 - lower / 2", "upper - lower", "stored_models"),
+    ("partitions/mondrian/process.py", "upper / 2 - lower / 2", "upper - lower", "stored_models"),
     ("partitions/membership_partition.py", "strengths.rsqrt()", "strengths.reciprocal()", "partitions"),
     ("kernels/landmark_kernel.py", "_RELATIVE_JITTER * within", "0.1 * within", "kernels"),
     ("kernels/gamma_mondrian_kernel.py", "((end - start) / steps)", "(end / steps)", "kernels"),

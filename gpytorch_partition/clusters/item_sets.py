@@ -10,12 +10,12 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from gpytorch_partition.clusters.cluster_index import code_dtype
+from gpytorch_partition.clusters.cluster_index import Movable, code_dtype
 from gpytorch_partition.clusters.incidence import Members, blocked_members, sums_at, sums_over_members
 
 
-class Memberships:
-    r"""
+class Memberships(Movable):
+    """
     The matrix B (`n x m`) with a one where an item is in a set; an item may be in any number of sets.
 
     Products cost :math:`O(E t)` for E ones and t columns. Memory: 4 bytes for a one (8 above :math:`2^{31}` ones), and
@@ -23,14 +23,6 @@ class Memberships:
 
     :param starts: `n + 1` where the sets of each item begin.
     :param sets: `E` set numbers, each once for an item, sorted within an item.
-    :param num_sets: Number m of sets.
-
-    Example:
-        >>> B = Memberships(torch.tensor([0, 2, 3]), torch.tensor([0, 2, 2]), num_sets=3)
-        >>> B.item_sums(torch.tensor([[1.0], [10.0], [100.0]])).squeeze(-1)
-        tensor([101., 100.])
-        >>> B.set_sums(torch.ones(2, 1)).squeeze(-1)  # the sizes of the three sets
-        tensor([1., 0., 2.])
     """
 
     def __init__(self, starts: Tensor, sets: Tensor, num_sets: int) -> None:
@@ -40,7 +32,6 @@ class Memberships:
 
     @property
     def num_items(self) -> int:
-        """Number n of items."""
         return self.starts.numel() - 1
 
     def item_sums(self, table: Tensor) -> Tensor:
@@ -69,24 +60,15 @@ class Memberships:
         sets = self.sets[places].cpu().numpy()
         return csr_array((np.ones(len(sets)), sets, starts.cpu().numpy()), shape=(len(items), self.num_sets))
 
-    def to(self, device: Any = None, dtype: Any = None) -> Memberships:
-        """Return the memberships on another device; a dtype is ignored, since tensors are numbers of items and sets."""
-        if device is None or torch.device(device) == self.sets.device:
-            return self
+    @property
+    def device(self) -> torch.device:
+        return self.sets.device
+
+    def _moved(self, device: Any) -> Memberships:
         return Memberships(self.starts.to(device), self.sets.to(device), self.num_sets)
-
-    def cpu(self) -> Memberships:
-        """Return the memberships on the CPU."""
-        return self.to("cpu")
-
-    def cuda(self, device_id: Any = None) -> Memberships:
-        """Return the memberships on a CUDA device."""
-        return self.to(torch.device("cuda", device_id) if isinstance(device_id, int) else device_id or "cuda")
 
 
 class _Sums(torch.autograd.Function):
-    """A product with B or its transpose, whose derivative is the other one."""
-
     @staticmethod
     def forward(ctx: Any, memberships: Memberships, operand: Tensor, is_transposed: bool) -> Tensor:
         ctx.memberships, ctx.is_transposed = memberships, is_transposed

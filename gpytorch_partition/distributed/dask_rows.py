@@ -41,11 +41,7 @@ from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP
 
 
 def sampled_rows(client: Client, shards: Shards, size: int, seed: int) -> Sample:
-    """
-    Draw random rows of all shards, `size` or all, in one pass; the rows do not depend on the number of workers.
-
-    :raises ValueError: If no shard has rows.
-    """
+    """Draw random rows of all shards, `size` or all, in one pass; the rows do not depend on the number of workers."""
     pairs = list(zip(shards.chunks, seeds(seed, len(shards.names))))
     take, merge = Task("sample_rows", sampled, (size,)), Task("merge_samples", Sample.merged, (size,))
     sample: Sample = map_reduced(client, Shards(pairs, shards.names), "sampling rows", take, merge)
@@ -56,10 +52,8 @@ def sampled_rows(client: Client, shards: Shards, size: int, seed: int) -> Sample
 
 def forest_of_shards(client: Client, shards: Shards, sizes: Tensor, num_trees: int, seed: int) -> BaggingRegressor:
     """
-    Grow a forest in which each tree is grown on rows of one shard. Shards with rows have equal numbers of trees, up to
+    Grow a forest in which each tree is grown on rows of one shard; shards with rows have equal numbers of trees, up to
     one.
-
-    :param sizes: Number of rows of each shard, not all 0.
     """
     filled = sizes.nonzero().squeeze(-1).tolist()
     shares = [len(part) for part in np.array_split(np.arange(num_trees), len(filled))]
@@ -70,15 +64,13 @@ def forest_of_shards(client: Client, shards: Shards, sizes: Tensor, num_trees: i
 
 
 def count_chunks(model: FeatureSpaceGP, chunks: Any, client: Client | None = None) -> None:
-    r"""
+    """
     Count the rows of many chunks on workers, as :meth:`FeatureSpaceGP.add_chunks` does in one process.
 
     Counts equal those of one process bit for bit, and sums up to rounding. Both have equal bits for any number of
-    workers, also if workers die, since each shard is a pure function of its chunk and counts once. All rows are
-    counted, or none.
-
-    A worker holds a chunk and `20 p^2` bytes for p clusters. Messages are packed states, `2 p^2` bytes for each chunk
-    (21 MB for p = 3,200), so make chunks large: 100,000 rows or more.
+    workers, also if workers die. All rows are counted, or none. A worker holds a chunk and `20 p^2` bytes for p
+    clusters. Messages are packed states, `2 p^2` bytes for each chunk (21 MB for p = 3,200), so make chunks large:
+    100,000 rows or more.
 
     :param model: The model, at the driver; its kernel is sent to the workers.
     :param chunks: A pair (X, y) of Dask arrays or dataframes with equal partitions; or an iterable of chunks, which are
@@ -111,22 +103,19 @@ def count_chunks(model: FeatureSpaceGP, chunks: Any, client: Client | None = Non
 
 
 class DaskRows:
-    r"""
+    """
     Training rows on workers, in the form that a :class:`~gpytorch_partition.models.ClusterSpaceGP` takes.
 
     Use it for more clusters than :func:`count_chunks` can count, which is exact up to a few thousand.
 
     Each shard is labelled once, and its codes stay on a worker: 8 bytes for each row and partition. The driver holds no
-    codes, only `p` or `p x t` numbers. A product sends `p x t` numbers to every worker, and each shard answers with as
-    many. Workers add these in a fixed order, so all bits are equal for any number of workers. If a worker dies, its
-    shards are read and labelled again, which costs the time of one product.
+    codes, only `p` or `p x t` numbers, which a product sends to every worker and gets back from each shard. Workers add
+    these in a fixed order, so all bits are equal for any number of workers. If a worker dies, its shards are read and
+    labelled again, which costs the time of one product.
 
-    :param kernel: A kernel with bounded labels: forests, fast clusters, clusterings.
-    :param chunks: As in :func:`count_chunks`.
+    :param kernel: A kernel with bounded labels (forests, fast clusters, clusterings); a `ValueError` for others.
+    :param chunks: As in :func:`count_chunks`, with the same errors.
     :param client: The cluster's client. (Default: Dask's current one.)
-    :raises TypeError: If `chunks` are none of these.
-    :raises ValueError: If labels are unbounded, such as those of Mondrian trees, and as in :func:`count_chunks`.
-    :raises RuntimeError: If a chunk fails; the message has its name.
 
     Example:
         >>> import torch
@@ -159,31 +148,18 @@ class DaskRows:
 
     @property
     def num_rows(self) -> int:
-        """Number N of rows."""
         return self._moments.num_rows
 
     def moments(self) -> Moments:
-        """Return the sums of the targets, which the driver holds."""
         return self._moments
 
     def gram(self, effects: Tensor) -> Tensor:
-        r"""
-        Return :math:`Z^\top (Z C)`, added up over the shards.
-
-        :param effects: `p x t` C, float64.
-        :return: `p x t` float64.
-        """
+        r"""Return :math:`Z^\top (Z C)` (`p x t`, float64), added up over the shards."""
         table = sent(self.client, "effects", effects)
         return self._added("product", LocalRows.gram, [table] * len(self._shards))
 
     def normal_sums(self, num_columns: int, seed: int) -> Tensor:
-        r"""
-        Return :math:`Z^\top E` of independent normal numbers, with a seed of its own for each shard.
-
-        :param num_columns: k.
-        :param seed: A seed, 0 or more.
-        :return: `p x k` float64.
-        """
+        r"""Return :math:`Z^\top E` (`p x k`) of independent normal numbers, with a seed of its own for each shard."""
         number = len(self._shards)
         return self._added("normal_sums", LocalRows.normal_sums, [num_columns] * number, seeds(seed, number))
 

@@ -1,4 +1,9 @@
-"""Chunks of rows in all accepted forms: delayed objects, Dask arrays and dataframes, pairs of arrays."""
+"""
+Work as tasks of Dask: chunks of rows in all accepted forms, pure functions of them, and a fixed tree of reductions.
+
+Everything is a task, including values that the driver sends. Another worker therefore recomputes the results of a dead
+one, and the numbers have equal bits for any number of workers.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +25,10 @@ from distributed import Client, Future, as_completed, default_client
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.progress import progress
 
+FAN_IN = 16  # results that a task of a reduction adds up: each level of the tree takes some 10 ms
+_PIECE = 2**23  # bytes of a message from the driver; Dask warns above 10 MB
+_TRIMS_OFTEN = 2**20  # bytes of free memory above which glibc gives it back: temporaries of labels are larger
+
 
 class Shards(NamedTuple):
     """Inputs of the tasks of shards (delayed objects, tuples of these, or values), and the shards' names in errors."""
@@ -30,7 +39,7 @@ class Shards(NamedTuple):
 
 def shards_of(chunks: Any) -> Shards:
     """
-    Convert chunks of any form to shards.
+    Return chunks of any form as shards.
 
     :param chunks: A pair (X, y) of Dask arrays or dataframes, or an iterable of chunks: delayed objects of pairs, or
         pairs of arrays or of delayed objects.
@@ -53,7 +62,6 @@ def shards_of(chunks: Any) -> Shards:
 
 
 def has_partitions(collection: Any) -> bool:
-    """Return whether a value is a Dask array or dataframe."""
     return is_dask_collection(collection) and not isinstance(collection, Delayed)
 
 
@@ -90,11 +98,6 @@ def _key_of(shard: Any) -> str:
     return f" ({first.key})" if isinstance(first, Delayed) else ""
 
 
-FAN_IN = 16  # results that a task of a reduction adds up: each level of the tree takes some 10 ms
-_PIECE = 2**23  # bytes of a message from the driver; Dask warns above 10 MB
-_TRIMS_OFTEN = 2**20  # bytes of free memory above which glibc gives it back: temporaries of labels are larger
-
-
 class Task(NamedTuple):
     """A function of tasks, its name on Dask's dashboard, and the arguments that all tasks share, after their own."""
 
@@ -104,12 +107,7 @@ class Task(NamedTuple):
 
 
 def client_of(client: Client | None) -> Client:
-    """
-    Return the given client, or Dask's current one.
-
-    :raises TypeError: If `client` is not a client.
-    :raises ValueError: If there is no client.
-    """
+    """Return the given client, or Dask's current one; errors say if it is no client, or there is none."""
     if client is not None and not isinstance(client, Client):
         raise TypeError(f"expected a dask.distributed.Client, got a {type(client).__name__}")
     try:
@@ -131,9 +129,8 @@ def sent(client: Client, name: str, value: Any) -> Future:
 
 def on_chunks(client: Client, task: Task, chunks: Sequence[Any]) -> list[Future]:
     """
-    Start one task for each chunk, `function(chunk, *shared)`, together with the tasks that compute the chunk.
-
-    :param chunks: Delayed objects, tuples of these, or values.
+    Start one task for each chunk (delayed, a tuple of these, or a value), together with the tasks that compute the
+    chunk.
     """
     token, call = uuid4().hex[:8], dask.delayed(task.function, pure=False)
     return client.compute(
@@ -152,7 +149,6 @@ def reduced(client: Client, merge: Task, parts: list[Future], fan_in: int = FAN_
     Merge all parts to one, by a tree that depends only on their number; ready parts are merged before new shards start.
 
     :param merge: `function(first, second, *shared)`.
-    :param parts: One part or more.
     :param fan_in: Number of parts that a task merges, and its worker holds.
     """
     level, token = 0, uuid4().hex[:8]
@@ -173,8 +169,6 @@ def map_reduced(client: Client, shards: Shards, doing: str, task: Task, merge: T
     Apply a task to each shard and merge the results to one, with equal bits for any number of workers.
 
     :param doing: Label of the progress bar.
-    :param merge: The merge of two results.
-    :param fan_in: As in :func:`reduced`.
     :raises RuntimeError: If a shard fails; the message has its name.
     """
     parts = on_chunks(client, task, shards.chunks)
@@ -187,8 +181,6 @@ def wait_for(shards: list[Future], names: Sequence[str], doing: str) -> None:
     """
     Wait until all shards are done, with a progress bar, and empty the list, so workers can drop finished ones.
 
-    :param names: Names of the shards in errors.
-    :param doing: Label of the bar.
     :raises RuntimeError: If a shard fails; the message has its name.
     """
     known = {future.key: name for future, name in zip(shards, names, strict=True)}

@@ -1,4 +1,9 @@
-"""Points and targets of a chunk, as tensors."""
+"""
+What is computed of a shard of rows, and how results merge: pure functions, which any engine can run.
+
+A shard is a pair of points and targets. No result depends on where or how often it was computed, so a lost result is
+computed again. Results are merged by a tree that depends only on the number of shards.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +26,11 @@ from gpytorch_partition.models.cluster_space_gp import local_rows
 from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP
 from gpytorch_partition.partitions.grown_forest import grow_forest
 
+State = dict[str, Any]
+
 
 def tensors_of(chunk: Any) -> tuple[Tensor, Tensor]:
-    """
-    Convert a pair of arrays, tensors or dataframes to points (`n x D`) and targets (`n`).
-
-    :raises TypeError: If the chunk is no pair, or a column holds anything but numbers.
-    :raises ValueError: If shapes do not match, or targets are not finite.
-    """
+    """Return a pair of arrays, tensors or dataframes as points (`n x D`) and targets (`n`), checked."""
     if not isinstance(chunk, tuple | list) or len(chunk) != 2:
         got = f"{len(chunk)} parts" if isinstance(chunk, tuple | list) else f"a {type(chunk).__name__}"
         raise TypeError(f"expected chunks of two parts, points and targets, got {got}")
@@ -42,7 +44,6 @@ def tensors_of(chunk: Any) -> tuple[Tensor, Tensor]:
 
 
 def numbers_of(part: Any) -> Tensor:
-    """Convert an array or a dataframe to a tensor of floats."""
     if torch.is_tensor(part):
         return part
     array = np.asarray(part)
@@ -58,22 +59,14 @@ class Columns(NamedTuple):
     names: list[Any]
 
     def check(self, X: Any) -> None:
-        """
-        Raise an error for another number of columns, or other names or another order of columns.
-
-        :raises ValueError: If numbers differ, or names do, where both have names.
-        """
+        """Raise a `ValueError` for another number of columns, or other names or order, where both have names."""
         names, shape = names_of(X), np.shape(X)
         if np.ndim(X) != 2 or shape[1] != self.number or (self.names and names and names != self.names):
             got = f"columns {names}" if names else f"shape {tuple(shape)}"
             raise ValueError(f"expected the {self.number} columns of fit ({self.names or 'unnamed'}), got {got}")
 
     def check_complete(self, x: Tensor) -> None:
-        """
-        Raise an error for missing cells, for kernels that do not accept them.
-
-        :raises ValueError: If a cell is NaN.
-        """
+        """Raise a `ValueError` for missing cells, for kernels that do not accept them."""
         holes = x.isnan().any(0).nonzero().squeeze(-1).tolist()
         if holes:
             columns = [self.names[i] for i in holes] if self.names else holes
@@ -86,9 +79,6 @@ class Columns(NamedTuple):
 def names_of(X: Any) -> list[Any]:
     """Return the names of the columns of a dataframe, also of a lazy one; empty for an array."""
     return list(getattr(X, "column_names", getattr(X, "columns", ())))  # pyarrow's name, and that of other libraries
-
-
-State = dict[str, Any]
 
 
 def counted(chunk: Any, kernel: PartitionKernel, max_clusters: int) -> State:
@@ -168,7 +158,6 @@ class Units(NamedTuple):
     target: Standardization
 
     def of(self, chunk: Any) -> tuple[Tensor, Tensor]:
-        """Return a chunk in standard deviations from the mean."""
         x, y = tensors_of(chunk)
         return self.columns.apply(x), self.target.apply(y)
 

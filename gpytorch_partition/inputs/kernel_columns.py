@@ -13,9 +13,15 @@ from gpytorch_partition.files import take_shapes
 from gpytorch_partition.inputs.numbers import bits_of, floats_of, tensor_of
 from gpytorch_partition.inputs.training_rows import decode_missing
 
+_FEWEST = 10  # rows to remember, and points to judge
+_SAMPLE = 2000  # evenly spaced rows for quantiles and shares
+_QUANTILES = torch.tensor([0.1, 0.9], dtype=torch.float64)
+_MOST = 0.95  # share of the points outside the building rows' middle, where 20 % of those rows lie
+_SPREAD = 0.25  # width of the points' middle, in units of the building rows' middle
+
 
 class Columns(torch.nn.Module):
-    r"""
+    """
     The columns that `active_dims` names, which the kernel itself selects.
 
     GPyTorch's own buffer `active_dims` stays None: a wrapper kernel copies it, sets it to None while it evaluates and
@@ -23,10 +29,6 @@ class Columns(torch.nn.Module):
 
     :param dims: Column indices, from 0. (Default: None, all columns.)
     :raises ValueError: If they are none, or not distinct integers from 0.
-
-    Example:
-        >>> Columns((2, 0)).select(torch.tensor([[1.0, 2.0, 3.0]]))
-        tensor([[3., 1.]])
     """
 
     def __init__(self, dims: Sequence[int] | Tensor | None = None) -> None:
@@ -36,16 +38,12 @@ class Columns(torch.nn.Module):
         self.register_buffer("numbers", torch.empty(0, dtype=torch.int64) if dims is None else _checked(dims))
 
     def extra_repr(self) -> str:
-        """Return the numbers of the columns."""
         return listed(self.numbers.tolist()) if self.numbers.numel() else "all"
 
     def select(self, x: Tensor) -> Tensor:
         """
         Return the columns `*batch x N x k` of points `*batch x N x D` (`N` stands for `N x 1`): a copy, or x itself for
-        all columns.
-
-        :raises TypeError: If x is no tensor.
-        :raises ValueError: If x has too few columns.
+        all columns. Errors say if x is no tensor, or has too few columns.
         """
         if not torch.is_tensor(x):
             raise TypeError(
@@ -78,13 +76,6 @@ def _checked(dims: Sequence[int] | Tensor) -> Tensor:
     return numbers.to(torch.int64)
 
 
-_FEWEST = 10  # rows to remember, and points to judge
-_SAMPLE = 2000  # evenly spaced rows for quantiles and shares
-_QUANTILES = torch.tensor([0.1, 0.9], dtype=torch.float64)
-_MOST = 0.95  # share of the points outside the building rows' middle, where 20 % of those rows lie
-_SPREAD = 0.25  # width of the points' middle, in units of the building rows' middle
-
-
 class OtherUnitsWarning(UserWarning):
     """
     A warning that a kernel compares points in other units than those of the rows on which it was built.
@@ -96,20 +87,12 @@ class OtherUnitsWarning(UserWarning):
 
 class BuildingRange(torch.nn.Module):
     """
-    The middle 80 % of each column of the rows on which a kernel was built, as state.
+    The middle 80 % of each column of the rows on which a kernel was built, as state, to detect points in other units.
 
     A column of points is elsewhere if 95 % of them lie outside that middle, or their own middle is less than a quarter
     of it. This happens where a model transforms its inputs and the kernel was not built on transformed ones. Columns
     with fewer than three values in the building rows are not judged, nor are fewer than 10 points or building rows.
     Costs the time of 2,000 rows at most, and 16 bytes per column.
-
-    Example:
-        >>> built_on = BuildingRange()
-        >>> built_on.remember(torch.linspace(0, 1000, 50).unsqueeze(-1))
-        >>> built_on.elsewhere(torch.linspace(-300, 1500, 50).unsqueeze(-1))
-        tensor([False])
-        >>> built_on.elsewhere(torch.linspace(0, 1, 50).unsqueeze(-1))
-        tensor([True])
     """
 
     middle: Tensor  # (2, D) bit patterns of float64; (2, 0) where nothing is known
@@ -119,7 +102,6 @@ class BuildingRange(torch.nn.Module):
         self.register_buffer("middle", torch.empty(2, 0, dtype=torch.int64))
 
     def extra_repr(self) -> str:
-        """Return the number of columns whose range is known."""
         return f"{self.middle.shape[1]} columns" if self.middle.numel() else "unknown"
 
     def remember(self, x: Tensor) -> None:
@@ -131,10 +113,8 @@ class BuildingRange(torch.nn.Module):
 
     def elsewhere(self, x: Tensor) -> Tensor:
         """
-        Return, for each column that varies, whether the points are elsewhere (bool); an empty tensor where they cannot
-        be judged.
-
-        :param x: `*batch x N x D` points.
+        Return, for each column that varies, whether the points (`*batch x N x D`) are elsewhere (bool); an empty tensor
+        where they cannot be judged.
         """
         low, high = floats_of(self.middle)
         some = _sample(x)
@@ -156,7 +136,6 @@ def _sample(x: Tensor) -> Tensor:
 
 
 def _has_three_values(rows: Tensor) -> Tensor:
-    """Which columns (`D`, bool) have a value between their least and their largest one."""
     known = rows.nan_to_num(nan=torch.inf)
     least, largest = known.amin(0), rows.nan_to_num(nan=-torch.inf).amax(0)
     return ((rows > least) & (rows < largest)).any(0)

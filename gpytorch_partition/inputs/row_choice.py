@@ -12,6 +12,11 @@ from sklearn.model_selection import GroupKFold, KFold
 from gpytorch_partition.callers import level_of_caller
 
 Split: TypeAlias = tuple[np.ndarray, np.ndarray]  # numbers of the rows kept and held out
+_FEWEST = 0.01  # share of copies among the rows, from which they matter
+_AGREEING = 0.9  # share of the rows with the cells of an earlier one that have its target, too
+_DISTINCT = 0.1  # share of the rows, or of the targets, that are distinct: others are tables of few levels
+_ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: a factor that spreads bits (Knuth 1973, 6.4)
+_HALF = np.uint64(32)  # bits
 
 
 def row_folds(
@@ -20,15 +25,9 @@ def row_folds(
     """
     Return the rows kept and the rows held out of each fold; each row is held out once.
 
-    :param num_rows: Number of rows.
     :param num_folds: Number of folds; fewer if there are fewer groups.
-    :param random: Source of the draws.
     :param groups: `N` numbers of groups, which are held out whole, in folds of sizes as equal as possible; a single
         group is split. (Default: None, single rows are held out.)
-
-    Example:
-        >>> [held_out.tolist() for _, held_out in row_folds(4, 2, np.random.RandomState(0), np.array([7, 5, 5, 7]))]
-        [[1, 2], [0, 3]]
     """
     names, numbers = (np.empty(0), np.empty(0)) if groups is None else np.unique(groups, return_inverse=True)
     if len(names) < 2:
@@ -37,39 +36,19 @@ def row_folds(
     return list(GroupKFold(min(num_folds, len(names))).split(shuffled, groups=shuffled))
 
 
-_FEWEST = 0.01  # share of copies among the rows, from which they matter
-_AGREEING = 0.9  # share of the rows with the cells of an earlier one that have its target, too
-_DISTINCT = 0.1  # share of the rows, or of the targets, that are distinct: others are tables of few levels
-_ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: a factor that spreads bits (Knuth 1973, 6.4)
-_HALF = np.uint64(32)  # bits
-
-
 def rows_without_copies(x: np.ndarray, y: np.ndarray, *, are_classes: bool = False) -> NDArray[np.int64] | None:
     """
     Return the numbers of the rows that are no copies of earlier ones; None for all rows, and where copies do not
     matter.
 
-    A copy has the cells and the target of another row, whatever its weight. Tables that were joined or appended twice
-    have copies, and a row that is predicted from its copy seems to have no noise. Copies matter from a hundredth of the
-    rows on, where nine tenths of the rows with equal cells have equal targets. Else they are repeated measurements,
-    which determine the noise. In tables of few distinct rows or targets, equal rows are to be expected, and all count.
-    Few classes agree by chance, so that their copies matter only where no rows with equal cells have different classes.
+    A copy has the cells (`N x D`, NaN equal to NaN) and the target (`N`, or `N x T`) of another row, whatever its
+    weight. Tables that were joined or appended twice have copies, and a row that is predicted from its copy seems to
+    have no noise. Copies matter from a hundredth of the rows on, where nine tenths of the rows with equal cells have
+    equal targets. Else they are repeated measurements, which determine the noise. In tables of few distinct rows or
+    targets, equal rows are to be expected, and all count. Few classes agree by chance, so that their copies matter only
+    where no rows with equal cells have different classes.
 
-    Costs a sort of one number for each row.
-
-    :param x: `N x D` cells; NaN is a missing one, and equals another NaN.
-    :param y: `N` targets, or `N x T`.
     :param are_classes: Whether targets are numbers of classes. (Default: no.)
-    :return: Numbers of the rows, ascending.
-
-    Example:
-        >>> x, y = np.arange(40.0)[:, None], np.arange(40.0)
-        >>> rows_without_copies(x, y) is None
-        True
-        >>> int(rows_without_copies(np.r_[x, x[:4]], np.r_[y, y[:4]])[-1])
-        39
-        >>> rows_without_copies(np.r_[x, x[:4]], np.r_[y, y[:4] + 1]) is None
-        True
     """
     like_x = _first_like(x)
     like_all = _first_like(np.column_stack([like_x, y]))
@@ -93,7 +72,6 @@ def told_of_copies(num_copies: int, num_rows: int) -> str:
 
 
 def warn_of_copies(num_copies: int, num_rows: int) -> None:
-    """Warn that copies are left out."""
     warnings.warn(told_of_copies(num_copies, num_rows), UserWarning, stacklevel=level_of_caller())
 
 

@@ -1,15 +1,14 @@
 """
-Missing values: NaN, or the number that encodes NaN where GPyTorch does not accept it.
+Checks of the rows on which a partition is built, their missing values, and their columns of categories.
 
-NaN is not equal to itself, so GPyTorch does not recognize training inputs that hold it ("You must train on the training
-inputs!").
+A missing value is NaN, or the number that encodes NaN where GPyTorch does not accept it: NaN is not equal to itself, so
+GPyTorch does not recognize training inputs that hold it ("You must train on the training inputs!").
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,12 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.callers import level_of_caller
+from gpytorch_partition.inputs.numbers import is_whole
 
 # The largest float32, which float64 holds as well, so that no change of dtype moves it.
 MISSING = torch.finfo(torch.float32).max
+_MAX_SCALE_RATIO = 100.0  # of the standard deviations of two columns
+_NUM_PAIRS = 2**13  # pairs of rows
 
 
 def encode_missing(x: Tensor) -> Tensor:
@@ -53,17 +55,11 @@ def decode_missing(x: Tensor) -> Tensor:
 
 def checked_categories(categories: Any, x: Tensor) -> dict[int, int]:
     """
-    The number C of levels of each column of codes, by the column's number; none for None.
+    Return the number C of levels of each column of codes, by the column's number; none for None.
 
-    :param categories: Value given by a caller.
     :param x: `N x D` rows, NaN where a cell is missing.
     :raises ValueError: If it is no mapping of columns to numbers of levels, or a column has other cells than codes 0
         ... C - 1 and NaN.
-
-    Example:
-        >>> import torch
-        >>> checked_categories({1: 3}, torch.tensor([[0.5, 2.0], [0.1, torch.nan]]))
-        {1: 3}
     """
     if categories is None:
         return {}
@@ -75,9 +71,9 @@ def checked_categories(categories: Any, x: Tensor) -> dict[int, int]:
 
 
 def _check_column(column: Any, count: Any, x: Tensor) -> None:
-    if not _is_whole(column, 0) or column >= x.shape[1]:
+    if not is_whole(column, 0) or column >= x.shape[1]:
         raise ValueError(f"expected columns of categories by numbers from 0 to {x.shape[1] - 1}, got {column!r}")
-    if not _is_whole(count, 1):
+    if not is_whole(count, 1):
         raise ValueError(f"expected the number of levels of column {column}, 1 or more, got {count!r}")
     cells = x[:, column]
     wrong = cells[~cells.isnan() & ((cells != cells.round()) | (cells < 0) | (cells >= count))]
@@ -88,22 +84,12 @@ def _check_column(column: Any, count: Any, x: Tensor) -> None:
         )
 
 
-def _is_whole(number: Any, least: int) -> bool:
-    return isinstance(number, Integral) and not isinstance(number, bool) and int(number) >= least
-
-
-_MAX_SCALE_RATIO = 100.0  # of the standard deviations of two columns
-_NUM_PAIRS = 2**13  # pairs of rows
-
-
 def checked_rows(x: Tensor, owner: str, missing: bool = False) -> Tensor:
-    r"""
-    Return the rows in float64, after checking that a partition can be built on them.
+    """
+    Return the rows (`N x D`, float64, detached), after checking that a partition can be built on them.
 
-    :param x: `N x D` floating point tensor.
     :param owner: Name of the class or function that checks, for the error.
     :param missing: Whether NaN is allowed, as a missing value. (Default: no.)
-    :return: `N x D` float64, detached.
     :raises ValueError: If x is anything else, is empty, or holds infinity, or NaN that is not allowed.
     """
     if not torch.is_tensor(x) or not x.is_floating_point():
@@ -117,12 +103,7 @@ def checked_rows(x: Tensor, owner: str, missing: bool = False) -> Tensor:
 
 
 def warn_about_unequal_scales(x: Tensor, owner: str) -> None:
-    """
-    Warn if the standard deviations of columns that vary differ by more than 100 times.
-
-    :param x: `N x D` rows.
-    :param owner: Name of the class that measures distances across columns, for the warning.
-    """
+    """Warn if the standard deviations of columns that vary differ by more than 100 times."""
     scales = x.std(0, correction=0)
     scales = scales[scales > 0]
     if scales.numel() and scales.max() > _MAX_SCALE_RATIO * scales.min():
@@ -139,8 +120,6 @@ def median_distance(x: Tensor, random: np.random.RandomState, wanted: str) -> fl
     r"""
     Return the median of :math:`\lVert x - x' \rVert_1` over 8192 random pairs of rows, without pairs of equal rows.
 
-    :param x: `N x D` rows.
-    :param random: Source of the pairs.
     :param wanted: Name of the parameter whose default the median sets, for the error.
     :raises ValueError: If all rows are the same.
     """

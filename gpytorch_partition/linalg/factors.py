@@ -11,22 +11,24 @@ import torch
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
+_JITTERS = (1e-10, 1e-8, 1e-6, 1e-4)  # in units of the mean of the diagonal
+_LEAST_EIGENVALUE = 1e-10  # in the same units
+_OVERSAMPLING = 6  # columns of a block beside those asked for: restarts converge by the gap behind them
+_NUM_BLOCKS = 8  # blocks of a Krylov space before it is restarted
+_DENSE_SPACES = 2  # up to so many times the dimension of a Krylov space, a dense decomposition is cheaper
+# Columns of the sketch in a product: enough to share the reading of the matrix, few enough to bound the workspace.
+_COLUMNS_PER_PRODUCT = 32
+
 
 def stable_eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    r"""
-    Return eigenvalues, in ascending order, and eigenvectors of symmetric matrices, as :func:`torch.linalg.eigh` does.
+    """
+    Return eigenvalues (`*batch x n`), in ascending order, and eigenvectors in columns, as :func:`torch.linalg.eigh`
+    does.
 
     PyTorch's divide and conquer fails to converge for some matrices. These are left to QR iterations, which are slower
     (Anderson et al. 1999, LAPACK's syev) and have gradients of the eigenvalues only.
 
-    :param matrix: `*batch x n x n` matrices, of which the lower triangles are read.
-    :return: `*batch x n` eigenvalues and `*batch x n x n` eigenvectors, in columns.
     :raises torch.linalg.LinAlgError: If a number is infinite or NaN.
-
-    Example:
-        >>> values, vectors = stable_eigh(torch.tensor([[2.0, 1.0], [1.0, 2.0]]))
-        >>> values
-        tensor([1., 3.])
     """
     try:
         values, vectors = torch.linalg.eigh(matrix)
@@ -45,26 +47,15 @@ def _by_qr_iterations(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return (vectors * (symmetric @ vectors)).sum(-2), vectors
 
 
-_JITTERS = (1e-10, 1e-8, 1e-6, 1e-4)  # in units of the mean of the diagonal
-_LEAST_EIGENVALUE = 1e-10  # in the same units
-
-
 def stable_cholesky(matrix: Tensor) -> Tensor:
-    r"""
+    """
     Return the lower Cholesky factor L (`*batch x n x n`, float64) of a covariance matrix, with gradients.
 
     If rounding has left a matrix without a factor, a jitter is added to its diagonal: 1e-10 of the diagonal's mean,
     then 1e-8, 1e-6 and 1e-4. If that is too little as well, eigenvalues below 1e-10 of the mean are raised to that.
     Other matrices of a batch stay as they are.
 
-    :param matrix: `*batch x n x n` matrices, of which the lower triangles are read; they are not changed.
     :raises ValueError: If a number is infinite or NaN.
-
-    Example:
-        >>> L = stable_cholesky(torch.tensor([[4.0, 2.0], [2.0, 1.0]]))  # singular
-        >>> (L @ L.mT).round(decimals=6)
-        tensor([[4., 2.],
-                [2., 1.]], dtype=torch.float64)
     """
     matrix = matrix.double()
     unit = matrix.detach().diagonal(dim1=-2, dim2=-1).abs().mean(-1, keepdim=True)
@@ -98,18 +89,8 @@ def _check_finite(matrix: Tensor) -> None:
         )
 
 
-_OVERSAMPLING = 6  # columns of a block beside those asked for: restarts converge by the gap behind them
-_NUM_BLOCKS = 8  # blocks of a Krylov space before it is restarted
-_DENSE_SPACES = 2  # up to so many times the dimension of a Krylov space, a dense decomposition is cheaper
-
-
 class Eigenpairs(NamedTuple):
-    """
-    The eigenvalues and eigenvectors, largest first.
-
-    :param values: `k` eigenvalues.
-    :param vectors: `N x k` orthonormal eigenvectors.
-    """
+    """Eigenvalues (`k`), largest first, and orthonormal eigenvectors (`N x k`)."""
 
     values: Tensor
     vectors: Tensor
@@ -125,34 +106,23 @@ def largest_eigenpairs(
     max_restarts: int = 100,
 ) -> Eigenpairs:
     r"""
-    Return the algebraically largest eigenvalues and their eigenvectors, by block Lanczos from a random block.
+    Return the algebraically largest eigenvalues of a symmetric A and their eigenvectors, by block Lanczos from a random
+    block.
 
     A cycle builds an orthonormal basis of the Krylov space of eight blocks of k + 6 columns, fully reorthogonalized.
-    The next cycle begins with its best approximations (Rayleigh-Ritz). Cycles end when all k have residuals
-    :math:`\|A v - \lambda v\| \le \epsilon |\lambda_1|`. Errors of eigenvalues are then at most that, and mostly their
-    squares divided by the gap to the next eigenvalue; errors of eigenvectors are at most residual divided by gap.
-    (Musco & Musco 2015 explain why a block Krylov space needs so few products.)
+    The next cycle begins with its best approximations (Rayleigh-Ritz). Cycles end when all k have residuals :math:`\|A
+    v - \lambda v\| \le \epsilon |\lambda_1|`. Errors of eigenvalues are then at most that, and mostly their squares
+    divided by the gap to the next eigenvalue; errors of eigenvectors are at most residual divided by gap. (Musco &
+    Musco 2015 explain why a block Krylov space needs so few products.)
 
     Each cycle costs 8 products with k + 6 columns and :math:`O(N k^2)`; work space is some 8 (k + 6) numbers per row.
     Matrices of up to twice 8 (k + 6) rows are decomposed densely, exactly.
 
-    :param matmul: :math:`V \mapsto A V` for a symmetric A, `N x t`, float64.
-    :param num_rows: N.
-    :param num_pairs: Number k of eigenpairs, at most N.
+    :param matmul: :math:`V \mapsto A V`, `N x t`, float64.
     :param generator: Source of the first block.
     :param tolerance: :math:`\epsilon`. (Default: 1e-9.)
     :param max_restarts: Most cycles; a `NumericalWarning` is given if they are too few. (Default: 100.)
     :return: The pairs, each vector with its largest entry positive.
-
-    Example:
-        >>> A = torch.diag(torch.tensor([9.0, 1.0, 4.0], dtype=torch.float64))
-        >>> pairs = largest_eigenpairs(A.matmul, 3, 2, generator=torch.Generator().manual_seed(0))
-        >>> pairs.values
-        tensor([9., 4.], dtype=torch.float64)
-        >>> pairs.vectors.abs().round()
-        tensor([[1., 0.],
-                [0., 0.],
-                [0., 1.]], dtype=torch.float64)
     """
     width = num_pairs + _OVERSAMPLING
     if num_rows <= _DENSE_SPACES * _NUM_BLOCKS * width:
@@ -210,18 +180,14 @@ def _signed(values: Tensor, vectors: Tensor) -> Eigenpairs:
     return Eigenpairs(values, vectors * torch.where(largest < 0, -1.0, 1.0).to(vectors))
 
 
-# Columns of the sketch in a product: enough to share the reading of the matrix, few enough to bound the workspace.
-_COLUMNS_PER_PRODUCT = 32
-
-
 class NystromFactor(NamedTuple):
     r"""
     The factor of :math:`K \approx L L^\top + \lambda_\ell I`, exact in the directions found, constant in all others.
 
     :math:`L = U (\Lambda - \lambda_\ell)^{1/2}` from the :math:`\ell` leading eigenpairs; the eigenvalue
-    :math:`\lambda_\ell` stands for those not found. The spectrum of partition kernels is bounded below (a row is most
-    similar to itself). A low-rank factor alone would be zero there, and log determinants estimated through it noisier
-    than without any preconditioner.
+        :math:`\lambda_\ell` stands for those not found. The spectrum of partition kernels is bounded below (a row is
+        most similar to itself). A low-rank factor alone would be zero there, and log determinants estimated through it
+        noisier than without any preconditioner.
     """
 
     root: Tensor  # L, *batch x N x rank
@@ -237,9 +203,8 @@ def nystrom_factor(
     dtype: torch.dtype,
 ) -> NystromFactor:
     r"""
-    Return a randomized Nystrom approximation of a matrix, with a shift on the complement.
-
-    This is algorithm 2.1 of Frangella, Tropp & Udell 2021.
+    Return a randomized Nystrom approximation of a matrix, with a shift on the complement (algorithm 2.1 of Frangella,
+    Tropp & Udell 2021).
 
     This costs `rank` products with K, 32 at a time, and :math:`O(N \ell^2)`. The result holds `rank` numbers per row,
     the work about three times as many.
@@ -248,13 +213,6 @@ def nystrom_factor(
     :param shape: `*batch x N` of the vectors.
     :param rank: Number :math:`\ell` of eigenpairs, cut to N.
     :param generator: Source of the random sketch, on the device of the vectors.
-    :param dtype: Dtype of the vectors.
-
-    Example:
-        >>> K = torch.diag(torch.tensor([9.0, 4.0, 0.5, 0.5]))
-        >>> factor = nystrom_factor(K.matmul, K.shape[:1], 3, torch.Generator().manual_seed(0), K.dtype)
-        >>> bool((factor.shift - 0.5).abs() < 1e-4)
-        True
     """
     rank = min(rank, shape[-1])
     sketch = torch.randn(*shape, rank, generator=generator, dtype=dtype, device=generator.device)
@@ -275,20 +233,10 @@ def nystrom_factor(
 
 
 def transposed_product(tall: Tensor, values: Tensor) -> Tensor:
-    r"""
-    Return :math:`R^\top V` (`*batch x k x t`); for a dozen columns, 2 to 4 times as fast as `tall.mT @ values`.
-
-    :param tall: `*batch x N x k` R.
-    :param values: `*batch x N x t` V.
-    """
+    r"""Return :math:`R^\top V` (`*batch x k x t`); for a dozen columns, 2 to 4 times as fast as `tall.mT @ values`."""
     return (values.mT @ tall).mT if values.shape[-1] <= tall.shape[-1] else tall.mT @ values
 
 
 def tall_product(tall: Tensor, weights: Tensor) -> Tensor:
-    r"""
-    Return :math:`R W` (`*batch x N x t`); for a dozen columns, 2 times as fast as `tall @ weights`.
-
-    :param tall: `*batch x N x k` R.
-    :param weights: `*batch x k x t` W.
-    """
+    """Return :math:`R W` (`*batch x N x t`); for a dozen columns, 2 times as fast as `tall @ weights`."""
     return (weights.mT @ tall.mT).mT.contiguous() if weights.shape[-1] <= tall.shape[-1] else tall @ weights

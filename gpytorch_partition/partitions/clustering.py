@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.utils.random import sample_without_replacement
 from torch import Tensor
 
-from gpytorch_partition.inputs.numbers import bits_of, checked_count, floats_of, random_state_of
+from gpytorch_partition.inputs.numbers import bits_of, checked_count, floats_of, is_whole, random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, warn_about_unequal_scales
 from gpytorch_partition.linalg.parallel import for_each
 from gpytorch_partition.partitions.partition import Partition
@@ -34,18 +34,15 @@ from gpytorch_partition.partitions.sites import (
 CUT = "cut_distance"
 
 _ROWS_WITHOUT_ASKING = 10_000  # at most, without `rows`, for a clusterer of quadratic cost
+_BUFFERS = {"kept": 2, "projections": 3, "sites": 2, "site_clusters": 1, "shapes": 3, "offsets": 1}
 
 
 class View(NamedTuple):
-    """The view of a row that a clustering sees: some columns, and a projection of them."""
-
     kept: np.ndarray  # (k,) numbers of columns
     matrix: np.ndarray | None = None  # (k, K)
 
 
 class Drawing(NamedTuple):
-    """The checked parameters of a random clustering."""
-
     clusterer: Any
     distributions: dict[str, Any]
     num_rows: int
@@ -179,7 +176,7 @@ def _is_range(values: Any) -> bool:
 def _number(wanted: Any, size: int, name: str) -> int:
     if wanted is None:
         return size
-    if isinstance(wanted, Integral) and not isinstance(wanted, bool) and 1 <= int(wanted) <= size:
+    if is_whole(wanted, 1, size):
         return int(wanted)
     if isinstance(wanted, float) and 0 < wanted <= 1:
         return max(1, round(wanted * size))
@@ -188,18 +185,17 @@ def _number(wanted: Any, size: int, name: str) -> int:
     )
 
 
-_BUFFERS = {"kept": 2, "projections": 3, "sites": 2, "site_clusters": 1, "shapes": 3, "offsets": 1}
 _BUFFERS |= {"site_counts": 1, "num_clusters": 1, "num_columns": 1}
 
 
 class ClusteringPartition(Partition):
-    r"""
+    """
     A partition into m clusterings of random views of the rows, by clones of a clusterer (Davies & Ghahramani 2014,
     section 4.1.1).
 
     :class:`~gpytorch_partition.ClusteringKernel` uses it, and :class:`~gpytorch_partition.PartitionKernel` for fitted
-    clusterers. Construct it yourself for clusters without a kernel, such as the clusters of new points by a clusterer
-    that has no `predict` (DBSCAN).
+    clusterers. Construct it yourself for clusters without a kernel, such as those of new points by a clusterer that has
+    no `predict` (DBSCAN).
 
     Each clustering may draw its initialisation (`random_state`, if the clusterer has one), any of its parameters, a
     subset of the rows, a subset of the columns and a random projection of these. Coordinates are scaled so that
@@ -208,8 +204,8 @@ class ClusteringPartition(Partition):
     For KMeans, MiniBatchKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture and BayesianGaussianMixture new
     points join the cluster that the clusterer's `predict` gives. For all others (DBSCAN, HDBSCAN,
     AgglomerativeClustering, pipelines, your own) they join the cluster of the nearest row that was clustered, the first
-    in a tie. Both rules are evaluated here in float64, from buffers. A label is thus a pure function of the point, and
-    `state_dict` is complete; the clusterers are not kept.
+    in a tie. Both rules are evaluated here in float64, from buffers, so a label is a pure function of the point; the
+    clusterers are not kept.
 
     Building costs m fits. Labels cost :math:`O(C K)` per (point, clustering) with C centers or clustered rows of K
     dimensions, :math:`O(C K^2)` for Gaussian mixtures. Memory: 8 K bytes per center or clustered row.
@@ -218,11 +214,10 @@ class ClusteringPartition(Partition):
         times give a `UserWarning`. (Default: None, an unfitted partition for `load_state_dict`.)
     :param clusterer: An unfitted clusterer with `fit_predict`, and `get_params` and `set_params`.
     :param num_partitions: Number m of clusterings. (Default: 200.)
-    :param param_distributions: Parameters of the clusterer to draw, by name, such as numbers of clusters, radii or
-        concentrations. Each has a range `(low, high)`, drawn uniformly in the logarithm, integers if both are; a list
-        to choose from; or a distribution of SciPy. `"cut_distance"` is the radius at which HDBSCAN's hierarchy is cut
-        (`dbscan_clustering`); its `cluster_selection_epsilon` fails on some data with scikit-learn 1.9 and NumPy 2.4.
-        (Default: none.)
+    :param param_distributions: Parameters of the clusterer to draw, by name. Each has a range `(low, high)`, drawn
+        uniformly in the logarithm, integers if both are; a list to choose from; or a distribution of SciPy.
+        `"cut_distance"` is the radius at which HDBSCAN's hierarchy is cut (`dbscan_clustering`); its
+        `cluster_selection_epsilon` fails on some data with scikit-learn 1.9 and NumPy 2.4. (Default: none.)
     :param rows: Rows that each clustering sees, a number, or a share as a float. Clusterers that keep their rows take
         :math:`O(N^2)`, so above 10,000 rows they are refused unless `rows` is given. (Default: all.)
     :param columns: Columns that each clustering sees, a number or a share. (Default: all.)
@@ -293,7 +288,7 @@ class ClusteringPartition(Partition):
     @classmethod
     def of_fitted(cls, clusterers: Sequence[Any]) -> ClusteringPartition:
         """
-        Build the partitions of clusterers that are already fitted, on all columns.
+        Return the partitions of clusterers that are already fitted, on all columns.
 
         :param clusterers: Fitted clusterers whose rule for new points is known. DBSCAN is among them; new points join
             the nearest core point.
@@ -335,17 +330,14 @@ class ClusteringPartition(Partition):
 
     @property
     def num_partitions(self) -> int:
-        """Number m of clusterings."""
         return self.site_counts.numel()
 
     @property
     def num_features(self) -> int | None:
-        """Number D of columns of the rows; None if the partition is not fitted."""
         return int(self.num_columns) if self.is_fitted else None
 
     @property
     def cluster_counts(self) -> Tensor:
-        """Numbers of clusters of the `m` clusterings."""
         return self.num_clusters
 
     def _labels(self, x: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ so that library is imported only where trees are grown or converted.
 from __future__ import annotations
 
 from copy import deepcopy
+from functools import cached_property
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from gpytorch_partition.clusters.tree_layout import TreeLayout, cut_at_depth, la
 from gpytorch_partition.descriptions import counted, ranged
 from gpytorch_partition.inputs.numbers import bits_of, floats_of, random_state_of
 from gpytorch_partition.inputs.training_rows import decode_missing
-from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each
+from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each, slices
 from gpytorch_partition.partitions.ensembles import ZERO, Trees, trees_of
 from gpytorch_partition.partitions.partition import Partition
 
@@ -41,25 +42,24 @@ class ForestPartition(Partition):
     cut at a depth (:meth:`cut`).
 
     Leaves are numbered depth-first, `0 ... L_r - 1` in tree r. Labels agree with the ensemble's own leaves exactly,
-    also for points on thresholds. Points are rounded as the ensemble rounds them (to float32, except for histogram
-    gradient boosting and LightGBM) and compared in its precision. Points may be of any floating dtype and any finite
-    magnitude; NaN stands for a missing value where the ensemble takes it (:attr:`handles_missing`). Columns of
-    categories hold the numbers that the ensemble was fitted on; LightGBM and XGBoost see the codes of a data frame's
-    categories. Unknown categories go where the ensemble sends them.
+    also for points on thresholds: points are rounded as the ensemble rounds them (to float32, except for histogram
+    gradient boosting and LightGBM). NaN stands for a missing value where the ensemble takes it
+    (:attr:`handles_missing`). Columns of categories hold the numbers that the ensemble was fitted on; LightGBM and
+    XGBoost see the codes of a data frame's categories. Unknown categories go where the ensemble sends them.
 
-    The trees are those that the ensemble's own `predict` uses. Models of LightGBM and estimators of XGBoost (not a
-    `Booster`) that stopped early have trees up to the best iteration. AdaBoost and DART of XGBoost keep the weights of
-    their trees.
+    The trees are those that the ensemble's own `predict` uses: up to the best iteration, for models of LightGBM and
+    estimators of XGBoost (not a `Booster`) that stopped early. AdaBoost and DART of XGBoost keep the weights of their
+    trees.
 
-    Converting V nodes costs :math:`O(V)`, labels :math:`O(\text{height})` per (point, tree) with bounded
-    workspace. Memory: 16 bytes per node (5 more where values may be missing, 4 more each for float64, for categories
-    and for impurities), and 36 more from the first labels on.
+    Converting V nodes costs :math:`O(V)`, labels :math:`O(\text{height})` per (point, tree). Memory: 16 bytes per node
+    (5 more where values may be missing, 4 more each for float64, for categories and for impurities), and 36 more from
+    the first labels on.
 
     :param ensemble: A fitted random forest, extra-trees, gradient boosting, histogram gradient boosting, AdaBoost or
-        bagging of trees, isolation forest, random trees embedding, or single tree of scikit-learn
-        (:func:`grow_forest` makes one); a `Booster` or estimator of LightGBM or XGBoost; a `CatBoost` or estimator of
-        CatBoost; a BART model of stochtree; or `Trees` of `gpytorch_partition.partitions.ensembles`. `None` makes an
-        unfitted partition that `load_state_dict` fits.
+        bagging of trees, isolation forest, random trees embedding, or single tree of scikit-learn (:func:`grow_forest`
+        makes one); a `Booster` or estimator of LightGBM or XGBoost; a `CatBoost` or estimator of CatBoost; a BART model
+        of stochtree; or `Trees` of `gpytorch_partition.partitions.ensembles`. `None` makes an unfitted partition that
+        `load_state_dict` fits.
     :raises TypeError: If `ensemble` is none of these, or an ensemble of other things than trees.
     :raises ValueError: If the ensemble is not fitted or has no trees, its categories are not numbers, an XGBoost model
         is linear or has another `missing` than NaN, or CatBoost compares statistics of categories (a `one_hot_max_size`
@@ -110,7 +110,6 @@ class ForestPartition(Partition):
             self.register_buffer(name, torch.empty(0, dtype=torch.bool))
         self.register_buffer("tree_nodes", torch.zeros(1, dtype=torch.int64))
         self.register_buffer("num_columns", torch.zeros(1, dtype=torch.int64))
-        self._layout: TreeLayout | None = None
         if ensemble is not None:
             self._set_trees(trees_of(ensemble))
 
@@ -141,12 +140,10 @@ class ForestPartition(Partition):
 
     @property
     def num_partitions(self) -> int:
-        """Number m of trees."""
         return self.tree_nodes.numel() - 1
 
     @property
     def num_features(self) -> int | None:
-        """Number D of columns that the forest was fitted on; None if it is not fitted."""
         return int(self.num_columns) if self.is_fitted else None
 
     @property
@@ -167,17 +164,15 @@ class ForestPartition(Partition):
     @property
     def impurities(self) -> Tensor | None:
         """
-        Impurities of the `V` nodes (float32), as shares of their root's. For regression an impurity is the variance of
-        the targets that a tree saw in the node. None where the ensemble keeps none (histogram gradient boosting).
+        Impurities of the `V` nodes (float32), as shares of their root's: for regression, of the variance of the targets
+        that a tree saw. None where the ensemble keeps none (histogram gradient boosting).
         """
         return floats_of(self.impurity) if self.impurity.numel() else None
 
     def thresholds(self, column: int) -> Tensor:
         r"""
-        Return the values that splits compare a column with (float64), sorted and distinct. No label depends on the
-        column between two successive thresholds. Splits by sets of categories have none. Costs :math:`O(V \log V)`.
-
-        :param column: Number of the column, from 0.
+        Return the values that splits compare a column with (float64), sorted and distinct, in :math:`O(V \log V)`. No
+        label depends on the column between two successive thresholds. Splits by sets of categories have none.
 
         Example:
             >>> from sklearn.tree import DecisionTreeRegressor
@@ -192,14 +187,12 @@ class ForestPartition(Partition):
             return torch.empty(0, dtype=torch.float64, device=compares.device)
         return floats_of(self.threshold)[compares].to(torch.float64).unique()
 
-    @property
+    @cached_property
     def layout(self) -> TreeLayout:
         """The trees with their nodes as intervals of leaves, computed once in :math:`O(V)` and kept."""
-        if self._layout is None:
-            left, right = self.child_nodes.to(torch.int64).unbind(1)
-            is_auxiliary = self.is_auxiliary if self.is_auxiliary.numel() else None
-            self._layout = lay_out_trees(left, right, self.tree_nodes, is_auxiliary)
-        return self._layout
+        left, right = self.child_nodes.to(torch.int64).unbind(1)
+        is_auxiliary = self.is_auxiliary if self.is_auxiliary.numel() else None
+        return lay_out_trees(left, right, self.tree_nodes, is_auxiliary)
 
     @property
     def leaf_ids(self) -> Tensor:
@@ -212,7 +205,7 @@ class ForestPartition(Partition):
 
     def cut(self, depths: Tensor) -> TreeCutPartition:
         """
-        Cut each tree at a depth: its nodes at that depth, and its leaves above, become the clusters. Costs
+        Return each tree cut at a depth: its nodes at that depth, and its leaves above, become the clusters, in
         :math:`O(V)`.
 
         :param depths: `m` depths, 0 or more (int64).
@@ -223,12 +216,11 @@ class ForestPartition(Partition):
         return TreeCutPartition(self, depths)
 
     def sample_cut(self, random_state: int | np.random.RandomState | None = None) -> TreeCutPartition:
-        r"""
-        Cut each tree at a random depth, uniform on 0 ... h with h the tree's own depth (Algorithm 1 of Davies &
-        Ghahramani 2014). Costs :math:`O(V)`.
+        """
+        Return each tree cut at a random depth, uniform on 0 ... h with h its own depth (Algorithm 1 of Davies &
+        Ghahramani 2014).
 
         :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
-        :return: The cut trees, which share this forest's tensors.
         :raises RuntimeError: If the forest is not fitted.
         :raises ValueError: If `random_state` is no seed.
         """
@@ -251,7 +243,7 @@ class ForestPartition(Partition):
         return labels.T
 
     def _route(self, x: Tensor, trees: slice, height: int) -> Tensor:
-        """Return the leaves (int32, tree after tree) of the rows in some trees, found level by level."""
+        """Leaves (int32, tree after tree) of the rows in some trees, found level by level."""
         roots = self.tree_nodes[:-1][trees]
         # index_select on 32-bit numbers is three times as fast on a CPU as indexing with int64.
         values, threshold, children = x.reshape(-1), floats_of(self.threshold), self.child_nodes.view(-1)
@@ -321,45 +313,25 @@ class ForestPartition(Partition):
             told += f", weights {ranged(weights.tolist())}"
         return told
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Partition:
-        new = super().__deepcopy__(memo)
-        new.__dict__["_layout"] = self._layout
-        return new
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_layout": None}
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Partition:
-        self._layout = None
-        return super()._apply(fn, recurse)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        self._layout = None
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
 
 def _shares_of_root(values: NDArray[np.float64], tree_nodes: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Values of nodes over their root's (float32); 0 where the root's is 0."""
     roots = np.repeat(values[tree_nodes[:-1]], np.diff(tree_nodes))
     return np.divide(values, roots, out=np.zeros_like(values), where=roots > 0).astype(np.float32)
 
 
 class TreeCutPartition(Partition):
-    r"""
+    """
     A partition whose clusters are the nodes of a forest's trees at one depth of each tree.
 
-    :class:`~gpytorch_partition.RandomForestKernel` uses it for `heights="sampled"`. `fit_chunks` of
-    :class:`~gpytorch_partition.estimators.PartitionGPRegressor` uses it where trees have too many leaves. For depths of
-    your own, :meth:`ForestPartition.cut` makes it, and :class:`~gpytorch_partition.PartitionKernel` takes it.
+    :class:`~gpytorch_partition.RandomForestKernel` uses it for `heights="sampled"`, and `fit_chunks` of
+    :class:`~gpytorch_partition.estimators.PartitionGPRegressor` where trees have too many leaves. For depths of your
+    own, :meth:`ForestPartition.cut` makes it, and :class:`~gpytorch_partition.PartitionKernel` takes it.
 
     With depths drawn from 0 ... h these are the partitions of Algorithm 1 of Davies & Ghahramani (2014). A leaf above
-    the cut is a cluster of its own, so cuts of unbalanced trees are partitions too.
+    the cut is a cluster of its own, so cuts of unbalanced trees are partitions too. Cutting V nodes costs :math:`O(V)`;
+    memory: 4 bytes per leaf besides the forest.
 
-    Cutting V nodes costs :math:`O(V)`. A label costs one look-up more than the forest's. Memory: 4 bytes per leaf
-    besides the forest.
-
-    :param forest: The forest; its tensors are shared. `None` makes an unfitted partition that
-        `load_state_dict` fits.
+    :param forest: The forest; its tensors are shared. `None` makes an unfitted partition that `load_state_dict` fits.
     :param depths: `m` depths, 0 or more (int64); a tree cut at its height or below is cut into its leaves.
     :raises RuntimeError: If the forest is not fitted.
     :raises ValueError: If there is not one depth per tree, or a depth is negative.
@@ -387,17 +359,14 @@ class TreeCutPartition(Partition):
 
     @property
     def num_partitions(self) -> int:
-        """Number m of trees."""
         return self.counts.numel()
 
     @property
     def num_features(self) -> int | None:
-        """Number D of columns that the forest was fitted on; None if it is not fitted."""
         return self.forest.num_features
 
     @property
     def cluster_counts(self) -> Tensor:
-        """Numbers of clusters of the `m` trees."""
         return self.counts
 
     def _check_values(self, x: Tensor) -> None:
@@ -423,11 +392,7 @@ def _with_missing_as_zero(x: Tensor) -> Tensor:
 def _pieces(num_trees: int, x: Tensor) -> product[tuple[slice, slice]]:
     numel = SERIAL_NUMEL if x.device.type == "cpu" else _ACCELERATOR_NUMEL
     rows = max(1, min(x.shape[0], numel))
-    return product(_slices(num_trees, numel // rows), _slices(x.shape[0], rows))
-
-
-def _slices(total: int, size: int) -> list[slice]:
-    return [slice(start, min(start + size, total)) for start in range(0, total, size)]
+    return product(slices(num_trees, numel // rows), slices(x.shape[0], rows))
 
 
 def _checked_depths(forest: ForestPartition, depths: Tensor | None) -> Tensor:

@@ -20,22 +20,20 @@ from gpytorch_partition.partitions.sites import is_known
 
 
 class CallablePartition(Partition):
-    r"""
+    """
     A partition given by a function from points to labels (Davies & Ghahramani 2014, section 4.2).
 
-    Use it to give a function a `version` (:class:`~gpytorch_partition.PartitionKernel` makes one of any function), if
+    :class:`~gpytorch_partition.PartitionKernel` makes one of any function. Use it to give a function a `version`, if
     counts of rows are saved or come from other processes.
 
-    :param function: Maps points `N x D`, a torch tensor, to integer labels `N x m`, or `N` for one partition: any
-        integers, in a torch tensor or a NumPy array. It must be a pure function of each point: labels of a point do not
-        depend on the other rows. It must handle NaN and infinity itself. Labels cost a call of it. `state_dict` does
-        not save it, and it must be a module-level function for the partition to be pickled. A method of a scikit-learn
-        estimator gets float64 NumPy arrays, as in its fit; its rounding may vary with the number of rows where a point
-        lies within 1e-15 of a boundary.
+    :param function: Maps points `N x D`, a torch tensor, to integer labels `N x m`, or `N` for one partition, in a
+        torch tensor or a NumPy array. Labels of a point must not depend on the other rows, and NaN and infinity are the
+        function's to handle. `state_dict` does not save it, and it must be a module-level function for pickles. A
+        method of a scikit-learn estimator gets float64 NumPy arrays; its rounding may vary with the number of rows
+        where a point lies within 1e-15 of a boundary.
     :param num_partitions: Number m of partitions. (Default: None, as many as the first labels have.)
-    :param version: The name and version of the function, to be changed whenever its labels change. Counts of rows that
-        were saved, or come from other processes, are refused if they have another version. (Default: None, not
-        checked.)
+    :param version: The name and version of the function, to be changed whenever its labels change. Counts of rows with
+        another version are refused. (Default: None, not checked.)
     :raises TypeError: If `function` is not callable, or the version is not a string.
 
     :meth:`labels` raises a `ValueError` if the function does not return integers of the right shape.
@@ -72,22 +70,14 @@ class CallablePartition(Partition):
 
     @property
     def is_fitted(self) -> bool:
-        """True, since the function has labels for all points."""
         return True
 
     def extra_repr(self) -> str:
-        """Return the function's name, and the number of its partitions if it is known."""
         name = getattr(self.function, "__name__", type(self.function).__name__)
         return name if not self._num_partitions else f"{counted(self._num_partitions, 'partition')} by {name}"
 
     def check_points(self, x: Tensor) -> None:
-        """
-        Raise an error for inputs that are no points; the first points give the number of partitions.
-
-        :param x: `*batch x N x D` points.
-        :raises ValueError: If x is not a floating point tensor with two dimensions or more, or the function does not
-            return integers of the right shape for its first row.
-        """
+        """Raise an error for inputs that are no points; the first points give the number of partitions."""
         super().check_points(x)
         if self._num_partitions is None:
             self._num_partitions = labels_by(self.function, x.detach().reshape(-1, x.shape[-1])[:1], None).shape[-1]
@@ -100,11 +90,7 @@ class CallablePartition(Partition):
 
 
 def checked_version(version: Any) -> str | None:
-    """
-    Return a user's name of a function or program, checked.
-
-    :raises TypeError: If the version is neither a string nor None.
-    """
+    """Return a user's name of a function or program; a `TypeError` for anything but a string or None."""
     if version is not None and not isinstance(version, str):
         raise TypeError(f"expected a version as a text such as 'streets 2', got {version!r}")
     return version
@@ -112,12 +98,10 @@ def checked_version(version: Any) -> str | None:
 
 def labels_by(function: Callable[[Any], Any], x: Tensor, num_partitions: int | None) -> Tensor:
     """
-    Return a function's labels of points, checked.
+    Return a function's labels (`n x m`, int64) of points (`n x D`), checked.
 
     :param function: The function, which may be a method of a scikit-learn estimator.
-    :param x: `n x D` points.
     :param num_partitions: Number m of partitions; None for any.
-    :return: `n x m` int64, on the device of x.
     :raises ValueError: If the function does not return integers of the right shape.
     """
     is_method = isinstance(getattr(function, "__self__", None), BaseEstimator)
@@ -145,11 +129,11 @@ def labels_by(function: Callable[[Any], Any], x: Tensor, num_partitions: int | N
 
 def partition_of(source: Any) -> Partition:
     """
-    Convert a user's source of clusters to a partition.
+    Return a user's source of clusters as a partition.
 
     :param source: A partition; a function from points to labels; a fitted clusterer of scikit-learn or its `predict`;
-        or a list of fitted clusterers. Where the clusterers' rule for new points is known
-        (:meth:`ClusteringPartition.of_fitted`), it is read into buffers.
+        or a list of fitted clusterers. A known rule for new points (:meth:`ClusteringPartition.of_fitted`) is read into
+        buffers.
     :raises TypeError: If `source` is none of these, or a fitted clusterer that has no `predict`.
     :raises sklearn.exceptions.NotFittedError: If a clusterer is not fitted.
     """
@@ -183,28 +167,24 @@ def _estimator(source: Any) -> BaseEstimator | None:
 
 
 class SampledPartition(Partition):
-    r"""
+    """
     A partition whose m partitions a program draws from seeds; the program defines their distribution (Davies &
     Ghahramani 2014, 2.4).
 
     :meth:`~gpytorch_partition.PartitionKernel.from_sampler` uses it. Construct it yourself to inspect draws before
     building a kernel, by labels or by :func:`~gpytorch_partition.explain.plots.plot_cells`.
 
-    The state, in `state_dict` and in pickles, is the m seeds, 8 bytes each. After a load, functions are drawn again by
-    `draw` at the first labels. The caller must ensure that `draw` is the same program on the same data; only then is a
-    loaded partition the saved one.
+    The state, in `state_dict` and in pickles, is the m seeds, 8 bytes each. After a load, `draw` draws the functions
+    again at the first labels; only if it is the same program on the same data is the partition the saved one.
 
-    :param draw: Maps a seed, an int, to a function, or to a fitted clusterer of scikit-learn or its `predict`. A
-        function maps points (`n x D` torch tensor) to integer labels, torch or NumPy, of shape `n` or `n x 1`. A known
-        rule for new points is read, as by :class:`~gpytorch_partition.PartitionKernel`; other clusterers get float64
-        NumPy arrays. All randomness must come from the seed. For pickles `draw` must be a module-level function, or an
-        instance of a class that can be pickled. The buffers of a :class:`torch.nn.Module` are saved as well.
-    :param num_partitions: Number m of seeds. (Default: 200.)
+    :param draw: Maps a seed, an int, from which all randomness must come, to a function, or to a fitted clusterer of
+        scikit-learn or its `predict`. A function maps points (`n x D` torch tensor) to integer labels, torch or NumPy,
+        of shape `n` or `n x 1`. Clusterers without a known rule for new points get float64 NumPy arrays. For pickles
+        `draw` must be a module-level function, or an instance of a class that can be pickled.
     :param random_state: Seed or `RandomState` that the seeds are drawn from; `None` is a fresh one.
-    :param n_jobs: Functions drawn at once, as joblib counts them; functions from other processes must be picklable by
+    :param n_jobs: Functions drawn at once, as joblib counts them; those from other processes must be picklable by
         cloudpickle. (Default: None, one.)
-    :param version: The name and version of the program, as in
-        :class:`~gpytorch_partition.partitions.CallablePartition`. (Default: None, not checked.)
+    :param version: As in :class:`~gpytorch_partition.partitions.CallablePartition`.
     :raises TypeError: If `draw` is not callable, or the version is not a string.
     :raises ValueError: If `num_partitions` is less than 1, or `random_state` is no seed.
 
@@ -245,7 +225,6 @@ class SampledPartition(Partition):
 
     @property
     def num_partitions(self) -> int:
-        """Number m of seeds."""
         return self.seeds.numel()
 
     def _partitions(self) -> list[Partition]:

@@ -53,10 +53,10 @@ def grow_forest(
     most trees.
 
     The defaults were chosen on six regression sets of at most 2,000 training rows, with all heights averaged and noise
-    and scale by maximum likelihood. The candidates were subsamples of 10, 20 and 40 %, leaves of 1, 3, 5 and 10 rows,
-    and a third or all of the columns at each split. The defaults had the best mean predictive density, and their 90 %
-    intervals held 90 % of the test rows. Subsamples of 40 % were equal, but need twice the leaves. Smooth targets gain
-    from trying all columns.
+    and scale by maximum likelihood, among subsamples of 10, 20 and 40 %, leaves of 1, 3, 5 and 10 rows, and a third or
+    all of the columns at each split. They had the best mean predictive density, and their 90 % intervals held 90 % of
+    the test rows. Subsamples of 40 % were equal, but need twice the leaves. Smooth targets gain from trying all
+    columns.
 
     Each tree costs :math:`O(N D)`, since scikit-learn checks and rounds all rows for every tree, and about :math:`O(n d
     \log n)` for its n rows with d columns tried. A tree holds at most 2 n / `min_samples_leaf` nodes, and a float32
@@ -65,16 +65,15 @@ def grow_forest(
     :param x: `N x D` training rows; NaN is a missing value.
     :param y: `N` or `N x k` targets: real numbers, or indicators of k classes.
     :param num_trees: Number m of trees. (Default: 200.)
-    :param max_samples: Rows of each tree: a fraction of N, but at least 128 rows (or all), or a number of
-        rows. (Default: None, 20 % of N, but at most 20,000 rows.)
+    :param max_samples: Rows of each tree: a fraction of N, but at least 128 rows (or all), or a number of rows.
+        (Default: None, 20 % of N, but at most 20,000 rows.)
     :param min_samples_leaf: Fewest rows of a tree's subsample in a leaf. (Default: 3.)
-    :param max_features: Columns tried at each split: a fraction of D, but at least 2 columns (with one column
-        tried, trees do not look at the targets), or a number of columns. (Default: 1/3.)
-    :param categories: Numbers of columns that hold codes 0 ... C - 1 of categories, which are split into sets of
-        levels. Each tree orders levels by the mean targets of one half of its subsample (at random where it tries a
-        single column). It cuts that order (Fisher 1958) while it grows on the other half. A level that the first half
-        lacks is placed at the mean target. Missing values and unknown codes go where the tree sends missing values.
-        Costs 4 bytes for each tree and level. (Default: none.)
+    :param max_features: Columns tried at each split: a fraction of D, but at least 2 columns (with one column tried,
+        trees do not look at the targets), or a number of columns. (Default: 1/3.)
+    :param categories: Numbers of columns that hold codes 0 ... C - 1 of categories, which are split into sets of levels
+        by an order of the levels in each tree. Each tree orders levels by the mean targets of one half of its subsample
+        (at random where it tries a single column) and grows on the other half. Missing values and unknown codes go
+        where the tree sends missing values. Costs 4 bytes for each tree and level. (Default: none.)
     :param sample_weight: `N` weights, 0 or more, of the rows' squared errors in the choice of splits. The rows of a
         tree and the size of leaves do not depend on them. (Default: None, the same for all.)
     :param groups: `N` numbers of groups of rows that are alike: levels are ordered by other groups than a tree is grown
@@ -88,6 +87,7 @@ def grow_forest(
         hold other things than codes, or an option is out of range (scikit-learn's `InvalidParameterError` among them).
 
     Example:
+        >>> from gpytorch_partition.partitions import ForestPartition
         >>> x = torch.rand(300, 2, generator=torch.Generator().manual_seed(0))
         >>> forest = grow_forest(x, x.sum(-1), num_trees=10, random_state=0)
         >>> ForestPartition(forest).labels(x).shape
@@ -175,11 +175,7 @@ def _num_samples(max_samples: float | int | None, num_rows: int) -> int:
 
 
 def with_weights(targets: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """
-    Append the weights of the rows (`N`) to targets (`N` or `N x k`) as their last column, for :class:`WeightedTree`.
-
-    :raises ValueError: If there is not one finite weight of 0 or more for each row, or all are 0.
-    """
+    """Append the weights of the rows (`N`) to targets (`N` or `N x k`) as their last column, for a weighted tree."""
     if weights.shape != targets.shape[:1] or not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
         raise ValueError(
             f"expected {len(targets)} weights of rows from 0, not all 0, got an array of shape {weights.shape}"
@@ -188,11 +184,7 @@ def with_weights(targets: NDArray[np.float64], weights: NDArray[np.float64]) -> 
 
 
 def without_last(y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """
-    Split off the last column (`N`) of targets (`N` or `N x k`), such as the weights of :func:`with_weights`.
-
-    :param y: `N x (k + 1)`.
-    """
+    """Split off the last column (`N`) of targets (`N` or `N x k`), such as weights."""
     return (y[:, 0] if y.shape[1] == 2 else y[:, :-1]), y[:, -1]
 
 
@@ -202,18 +194,9 @@ class WeightedTree(ExtraTreeRegressor):
 
     From scikit-learn 1.8 on, :class:`~sklearn.ensemble.BaggingRegressor` uses weights of rows as probabilities to draw
     them. A tree of most rows, sampled without replacement, would have nearly all rows for any weights.
-
-    Parameters are those of scikit-learn's tree.
-
-    Example:
-        >>> x, y = np.array([[0.0], [1.0], [2.0]]), np.array([5.0, 7.0, 6.0])
-        >>> tree = WeightedTree(max_depth=1, random_state=0).fit(x, with_weights(y, np.array([1.0, 1.0, 3.0])))
-        >>> sorted(set(tree.predict(x).round(2).tolist()))
-        [5.0, 6.25]
     """
 
     def fit(self, X: Any, y: Any, check_input: bool = True) -> WeightedTree:
-        """Grow the tree on rows of a subsample."""
         targets, weights = without_last(np.asarray(y))
         if not weights.any():
             weights = np.ones_like(weights)  # a subsample of rows that do not count
@@ -221,46 +204,31 @@ class WeightedTree(ExtraTreeRegressor):
 
 
 class LevelOrderTree(ExtraTreeRegressor):
-    r"""
+    """
     An extremely randomized tree that sees the levels of a category in the order of their mean targets.
 
-    A threshold in that order splits the levels into two sets. There are :math:`2^{C - 1} - 1` such splits, and one of
-    the C - 1 along the order has the least squared error (Fisher 1958, On grouping for maximum homogeneity; Breiman et
-    al. 1984, Classification and regression trees, section 4.2). A random half of the tree's rows orders the levels, and
-    the other half grows the tree with that order in all nodes. If the same rows did both, levels of one or two rows
-    would be sorted by their noise, and every tree would split on them first. A Gaussian process would then take that
-    noise for signal. With 900 rows, each with a name beside three numbers, 90 % intervals covered 55 % of new rows, and
-    91 % with halves. With several targets levels are ordered along the first principal component of their means
-    (Coppersmith, Hong & Hosking 1999, Partitioning nominal attributes in decision trees).
+    A threshold in that order splits the levels into two sets. Of all :math:`2^{C - 1} - 1` splits, one of the C - 1
+    along the order has the least squared error (Fisher 1958, On grouping for maximum homogeneity; Breiman et al. 1984,
+    Classification and regression trees, section 4.2). A random half of the tree's rows orders the levels, and the other
+    half grows the tree. If the same rows did both, levels of one or two rows would be sorted by their noise, and a
+    Gaussian process would take that noise for signal: with 900 rows, each with a name beside three numbers, 90 %
+    intervals covered 55 % of new rows, and 91 % with halves. With several targets levels are ordered along the first
+    principal component of their means (Coppersmith, Hong & Hosking 1999, Partitioning nominal attributes in decision
+    trees).
 
-    Where rows of a group are alike, both halves consist of whole groups, except for one. Otherwise rows of one group in
-    both halves would give away the targets of a level that few groups have, or only one.
-
-    Means are shrunk to the mean of all rows, as if each level had one more row there, so a level that the first half
-    lacks is in the middle of the order. Missing values and levels beyond the last stay missing.
-
-    Costs :math:`O(n + C \log C)` for each category, besides the tree. Its `fit` takes no `sample_weight`, so
-    :class:`~sklearn.ensemble.BaggingRegressor` passes it only the rows of its subsample. Weights of rows may be the
-    last column of the targets, as in a :class:`~gpytorch_partition.partitions.grown_forest.WeightedTree`.
+    Where rows of a group are alike, both halves consist of whole groups, except for one: other rows would give away the
+    targets of a level that few groups have. Means are shrunk to the mean of all rows, as if each level had one more row
+    there, so a level that the first half lacks is in the middle of the order. Missing values and levels beyond the last
+    stay missing.
 
     :param categories: The number C of levels of each column that holds codes 0 ... C - 1, by the column's number.
     :param by_targets: Whether levels are ordered by targets; otherwise at random, for trees that must not look at
-        targets. (Default: True.)
-    :param has_weights: Whether the last column of the targets holds weights. (Default: False.)
-    :param has_groups: Whether a last column of the targets, after the weights, holds numbers of groups. (Default:
-        False.)
-    :param min_samples_leaf: As in scikit-learn, and so are `max_features` and `random_state`.
+        targets.
+    :param has_weights: Whether the last column of the targets holds weights, as in a :class:`WeightedTree`.
+    :param has_groups: Whether a last column of the targets, after the weights, holds numbers of groups.
 
     Fitted attribute: `level_places_`, for each category the place of each level (`C`, int32), with equal numbers for
     levels that no threshold separates.
-
-    Example:
-        >>> x, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([5.0, 0.0, 4.0, 1.0])
-        >>> tree = LevelOrderTree(categories={0: 4}, random_state=0).fit(np.tile(x, (20, 1)), np.tile(y, 20))
-        >>> tree.level_places_[0]
-        array([3, 0, 2, 1], dtype=int32)
-        >>> tree.predict(x)
-        array([5., 0., 4., 1.])
     """
 
     def __init__(
@@ -281,7 +249,6 @@ class LevelOrderTree(ExtraTreeRegressor):
         self.has_groups = has_groups
 
     def fit(self, X: Any, y: Any, check_input: bool = True) -> LevelOrderTree:
-        """Order the levels, and grow the tree; parameters are those of scikit-learn."""
         random = check_random_state(self.random_state)
         weights, rows = None, None
         if self.has_groups:
@@ -300,11 +267,9 @@ class LevelOrderTree(ExtraTreeRegressor):
         return super().fit(self._placed(X[second]), y[second], sample_weight=some, check_input=check_input)
 
     def predict(self, X: Any, check_input: bool = True) -> NDArray[np.float64]:
-        """Return the mean targets of the leaves of rows of codes, as in scikit-learn."""
         return super().predict(self._placed(np.asarray(X)), check_input=check_input)
 
     def apply(self, X: Any, check_input: bool = True) -> NDArray[np.int64]:
-        """Return the leaves of rows of codes, as in scikit-learn."""
         return super().apply(self._placed(np.asarray(X)), check_input=check_input)
 
     def _placed(self, X: NDArray[Any]) -> NDArray[Any]:

@@ -1,5 +1,5 @@
 r"""
-Random binning partitions: bins of random grids, whose kernel is the Laplace kernel for points anywhere in space.
+Cells that are hashed: bins of random grids, whose kernel is the Laplace kernel anywhere in space, and equal categories.
 
 In one dimension a grid of pitch :math:`\delta` with a uniform shift has two points at a distance r in one bin with
 probability :math:`\max(0, 1 - r / \delta)`. A pitch of density :math:`\delta\, k''(\delta)` makes this the kernel k
@@ -36,27 +36,12 @@ class RandomBinningPartition(Partition):
     A partition into the bins of m random grids; with many grids its kernel is :math:`\exp(-\sum_d |x_d - x'_d| /
     \ell_d)`.
 
-    :class:`~gpytorch_partition.RandomBinningKernel` uses it. Construct it yourself for bins without a kernel, for
-    example to find rows near a point by equal labels.
+    :class:`~gpytorch_partition.RandomBinningKernel` uses it, and documents its parameters and costs. Construct it
+    yourself for bins without a kernel, for example to find rows near a point by equal labels (Rahimi & Recht 2007,
+    algorithm 2). A label is a 64-bit hash of the D integers that number the bin in its grid.
 
-    Rahimi & Recht 2007, algorithm 2. There is no bounding box, and every column can have its own lengthscale. A label
-    is a 64-bit hash of the D integers that number the bin in its grid, a pure function of the point.
-
-    Standardize columns that share one lengthscale: standard deviations that differ by more than 100 times give a
-    `UserWarning`.
-
-    Building costs :math:`O(N D + m D)`, a label :math:`O(D)`, with bounded workspace. Memory: 16 bytes per grid and
-    column.
-
-    :param x: `N x D` rows, from which the number of columns and the default lengthscale are taken; `None` makes an
-        unfitted partition that `load_state_dict` fits.
-    :param num_partitions: Number m of grids. (Default: 200.)
-    :param lengthscale: :math:`\ell`, in units of x: one number, or `D` numbers; default: the median of :math:`\lVert x
-        - x' \rVert_1` over those of 8192 random pairs of rows that differ.
-    :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
-    :raises ValueError: If x is empty, not finite or not a floating point matrix, if there are not one or D
-        lengthscales, if a lengthscale is not positive and finite, or must be given because all rows are equal, if there
-        is no grid, or if `random_state` is no seed.
+    :raises ValueError: If the rows, the number of grids, the seed or a lengthscale cannot be used, or all rows are
+        equal and no lengthscale is given.
 
     Example:
         >>> from math import exp
@@ -100,12 +85,10 @@ class RandomBinningPartition(Partition):
 
     @property
     def num_partitions(self) -> int:
-        """Number m of grids."""
         return self.pitches.shape[0]
 
     @property
     def num_features(self) -> int | None:
-        """Number D of columns; None if the partition is not fitted."""
         return self.pitches.shape[1] if self.is_fitted else None
 
     @property
@@ -134,7 +117,6 @@ class RandomBinningPartition(Partition):
 
 
 def _bins(columns: Tensor, pitches: Tensor, shifts: Tensor) -> Tensor:
-    """Keys (`n`) of the bins of one grid that hold points (`D x n`): a hash of D integers, one after another."""
     keys = torch.zeros(columns.shape[1], dtype=torch.int64, device=columns.device)
     for values, pitch, shift in zip(columns, pitches, shifts):
         number = ((values - shift) / pitch).floor_()
@@ -161,17 +143,16 @@ def _lengthscales(
 
 
 class GroupPartition(Partition):
-    r"""
+    """
     A partition of the points into groups with equal categories in every column.
 
     :class:`~gpytorch_partition.GroupKernel` uses it, once for each level. Construct it yourself for a single level,
     which needs no weights: `PartitionKernel(GroupPartition(), active_dims=(0, 1))`.
 
-    Categories are whole numbers. A label is the hash of a point's categories, so no list of categories is needed. Two
-    of n groups of several columns share a label with a probability of :math:`n^2 / 2^{65}`, groups of one column never.
-    Labels cost :math:`O(D)`; there is no state.
-
-    Points with values that are not whole numbers, or too large to be distinct in their dtype, raise a `ValueError`.
+    Categories are whole numbers; others, and numbers too large to be distinct in their dtype, raise a `ValueError`. A
+    label is the hash of a point's categories, so no list of categories is needed. Two of n groups of several columns
+    share a label with a probability of :math:`n^2 / 2^{65}`, groups of one column never. Labels cost :math:`O(D)`;
+    there is no state.
 
     Example:
         >>> labels = GroupPartition().labels(torch.tensor([[1.0, 0.0], [1.0, 3.0], [1.0, 0.0]])).squeeze(-1)
@@ -182,7 +163,6 @@ class GroupPartition(Partition):
     num_partitions = 1
 
     def extra_repr(self) -> str:
-        """Describe the groups as combinations of categories."""
         return "a group for each combination of categories"
 
     def _labels(self, x: Tensor) -> Tensor:
@@ -205,7 +185,6 @@ class GroupPartition(Partition):
             )
 
     def _check_exact(self, x: Tensor) -> None:
-        """Refuse codes so large that neighbouring codes are equal numbers in the dtype."""
         largest = largest_exact(x.dtype)
         if x.numel() and not float(x.abs().max()) < largest:
             raise ValueError(

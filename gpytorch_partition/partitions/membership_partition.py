@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,24 +17,17 @@ from gpytorch_partition.partitions.partition import Partition
 
 
 class MembershipPartition(Partition):
-    r"""
+    """
     A partition in which every item is a cluster, with sets of items that define which clusters are alike. Each set
     splits the items into members and others (Davies & Ghahramani 2014, section 4.2).
 
-    :class:`~gpytorch_partition.MembershipKernel` uses it. Construct it yourself only for your own kernel class with
-    another covariance of the items; a plain :class:`~gpytorch_partition.PartitionKernel` ignores the sets.
+    :class:`~gpytorch_partition.MembershipKernel` uses it, and documents its parameters. Construct it yourself only for
+    your own kernel class with another covariance of the items; a plain :class:`~gpytorch_partition.PartitionKernel`
+    ignores the sets.
 
-    A point is the number of an item, so a label costs nothing, and two rows of one item are equal points. Only the
-    covariance of the clusters' effects (:class:`~gpytorch_partition.operators.MembershipLinearOperator`) treats the m
-    sets as m partitions, and keeps them sparse. Memory: 4 bytes for a membership as state, and 8 more from the first
-    product on.
-
-    :param memberships: `n x m` sparse matrix of SciPy (or an array), not zero where an item (row) is in a set (column).
-        (Default: None, an unfitted partition for `load_state_dict`.)
-    :param set_weights: `m` weights of the sets, 0 or more, which need not sum to 1. (Default: all the same.)
-    :param members_only: Whether only sets that contain both items make them alike. (Default: False.)
-    :raises ValueError: If `memberships` is not a finite matrix with one membership or more, or there are not m weights
-        of 0 or more.
+    A point is the number of an item, so two rows of one item are equal points. Only the covariance of the clusters'
+    effects (:class:`~gpytorch_partition.operators.MembershipLinearOperator`) treats the m sets as m partitions, and
+    keeps them sparse. Memory: 4 bytes for a membership as state, and 8 more from the first product on.
 
     Example:
         >>> viewed = csr_array([[1, 0, 1], [0, 0, 1]])
@@ -57,12 +51,9 @@ class MembershipPartition(Partition):
         self.register_buffer("sets", torch.from_numpy(matrix.indices.astype(np.int32)))
         self.register_buffer("weight_bits", bits_of(torch.from_numpy(weights)))
         self.register_buffer("members_only", torch.tensor([bool(members_only)]))
-        self._memberships: Memberships | None = None
-        self._item_scales: Tensor | None = None
 
     @property
     def num_partitions(self) -> int:
-        """Number of partitions: 1, the partition into items; 0 if unfitted."""
         return int(self.num_items > 0)
 
     @property
@@ -77,7 +68,6 @@ class MembershipPartition(Partition):
 
     @property
     def cluster_counts(self) -> Tensor:
-        """The number n of items, as one element."""
         return torch.tensor([self.num_items], device=self.sets.device)
 
     @property
@@ -85,23 +75,21 @@ class MembershipPartition(Partition):
         """Weights of the sets (`m`, float64), which sum to 1."""
         return floats_of(self.weight_bits)
 
-    @property
+    @cached_property
     def memberships(self) -> Memberships:
         """The memberships as a matrix with products, built once."""
-        if self._memberships is None:
-            self._memberships = Memberships(self.item_starts, self.sets, self.num_sets)
-        return self._memberships
+        return Memberships(self.item_starts, self.sets, self.num_sets)
 
-    @property
+    @cached_property
     def item_scales(self) -> Tensor | None:
         """
         Scales of the items (`n`, float64) for `members_only`, which give each item in a set the variance 1; else None.
-        They are one over the root of the weight of an item's sets; 0 for items without sets.
+        Items without sets have 0.
         """
-        if self._item_scales is None and bool(self.members_only):
-            strengths = self.memberships.item_sums(self.set_weights.unsqueeze(-1)).squeeze(-1)
-            self._item_scales = torch.where(strengths > 0, strengths.rsqrt(), 0)
-        return self._item_scales
+        if not bool(self.members_only):
+            return None
+        strengths = self.memberships.item_sums(self.set_weights.unsqueeze(-1)).squeeze(-1)
+        return torch.where(strengths > 0, strengths.rsqrt(), 0)
 
     def _described(self) -> str:
         return f"{counted(self.num_items, 'item')} in {counted(self.num_sets, 'set')}"
@@ -123,20 +111,8 @@ class MembershipPartition(Partition):
                 f"{self.num_items - 1}, got {float(x[~is_item][0])}: points are rows of the matrix of memberships"
             )
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_memberships": None, "_item_scales": None}
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Partition:
-        self._memberships = self._item_scales = None
-        return super()._apply(fn, recurse)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        self._memberships = self._item_scales = None
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
 
 def _checked_memberships(memberships: Any) -> csr_array:
-    """A sparse matrix of ones, with sorted columns and no zeros."""
     try:
         matrix = csr_array(memberships)
     except (TypeError, ValueError) as error:

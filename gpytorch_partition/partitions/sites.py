@@ -1,15 +1,14 @@
 """
-The rules of fitted scikit-learn clusterers for new points, as numbers: nearest sites, or densest Gaussians.
+The cluster of a point: of the nearest site, or of the densest Gaussian; the rules of fitted clusterers in this form.
 
-A library's `predict` multiplies all rows of a call at once, and its rounding depends on their number. For points at the
-boundaries of a Gaussian mixture's components, 6 % of labels differ between a call for one point and for many. The rule
-is therefore read and evaluated here, one elementwise operation after another, in float64.
+A library's `predict` multiplies all rows of a call at once, and its rounding depends on their number: at the boundaries
+of a Gaussian mixture's components, 6 % of labels differ between a call for one point and for many. Rules are therefore
+read as numbers and evaluated here, one elementwise operation after another, in float64.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from sklearn.cluster import DBSCAN, AffinityPropagation, Birch, KMeans, MeanShif
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from torch import Tensor
 
+from gpytorch_partition.inputs.numbers import is_whole
 from gpytorch_partition.linalg.parallel import SERIAL_NUMEL
 
 _LINEAR = (KMeans, MiniBatchKMeans, Birch, GaussianMixture, BayesianGaussianMixture)  # in the number of rows
@@ -25,6 +25,8 @@ _LINEAR = (KMeans, MiniBatchKMeans, Birch, GaussianMixture, BayesianGaussianMixt
 _CENTERED = (KMeans, MiniBatchKMeans, MeanShift, AffinityPropagation)  # points belong to the nearest center
 
 NOISES = ("alone", "together", "nearest")
+LARGEST = 1e300  # coordinates are clamped to this magnitude, so that sums of them do not overflow
+_ACCELERATOR_NUMEL = 2**24  # distances held at a time, enough to keep an accelerator busy
 
 
 class Sites(NamedTuple):
@@ -50,8 +52,7 @@ def sites_of(
         subcluster), GaussianMixture, BayesianGaussianMixture (component of largest responsibility), or any other.
     :param rows: `N x K` rows that it clustered, for any other. (Default: None; others except DBSCAN are refused.)
     :param labels: `N` labels of these rows; negative ones are noise.
-    :param noise: The clusters of noise points: each its own (`"alone"`), one for all (`"together"`), or that of the
-        nearest row that is no noise (`"nearest"`).
+    :param noise: As in :class:`ClusteringPartition`.
     :raises TypeError: If there are no rows, and the rule is unknown.
     """
     if isinstance(clusterer, (GaussianMixture, BayesianGaussianMixture)):
@@ -86,13 +87,8 @@ def is_known(clusterer: Any) -> bool:
 
 def label_densest(x: Tensor, points: Tensor, shapes: Tensor, offsets: Tensor) -> Tensor:
     r"""
-    Return for each point the site with the least :math:`\lVert (x - \mu_c) S_c \rVert^2 + b_c`, in :math:`O(n C K^2)`.
-
-    :param x: `n x K` points.
-    :param points: `C x K` float64.
-    :param shapes: `C x K x K` float64, upper triangular.
-    :param offsets: `C` float64.
-    :return: `n` int64.
+    Return for each point (`n x K`) the site with the least :math:`\lVert (x - \mu_c) S_c \rVert^2 + b_c`, in :math:`O(n
+    C K^2)`.
     """
     differences = [values.unsqueeze(1) - sites for values, sites in zip(x.to(torch.float64).T, points.T)]
     total = offsets.expand(x.shape[0], -1).clone()
@@ -119,14 +115,12 @@ def _members(rows: np.ndarray, labels: np.ndarray, noise: str) -> Sites:
 
 
 def _components(mixture: Any) -> Sites:
-    """Sites of largest weighted log density: Mahalanobis distances, and offsets that do not depend on x."""
     means = np.asarray(mixture.means_, dtype=np.float64)
     at_means = np.diag(mixture._estimate_weighted_log_prob(mixture.means_)).astype(np.float64)
     return Sites(means, np.arange(len(means)), _shapes(mixture, means), -2 * at_means)
 
 
 def _shapes(mixture: Any, means: np.ndarray) -> np.ndarray:
-    """`C x K x K` upper triangular factors of the precisions, for each type of covariance."""
     factors = np.asarray(mixture.precisions_cholesky_, dtype=np.float64)
     shape, identity = (*means.shape, means.shape[1]), np.eye(means.shape[1])
     if mixture.covariance_type in ("full", "tied"):
@@ -134,25 +128,16 @@ def _shapes(mixture: Any, means: np.ndarray) -> np.ndarray:
     return np.broadcast_to(factors.reshape(len(means), -1, 1) * identity, shape)
 
 
-LARGEST = 1e300  # coordinates are clamped to this magnitude, so that projections of them do not overflow
-_ACCELERATOR_NUMEL = 2**24  # distances held at a time, enough to keep an accelerator busy
-
-
 def label_nearest(x: Tensor, centers: Tensor, out: Tensor, seen: Callable[[Tensor], Tensor]) -> None:
-    r"""
-    Write the number of the nearest of C centers for each row, the lower number in a tie. :math:`O(n C K)`, bounded
-    workspace.
+    """
+    Write the number of the nearest center to `out` for each point, the lower number in a tie.
+
+    Sums of squares are in a unit of the largest center, where they neither overflow nor lose digits.
 
     :param x: `n x D` points.
-    :param centers: `C x K` float64.
-    :param out: `n` int64, written.
-    :param seen: Maps a block of rows (`b x D`), row by row, to the points compared with the centers (`b x K`).
-
-    Example:
-        >>> nearest = torch.empty(2, dtype=torch.int64)
-        >>> label_nearest(torch.tensor([[0.1], [0.9]]), torch.tensor([[1.0], [0.0]]).double(), nearest, torch.clone)
-        >>> nearest
-        tensor([1, 0])
+    :param centers: `C x d` centers.
+    :param out: `n` int64.
+    :param seen: Maps points to the columns of the centers, float64.
     """
     unit = _power_of_two(centers)
     columns = (centers.T / unit).contiguous()
@@ -172,27 +157,23 @@ def blocks(x: Tensor, out: Tensor, num_centers: int) -> zip:
 
 
 def projected(x: Tensor, matrix: Tensor) -> Tensor:
-    """
-    Multiply points (`n x D`) by a matrix (`D x K`) in float64: one product and one addition after another, for each
-    point.
+    """Return points (`n x D`) times a matrix (`D x K`) in float64: one product and one addition after another."""
+    return weighted_sum(x.to(torch.float64).clamp(-LARGEST, LARGEST).T.unsqueeze(-1), matrix.unsqueeze(1))
 
-    The rounding of a matrix product would depend on the number of rows.
-    """
-    total = torch.zeros(x.shape[0], matrix.shape[1], dtype=torch.float64, device=x.device)
-    for values, weights in zip(x.to(torch.float64).clamp(-LARGEST, LARGEST).T, matrix):
-        total.add_(values.unsqueeze(1) * weights).clamp_(-LARGEST, LARGEST)
+
+def weighted_sum(values: Tensor, weights: Tensor) -> Tensor:
+    """Return the sum of products over the first dimension, in one order and with one rounding for any shape."""
+    total = torch.zeros_like(values[0] * weights[0])
+    for value, weight in zip(values, weights):
+        total.add_(value * weight).clamp_(-LARGEST, LARGEST)
     return total
 
 
 def checked_projection(projection: Any) -> int | None:
-    """
-    Return the number of dimensions of a random projection, or None for none, checked.
-
-    :raises ValueError: If `projection` is neither.
-    """
+    """Return the number of dimensions of a random projection, or None for none; a `ValueError` for anything else."""
     if projection is None:
         return None
-    if not isinstance(projection, Integral) or isinstance(projection, bool) or int(projection) < 1:
+    if not is_whole(projection, 1):
         raise ValueError(f"expected projection to be a number of dimensions, 1 or more, or None, got {projection!r}")
     return int(projection)
 
@@ -205,10 +186,9 @@ def _power_of_two(values: Tensor) -> Tensor:
 
 def _squared_distances(rows: Tensor, columns: Tensor, workspace: Tensor) -> Tensor:
     """
-    Squared distances (`n x C`) between rows (`n x d`) and centers (`d x C`), in the first half of `2 x n x C` numbers.
+    Squared distances (`n x C`), in the first half of `2 x n x C` numbers, by one correctly rounded operation per pair.
 
-    Each step is one correctly rounded operation per pair. A matrix product, `torch.cdist` or a fused
-    multiply-add would round differently with the shape of the block, and so break ties differently.
+    A matrix product, `torch.cdist` or a fused multiply-add would round, and break ties, by the shape of the block.
     """
     total, differences = workspace
     total.zero_()

@@ -12,8 +12,8 @@ from gpytorch_partition.inference.cluster_space.spectrum import space_product, s
 from gpytorch_partition.linalg.lanczos import LanczosRun
 from gpytorch_partition.models import ClusterSpaceGP, FeatureSpaceGP
 from gpytorch_partition.models.cluster_space_gp import local_rows
-from tests.distributed.problems import chunks, fast_clusters, forest, rows, workers
-from tests.distributed.test_regressor import arrays, regressor
+from tests.distributed.dask_problems import chunks, fast_clusters, forest, rows, workers
+from tests.distributed.test_dask_regressor import arrays, regressor
 
 
 @pytest.mark.parametrize("kind", [fast_clusters, forest])

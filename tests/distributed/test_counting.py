@@ -9,7 +9,7 @@ import torch
 
 from gpytorch_partition.distributed import count_chunks
 from gpytorch_partition.models import FeatureSpaceGP
-from tests.distributed.problems import NUM_CHUNKS, chunks, fast_clusters, forest, mondrian_trees, rows, workers
+from tests.distributed.dask_problems import NUM_CHUNKS, chunks, fast_clusters, forest, mondrian_trees, rows, workers
 
 
 def counted_here(kernel, parts=None):

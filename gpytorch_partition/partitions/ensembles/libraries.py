@@ -26,40 +26,6 @@ _READERS = {
     ("stochtree", "StochTreeBARTRegressor"): bart_trees,
     ("stochtree", "StochTreeBARTBinaryClassifier"): bart_trees,
 }
-
-
-def trees_of(ensemble: Any) -> Trees:
-    """
-    Read the trees of a fitted ensemble, in :math:`O(V)` for V nodes.
-
-    :param ensemble: A random forest, extra-trees, gradient boosting, histogram gradient boosting, AdaBoost or bagging
-        of trees, isolation forest, random trees embedding, or single tree of scikit-learn; a `Booster` or estimator of
-        LightGBM or XGBoost; a `CatBoost` or estimator of CatBoost; a BART model of stochtree; or :class:`Trees`, which
-        are returned unchanged.
-    :raises TypeError: If `ensemble` is none of these, or an ensemble of other members than trees.
-    :raises ValueError: If the ensemble is not fitted, has no trees or a negative weight, its categories are not
-        numbers, or numbers do not determine a leaf (statistics of categories in CatBoost).
-
-    Example:
-        >>> from sklearn.tree import DecisionTreeRegressor
-        >>> trees = trees_of(DecisionTreeRegressor().fit([[0.0], [1.0], [2.0]], [5.0, 5.0, 8.0]))
-        >>> trees.threshold, trees.children.tolist()
-        (array([1.5, inf, inf], dtype=float32), [[1, 2], [1, 1], [2, 2]])
-    """
-    if isinstance(ensemble, Trees):
-        return ensemble
-    return (reader_of(ensemble) or scikit_learn_trees)(ensemble)
-
-
-def reader_of(ensemble: Any) -> Callable[[Any], Trees] | None:
-    """Return the reader of a model of LightGBM, XGBoost, CatBoost or stochtree; None for anything else."""
-    for kind in type(ensemble).__mro__:
-        reader = _READERS.get((kind.__module__.partition(".")[0], kind.__name__))
-        if reader is not None:
-            return reader
-    return None
-
-
 _WRAPPERS = ("steps", "regressor", "estimator", "estimators", "base_estimator")  # of pipelines and searches
 _BOOSTER = (
     "a Booster of XGBoost does not say how it was trained, and so cannot be trained again in folds: give an "
@@ -75,29 +41,38 @@ _CATBOOST_STOPPING = ("early_stopping_rounds", "od_type", "od_wait", "od_pval", 
 _CATBOOST_COUNTS = ("iterations", "n_estimators", "num_trees", "num_boost_round")
 
 
+def trees_of(ensemble: Any) -> Trees:
+    """
+    Read the trees of a fitted ensemble, in :math:`O(V)` for V nodes.
+
+    :param ensemble: As :class:`~gpytorch_partition.partitions.ForestPartition` lists them; :class:`Trees` are returned.
+    :raises TypeError: If `ensemble` is none of these, or an ensemble of other members than trees.
+    :raises ValueError: If the ensemble is not fitted, has no trees or a negative weight, or numbers do not determine a
+        leaf.
+    """
+    if isinstance(ensemble, Trees):
+        return ensemble
+    return (reader_of(ensemble) or scikit_learn_trees)(ensemble)
+
+
+def reader_of(ensemble: Any) -> Callable[[Any], Trees] | None:
+    """Return the reader of a model of LightGBM, XGBoost, CatBoost or stochtree; None for anything else."""
+    for kind in type(ensemble).__mro__:
+        reader = _READERS.get((kind.__module__.partition(".")[0], kind.__name__))
+        if reader is not None:
+            return reader
+    return None
+
+
 def is_ensemble(value: Any) -> bool:
-    """
-    Return whether a value is a tree ensemble of a known library, or looks like an estimator that might hold one.
-
-    :func:`check_refittable` refuses unusable ones with the reason.
-
-    Example:
-        >>> from sklearn.tree import DecisionTreeRegressor
-        >>> is_ensemble(DecisionTreeRegressor()), is_ensemble("forest"), is_ensemble(len)
-        (True, False, False)
-    """
+    """Return whether a value is a tree ensemble, or looks like an estimator that might hold one."""
     if isinstance(value, type | str):
         return False
     return isinstance(value, Trees) or reader_of(value) is not None or callable(getattr(value, "fit", None))
 
 
 def check_refittable(ensemble: Any) -> None:
-    """
-    Raise an error for an ensemble that cannot be fitted again to other rows, or holds no trees.
-
-    :param ensemble: A value that :func:`is_ensemble` accepts.
-    :raises TypeError: With the reason and a remedy.
-    """
+    """Raise a `TypeError` for an ensemble that cannot be fitted again to other rows, or holds no trees."""
     name = type(ensemble).__name__
     if isinstance(ensemble, Trees) or library_of(ensemble) == "stochtree":
         raise TypeError(f"expected a tree ensemble that can be fitted again, got {name}: {_TREES}")
@@ -108,11 +83,7 @@ def check_refittable(ensemble: Any) -> None:
 
 
 def check_has_trees(ensemble: Any) -> None:
-    """
-    Raise an error for an estimator that is not a tree ensemble.
-
-    :raises TypeError: With the reason and a remedy.
-    """
+    """Raise a `TypeError` for an estimator that is not a tree ensemble."""
     if not isinstance(ensemble, Trees) and reader_of(ensemble) is None and not _is_of_scikit_learn(ensemble):
         raise TypeError(
             f"expected a tree ensemble of scikit-learn, LightGBM, XGBoost or CatBoost, got {_told(ensemble)}"
@@ -120,14 +91,6 @@ def check_has_trees(ensemble: Any) -> None:
 
 
 def is_fitted(ensemble: Any) -> bool:
-    """
-    Return whether an ensemble has been fitted.
-
-    Example:
-        >>> from sklearn.tree import DecisionTreeRegressor
-        >>> is_fitted(DecisionTreeRegressor()), is_fitted(DecisionTreeRegressor().fit([[0.0], [1.0]], [0.0, 1.0]))
-        (False, True)
-    """
     from sklearn.exceptions import NotFittedError
     from sklearn.utils.validation import check_is_fitted
 
@@ -151,9 +114,9 @@ def num_columns_of(ensemble: Any) -> int | None:
 
 def fitted_clone(ensemble: Any, x: np.ndarray, y: np.ndarray, random: np.random.RandomState) -> Any:
     """
-    Fit a new ensemble with the same parameters to other rows, with the number of trees of a booster that stopped early.
+    Return a new ensemble with the same parameters, fitted to other rows, with the number of trees of one that stopped
+    early.
 
-    :param ensemble: The ensemble, fitted or not, which stays unchanged.
     :param x: `N x D` rows, in the form that the ensemble takes.
     :param y: `N` targets, in the ensemble's units.
     :param random: Seeds estimators of scikit-learn that have no seed of their own, which would read the global state.

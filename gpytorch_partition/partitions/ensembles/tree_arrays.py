@@ -1,8 +1,6 @@
 """
-The trees of an ensemble, of any library, as arrays of their nodes.
-
-Libraries store trees in different ways, and compare points differently and in different precisions. These arrays are
-common to all libraries, and a point's leaf is found without the library.
+The trees of an ensemble, of any library, as arrays of their nodes, by which a point's leaf is found without the
+library.
 """
 
 from __future__ import annotations
@@ -71,21 +69,14 @@ def joined(
     handles_missing: bool = True,
 ) -> Trees:
     """
-    Join trees side by side.
+    Join trees of the same D columns side by side.
 
-    :param trees: m trees.
-    :param num_columns: Number D of columns of the data.
     :param categories: The nodes that test categories. (Default: those of the trees, which go left.)
     :param zero_is_missing: `D` flags. (Default: none.)
     :param weights: `m` weights, 0 or more. (Default: all the same.)
     :param handles_missing: Whether the ensemble takes missing values.
     :raises ValueError: If there are no trees, a weight is negative or all are 0, or a column has both categories and
         thresholds.
-
-    Example:
-        >>> stump = Tree(np.array([[1, 2], [-1, -1], [-1, -1]]), np.zeros(3), np.array([0.5, 0, 0]), np.zeros(3))
-        >>> joined([stump, stump], 1).children.tolist()
-        [[1, 2], [1, 1], [2, 2], [4, 5], [4, 4], [5, 5]]
     """
     starts = _node_starts(trees)
     children = np.concatenate([tree.children + start for tree, start in zip(trees, starts)])
@@ -112,21 +103,11 @@ def joined(
 def whole_number_categories(
     trees: list[Tree], num_columns: int, *, on_left: bool, zero_begins: float = 0.0
 ) -> Categories:
-    r"""
+    """
     Return the categories of trees in which category c is all numbers from c to below c + 1.
 
-    :param trees: The trees.
-    :param num_columns: Number D of columns of the data.
     :param on_left: Whether the categories of a node go left; all others go to the other side.
-    :param zero_begins: The number where category 0 begins. (Default: 0.)
-    :raises ValueError: If there are no trees.
-
-    Example:
-        >>> children, zeros = np.array([[1, 2], [-1, -1], [-1, -1]]), np.zeros(3, int)
-        >>> stump = Tree(children, column=zeros, threshold=zeros, missing_left=zeros, categories={0: [2, 5]})
-        >>> categories = whole_number_categories([stump], 1, on_left=True)
-        >>> categories.category_bounds, f"{categories.category_sets[0, 0]:b}"
-        ([array([2., 3., 5., 6.])], '1010')
+    :param zero_begins: The number where category 0 begins.
     """
     nodes = np.array([s + node for tree, s in zip(trees, _node_starts(trees)) for node in tree.categories], np.int64)
     members = [np.asarray(values, np.float64) for tree in trees for values in tree.categories.values()]
@@ -146,7 +127,6 @@ def whole_number_categories(
 
 
 def check_fitted(ensemble: Any, is_fitted: bool) -> None:
-    """Raise a `ValueError` for an ensemble that is not fitted and so has no trees."""
     if not is_fitted:
         raise ValueError(f"expected a fitted ensemble: call fit(X, y) of the {type(ensemble).__name__} first")
 

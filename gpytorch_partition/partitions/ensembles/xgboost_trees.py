@@ -25,7 +25,6 @@ def xgboost_trees(model: Any) -> Trees:
     Leaves have the numbers of `apply`, if the trees were not pruned. Trees of DART have its weights. A missing value is
     NaN. Categories are numbers truncated to integers; negative and unknown ones go left.
 
-    :param model: A `Booster`, `XGBRegressor`, `XGBClassifier`, `XGBRanker`, `XGBRFRegressor` or `XGBRFClassifier`.
     :raises ValueError: If the model is not fitted or has no trees, is linear, or has another `missing` than NaN.
     """
     booster, num_iterations = _booster(model)
@@ -46,7 +45,6 @@ def xgboost_trees(model: Any) -> Trees:
 
 
 def _booster(model: Any) -> tuple[Any, int | None]:
-    """The booster of a model, and the number of iterations that `predict` uses (None for all)."""
     if not hasattr(model, "get_booster"):
         return model, None
     check_fitted(model, model.__sklearn_is_fitted__())
@@ -77,7 +75,6 @@ def _tree(tree: dict[str, Any]) -> Tree:
 
 
 def _categories(tree: dict[str, Any]) -> dict[int, NDArray[Any]]:
-    """Categories that go right, by node."""
     starts, sizes, values = (np.asarray(tree[f"categories{name}"], np.int64) for name in ("_segments", "_sizes", ""))
     return {
         node: values[start : start + size]

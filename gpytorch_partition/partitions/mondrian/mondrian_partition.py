@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
-from numbers import Integral, Real
+from itertools import product
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
@@ -16,20 +17,28 @@ from torch import Tensor
 from gpytorch_partition.clusters.cluster_index import code_dtype
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.descriptions import counted
-from gpytorch_partition.inputs.numbers import bits_of, checked_count, checked_positive, floats_of, random_state_of
+from gpytorch_partition.inputs.numbers import (
+    bits_of,
+    checked_count,
+    checked_positive,
+    floats_of,
+    is_whole,
+    random_state_of,
+)
 from gpytorch_partition.inputs.training_rows import checked_rows, median_distance, warn_about_unequal_scales
-from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each
+from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each, slices
 from gpytorch_partition.partitions.mondrian.mondrian_trees import (
     Attachments,
-    Cells,
+    GrownRows,
     MondrianTrees,
     attach,
     grown,
     joined,
 )
-from gpytorch_partition.partitions.mondrian.process import Boxes, Front, descend
-from gpytorch_partition.partitions.mondrian.projections import LARGEST, Projections, check_projection
+from gpytorch_partition.partitions.mondrian.process import Boxes, Front, labels_of_items
+from gpytorch_partition.partitions.mondrian.projections import Projections, check_projection
 from gpytorch_partition.partitions.partition import Partition, _CodedRows
+from gpytorch_partition.partitions.sites import LARGEST
 from gpytorch_partition.progress import progress
 
 # Points beyond the outermost box, 2^60 times as wide as the data's box, are moved to its wall. There neighboring
@@ -48,60 +57,36 @@ class MondrianPartition(Partition):
     A partition into the cells of m Mondrian trees; with many trees its kernel is :math:`\exp(-\lambda \lVert x - x'
     \rVert_1)`.
 
-    :class:`~gpytorch_partition.MondrianKernel` uses it. Construct it yourself for cells without a kernel: those of one
-    tree (:meth:`tree`), of a shorter lifetime (:meth:`cut`), or the times at which pairs of points are separated
-    (:meth:`separation_times`).
+    :class:`~gpytorch_partition.MondrianKernel` uses it, and documents its parameters. Construct it yourself for cells
+    without a kernel: those of one tree (:meth:`tree`), of a shorter lifetime (:meth:`cut`), or the times at which pairs
+    of points are separated (:meth:`separation_times`).
 
-    It gives the Mondrian kernel of Balog et al. 2016 (Algorithm 1, Proposition 1) for a lifetime :math:`\lambda`. The
-    distribution is exact for any finite set of points, inside and outside the box of `x`, up to :math:`2^{60}` times
-    its width. A label is the 64-bit key of the cell, a hash of the path to the cell. It depends only on the point and
-    the state (a key per tree, the box and the lifetime). With the same `random_state`, the cells of a longer lifetime
-    lie inside those of a shorter one.
+    The distribution (Balog et al. 2016, Algorithm 1) is exact for any finite set of points, inside and outside the box
+    of `x`, up to :math:`2^{60}` times its width. A label is the 64-bit key of the cell, a hash of the path to it, and
+    depends only on the point and the state (a key per tree, the box and the lifetime). With the same `random_state`,
+    the cells of a longer lifetime lie inside those of a shorter one. Rows cached by :meth:`incidences` keep the trees
+    restricted to them, with the time of each cut; their codes at another lifetime are looked up without another descent
+    (section 4.1).
 
-    :attr:`lifetime` can be set to anything up to :attr:`max_lifetime`. Rows cached by :meth:`incidences` keep the trees
-    restricted to them, with the time of each cut up to the terminal lifetime. Their codes at another lifetime are
-    looked up without another descent (section 4.1).
-
-    All columns share one lifetime, so standardize them, or give each its own lengthscale by `projection`. Without a
-    projection, or with rotations, columns whose standard deviations differ by more than 100 times give a `UserWarning`.
-
-    `projection` maps the points before the trees see them (O'Reilly & Tran 2022). A `D x K` matrix U makes the limit
-    :math:`\exp(-\lambda \lVert U^\top (x - x') \rVert_1)`, a vector u of D inverse lengthscales :math:`\exp(-\lambda
-    \sum_d |u_d (x_d - x'_d)|)`. With `"rotations"` every tree sees its own random rotation of the points, uniform in
-    the Haar measure (Osborne & O'Reilly 2025, "The uniformly rotated Mondrian kernel"). The limit is then the average
-    over rotations and depends only on the distance :math:`\lVert x - x' \rVert_2`. An `m x D x K` tensor has a matrix
-    for every tree. Trees that see different points begin with one box around the mapped points of all trees. Maps are
-    applied about the center of the rows' box; they are drawn or given once, and part of the state. Trees cut the
-    dimensions of mapped points.
+    `projection` maps the points before the trees see them (O'Reilly & Tran 2022), about the center of the rows' box,
+    and is part of the state. With `"rotations"` every tree sees its own rotation of the points, uniform in the Haar
+    measure (Osborne & O'Reilly 2025, "The uniformly rotated Mondrian kernel"); the limit is then the average over
+    rotations and depends only on the distance :math:`\lVert x - x' \rVert_2`. Trees that see different points begin
+    with one box around the mapped points of all trees.
 
     A label costs :math:`O(1)` per cut above the point's cell and :math:`O(D)` per node that the point shares with
     others. There are :math:`\sum_d [\operatorname{Ein}(\lambda a_d) + \operatorname{Ein}(\lambda b_d)]` cuts on average
     above a point at distances :math:`a_d, b_d` from the walls, where :math:`\operatorname{Ein}(z)` is about z below 1
-    and :math:`.58 + \ln z` above: a handful at the default lifetime. For points k doublings outside the box, a node
-    costs up to :math:`O(k D)`. The workspace is bounded. Building costs :math:`O(N D)`. Memory: 8 bytes per tree and 16
-    per column, and for cached rows 72 bytes per cell that holds any of them at the terminal lifetime. A row that is
-    alone in its cell descends no further.
+    and :math:`.58 + \ln z` above: a handful at the default lifetime, also for a thousand columns. At ten times that
+    lifetime all rows are alone in their cells, and a label of a thousand columns costs hundreds of times as much. For
+    points k doublings outside the box, a node costs up to :math:`O(k D)`. Memory: 8 bytes per tree and 16 per column,
+    and for cached rows 72 bytes per cell that holds any of them at the terminal lifetime. With a matrix, K takes the
+    place of D, mapping costs :math:`O(D K)` per point, and `8 D K` bytes are held; with rotations :math:`O(D^2)` per
+    point and tree, and `8 m D^2` bytes.
 
-    A thousand columns cost little at the default lifetime, where cells are few. At ten times that lifetime all rows are
-    alone in their cells, and a label costs hundreds of times as much.
-
-    With a matrix, K takes the place of D, mapping costs :math:`O(D K)` per point, and `8 D K` bytes are held; with
-    rotations :math:`O(D^2)` per point and tree, and `8 m D^2` bytes. Mapped points are held for a few trees at a time.
-
-    :param x: `N x D` rows that span the box; `None` makes an unfitted partition that `load_state_dict` fits.
-    :param num_trees: Number m of trees. (Default: 200.)
-    :param lifetime: The inverse lengthscale :math:`\lambda`, in units of 1 / x; default: 1 / median of
-        :math:`\lVert x - x' \rVert_1` over those of 8192 random pairs of rows that differ, or `max_lifetime` if that is
-        less.
-    :param max_lifetime: The terminal lifetime. (Default: `lifetime`.)
-    :param projection: `D x K` matrix, `m x D x K` matrices of the trees, vector of `D` numbers, or `"rotations"`. The
-        default lifetime is computed from distances of mapped rows, as the first tree sees them. (Default: None,
-        unchanged columns.)
-    :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
-    :raises ValueError: If x is empty, not finite or not a floating point matrix, or if a parameter cannot be used:
-        lifetimes that are not positive and finite, a lifetime longer than the terminal one, no lifetime for equal rows,
-        no tree, a projection that is none of these, does not fit columns and trees or is not finite, or a
-        `random_state` that is no seed.
+    :raises ValueError: If the rows or a parameter cannot be used: lifetimes that are not positive and finite, a
+        lifetime longer than the terminal one, no lifetime for equal rows, or a projection that does not fit columns and
+        trees.
 
     Example:
         >>> x = torch.tensor([[0.0, 0.0], [1.0, 2.0], [1.0, 2.1]])
@@ -174,12 +159,10 @@ class MondrianPartition(Partition):
 
     @property
     def num_partitions(self) -> int:
-        """Number m of trees."""
         return self.tree_keys.numel()
 
     @property
     def num_features(self) -> int | None:
-        """Number D of columns of the rows that the trees were built on; None if the partition is not fitted."""
         if not self.is_fitted:
             return None
         return self.center_bits.numel() or self.box.shape[1]
@@ -191,8 +174,7 @@ class MondrianPartition(Partition):
     @property
     def lifetime(self) -> float:
         r"""
-        The lifetime :math:`\lambda`, in units of 1 / x: the limit is :math:`\exp(-\lambda \lVert x - x' \rVert_1)`.
-        0 while the partition is not fitted.
+        The lifetime :math:`\lambda`, in units of 1 / x; 0 while the partition is not fitted.
 
         It can be set to any positive value up to :attr:`max_lifetime`; codes of cached rows are updated in :math:`O(N
         m)`.
@@ -216,10 +198,7 @@ class MondrianPartition(Partition):
 
     @property
     def max_lifetime(self) -> float:
-        """
-        The terminal lifetime, the time of the latest possible cut, in units of 1 / x; 0 while the partition is not
-        fitted.
-        """
+        """The terminal lifetime, the time of the latest possible cut; 0 while the partition is not fitted."""
         return floats_of(self.max_lifetime_bits).item()
 
     def cut(self, lifetime: float) -> MondrianPartition:
@@ -227,10 +206,7 @@ class MondrianPartition(Partition):
         Return a copy with the same trees and another lifetime, in :math:`O(N m)` for cached rows. Cells of the shorter
         of two lifetimes are unions of cells of the longer.
 
-        :param lifetime: In units of 1 / x, up to :attr:`max_lifetime`.
-        :return: The copy, which shares this partition's tensors.
-        :raises RuntimeError: If the partition is not fitted.
-        :raises ValueError: If the lifetime is not positive, or longer than the terminal one.
+        :param lifetime: In units of 1 / x, up to :attr:`max_lifetime`; errors as of :attr:`lifetime`.
 
         Example:
             >>> x = torch.rand(100, 2, generator=torch.Generator().manual_seed(0))
@@ -244,18 +220,10 @@ class MondrianPartition(Partition):
 
     def tree(self, number: int) -> MondrianPartition:
         """
-        Return one of the trees as its own partition with the same cells.
-
-        :param number: Its number, from 0.
-        :raises ValueError: If there is no such tree.
-
-        Example:
-            >>> x = torch.rand(100, 2, generator=torch.Generator().manual_seed(0))
-            >>> trees = MondrianPartition(x, num_trees=5, lifetime=2.0, random_state=0)
-            >>> bool((trees.tree(3).labels(x)[:, 0] == trees.labels(x)[:, 3]).all())
-            True
+        Return one of the trees, counted from 0, as its own partition with the same cells; a `ValueError` if there is
+        none.
         """
-        if not isinstance(number, Integral) or not -self.num_partitions <= number < self.num_partitions:
+        if not is_whole(number, -self.num_partitions, self.num_partitions - 1):
             raise ValueError(f"expected the number of a tree below {self.num_partitions}, got {number!r}")
         copy = deepcopy(self)
         place = slice(int(number) % self.num_partitions, int(number) % self.num_partitions + 1)
@@ -266,15 +234,10 @@ class MondrianPartition(Partition):
         return copy
 
     def separation_times(self, x: Tensor, first: Tensor, second: Tensor) -> Tensor:
-        r"""
-        Return the times at which cuts separate pairs of points in each tree, in units of 1 / x, up to the lifetime.
-
-        :param x: `N x D` points.
-        :param first: `P` numbers of points.
-        :param second: `P` numbers of the points that they are paired with.
-        :return: `m x P` times, in units of 1 / x; infinite for pairs in the same cell.
-        :raises RuntimeError: If the partition is not fitted.
-        :raises ValueError: If points cannot be used, as in :meth:`labels`.
+        """
+        Return the times (`m x P`) at which cuts separate P pairs of points (numbers of rows of x, `N x D`) in each
+        tree, in units of 1 / x; infinite for pairs that are in the same cell at the lifetime. Errors are those of
+        :meth:`labels`.
 
         Example:
             >>> x = torch.tensor([[0.0], [0.2], [1.0]])
@@ -306,15 +269,15 @@ class MondrianPartition(Partition):
         labels = torch.empty(self.num_partitions, x.shape[0], dtype=torch.int64, device=x.device)
 
         def label(front: Front, trees: slice, rows: Tensor) -> None:
-            labels[trees, rows] = _labels_of_items(front, self.lifetime).view(-1, rows.numel())
+            labels[trees, rows] = labels_of_items(front, self.lifetime).view(-1, rows.numel())
 
         self._visit_fronts(x, label)
         return labels.T
 
     def _visit_fronts(self, x: Tensor, visit: Visitor, level: int = 0) -> None:
         """
-        Call `visit(front, trees, rows)` for pieces of points (`n x D`) at the roots of trees, each in its smallest box
-        of level `level` or more.
+        Call `visit(front, trees, rows)` for pieces of points at the roots of trees, each in its smallest box from
+        `level` on.
         """
         view_of = self._views(x)
         together = _groups(self.num_partitions, len(x)) if self._projections.differ else [self._all_trees]
@@ -390,7 +353,7 @@ class MondrianPartition(Partition):
         return self._coded(x).cluster_index
 
     def attached(self, rows: GrownRows, x: Tensor) -> Attachments:
-        """Find the exits of points (`n x D`) from the trees of some rows."""
+        """Return the exits of points (`n x D`) from the trees of some rows."""
         lower, upper = (walls[-1] for walls in self._boxes(_NUM_DOUBLINGS))
         codes = torch.empty(len(x), self.num_partitions, dtype=torch.int64, device=x.device)
         parts: list[tuple[slice, Tensor, Attachments]] = []
@@ -414,18 +377,7 @@ class MondrianPartition(Partition):
         return Attachments(codes, nodes, torch.cat([empty.double(), *(exits.times for *_, exits in parts)]))
 
     def _boxes(self, level: int) -> Boxes:
-        lower, upper = floats_of(self.box)
-        half = upper / 2 - lower / 2
-        largest = half.max() if half.max() > 0 else half.new_ones(())
-        half = torch.where(half > 0, half, largest)
-        center = lower / 2 + upper / 2
-        # Level 0 has the scale 0, not 1: the data's box as it is, unrounded and with sides of length 0.
-        scales = [0.0, *(2.0**k for k in range(1, level + 1))]
-        reach = torch.tensor(scales, dtype=torch.float64, device=half.device).unsqueeze(1) * half
-        return Boxes(
-            torch.minimum(center - reach, lower).clamp(min=-LARGEST),
-            torch.maximum(center + reach, upper).clamp(max=LARGEST),
-        )
+        return Boxes.around(floats_of(self.box), level)
 
 
 class View(NamedTuple):
@@ -436,65 +388,18 @@ class View(NamedTuple):
     levels: Tensor  # (n,) level of the smallest box that holds each point in all of these trees
 
 
-class GrownRows(NamedTuple):
-    """Rows, the trees restricted to them, and their cells at two lifetimes."""
-
-    trees: MondrianTrees
-    level: int  # level of the smallest box that holds them all
-    leaf_codes: Tensor  # (*batch, N, m) codes of the rows at the terminal lifetime
-    x: Tensor  # (n, D) the rows of all batch elements
-    terminal: Cells  # at the terminal lifetime
-    cells: Cells  # at the current lifetime
-
-    def codes(self, cells: Cells) -> Tensor:
-        """Return the codes of the rows (`*batch x N x m`) at another lifetime, given its cells."""
-        table = self.terminal.place_in(cells).to(self.leaf_codes)
-        return table.index_select(0, self.leaf_codes.reshape(-1)).view(self.leaf_codes.shape)
-
-    @classmethod
-    def of(cls, trees: MondrianTrees, level: int, leaves: Sequence[Tensor], x: Tensor, shape: torch.Size) -> GrownRows:
-        """Join the leaves (`trees x n`) of groups of trees, numbered within each group, into codes of all trees."""
-        terminal, num_trees = trees.cells(math.inf), trees.num_trees
-        dtype = code_dtype(terminal.num_clusters, len(x) * num_trees)
-        codes, tree = torch.empty(len(x), num_trees, dtype=dtype, device=x.device), 0
-        for part in leaves:
-            columns = part + (trees.tree_leaves[tree] + tree)
-            stop = tree + len(columns)
-            codes[:, tree:stop] = (columns + torch.arange(len(columns), device=x.device).unsqueeze(1)).T
-            tree = stop
-        return cls(trees, level, codes.view(*shape, num_trees), x, terminal, terminal)
-
-
-def _labels_of_items(front: Front, lifetime: float) -> Tensor:
-    labels = torch.empty_like(front.item)
-
-    def step(front: Front) -> tuple[Front]:
-        cuts = front.next_cuts()
-        ended = cuts.times > lifetime
-        is_last = ended[front.node]
-        labels[front.item[is_last]] = front.innermost_keys()[front.node[is_last]]
-        front, _, _ = front.without(ended).below(cuts)
-        return (front,)
-
-    descend(step, front)
-    return labels
-
-
 def _pieces(trees: slice, num_rows: int, boxes: Boxes) -> list[tuple[slice, slice]]:
     """Trees and rows that descend together: as many rows as possible, since rows share a tree's nodes."""
     most = SERIAL_NUMEL if boxes.lower.device.type == "cpu" else _ACCELERATOR_ITEMS
     size = max(1, min(most, _POINT_NUMEL // boxes.lower.shape[1], num_rows))
-    group = max(1, min(most // size, trees.stop - trees.start))
-    return [
-        (slice(tree, min(tree + group, trees.stop)), slice(row, row + size))
-        for tree in range(trees.start, trees.stop, group)
-        for row in range(0, num_rows, size)
-    ]
+    num_trees = trees.stop - trees.start
+    together = slices(num_trees, max(1, min(most // size, num_trees)))
+    groups = [slice(trees.start + group.start, trees.start + group.stop) for group in together]
+    return list(product(groups, slices(num_rows, size)))
 
 
 def _groups(num_trees: int, num_rows: int) -> list[slice]:
-    size = max(1, SERIAL_NUMEL // max(1, num_rows))
-    return [slice(tree, min(tree + size, num_trees)) for tree in range(0, num_trees, size)]
+    return slices(num_trees, max(1, SERIAL_NUMEL // max(1, num_rows)))
 
 
 def _check_sizes(num_trees: int, lifetime: float | None, max_lifetime: float | None) -> None:
@@ -515,12 +420,7 @@ class LeafRows(Incidence):
 
 
 class AttachedRows(Incidence):
-    """
-    One-hot rows (`N x E`) of the E exits at which other points leave these trees.
-
-    :param nodes: `E` last node that the points of each exit share with any row.
-    :param times: `E` times at which the points leave it; infinite for points that end in a leaf's cell.
-    """
+    """One-hot rows (`N x E`) of the E exits at which other points leave these trees, as in :class:`Attachments`."""
 
     def __init__(self, codes: Tensor, trees: MondrianTrees, nodes: Tensor, times: Tensor) -> None:
         super().__init__(codes, len(nodes))
@@ -528,19 +428,11 @@ class AttachedRows(Incidence):
 
 
 class NestedMondrianPartition(MondrianPartition):
-    r"""
+    """
     A :class:`MondrianPartition` at its terminal lifetime, with all nodes of its trees.
 
     One of two sets of points grows the trees and is coded by its leaves (:class:`LeafRows`); the other is attached to
-    them (:class:`AttachedRows`). Costs and state are those of :class:`MondrianPartition`, and 64 bytes more per cell
-    for the layout of the trees. Labels are those of the terminal lifetime.
-
-    Example:
-        >>> x = torch.rand(100, 2, generator=torch.Generator().manual_seed(0))
-        >>> trees = NestedMondrianPartition(x[:50], num_trees=3, lifetime=8.0, random_state=0)
-        >>> attached, rows = trees.incidences(x[50:], x[:50])
-        >>> rows.trees.layout.num_leaves == rows.num_clusters, attached.trees is rows.trees
-        (True, True)
+    them (:class:`AttachedRows`). The layout of the trees takes 64 bytes more per cell.
     """
 
     def _recoded(self, x: Tensor, rows: GrownRows) -> _CodedRows:

@@ -12,6 +12,7 @@ the rows depend only on the node and the time of this exit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -20,6 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from gpytorch_partition.clusters.cluster_index import code_dtype
 from gpytorch_partition.clusters.tree_layout import TreeLayout, lay_out_trees
 from gpytorch_partition.partitions.mondrian.process import Cuts, Front, descend, renumbered
 
@@ -43,37 +45,26 @@ class Cells(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MondrianTrees:
-    r"""
-    Mondrian trees side by side: m trees with V nodes and p leaves. They are numbered as in :class:`TreeLayout`: tree
-    after tree, parents before children, leaves depth-first.
+    """
+    Mondrian trees side by side: m trees with V nodes and p leaves, numbered as in :class:`TreeLayout`.
 
     Memory: `32 V + 8 p` bytes, with V < 2 p and at most one leaf per distinct row in each tree.
-
-    :param left: `V` lower part of each node; a leaf is its own lower and upper part.
-    :param right: `V` upper part of each node.
-    :param cut_times: `V` times of the cuts that separate the rows of each node; infinite for leaves.
-    :param node_low: `V` first leaf of each node.
-    :param tree_nodes: `m + 1` where the nodes of each tree begin; the first node of a tree is its root.
-    :param tree_leaves: `m + 1` where the leaves of each tree begin.
-    :param examples: `p` number of one row in each leaf.
     """
 
-    left: Tensor
-    right: Tensor
-    cut_times: Tensor
-    node_low: Tensor
-    tree_nodes: Tensor
-    tree_leaves: Tensor
-    examples: Tensor
+    left: Tensor  # (V,) lower part of each node; a leaf is its own lower and upper part
+    right: Tensor  # (V,) upper part of each node
+    cut_times: Tensor  # (V,) times of the cuts that separate the rows of each node; infinite for leaves
+    node_low: Tensor  # (V,) first leaf of each node
+    tree_nodes: Tensor  # (m + 1,) where the nodes of each tree begin, the root first
+    tree_leaves: Tensor  # (m + 1,) where the leaves of each tree begin
+    examples: Tensor  # (p,) number of one row in each leaf
 
     @property
     def num_trees(self) -> int:
-        """Number m of trees."""
         return self.tree_nodes.numel() - 1
 
     @property
     def num_leaves(self) -> int:
-        """Number p of leaves of all trees."""
         return self.examples.numel()
 
     @cached_property
@@ -89,11 +80,7 @@ class MondrianTrees:
         return births
 
     def cells(self, lifetime: float) -> Cells:
-        """
-        Return the cells at a lifetime, without all later cuts, in :math:`O(V)`.
-
-        :param lifetime: In units of 1 / x.
-        """
+        """Return the cells at a lifetime (in units of 1 / x), without all later cuts, in :math:`O(V)`."""
         begins = torch.zeros_like(self.examples)
         begins[self.tree_leaves[:-1]] = 1
         begins[self.node_low[self.right[self.cut_times <= lifetime]]] = 1
@@ -131,12 +118,8 @@ class _Growth:
 
     def children(self, cells: Tensor, is_split: Tensor, times: Tensor, trees: Tensor) -> Tensor:
         """
-        Cells of nodes below cuts: two new ones where both parts hold rows, else that of the parent.
-
-        :param cells: `M` cell of each node's parent.
-        :param is_split: `M` whether the other part holds rows too; the two parts then follow one another.
-        :param times: `M` of the cuts.
-        :param trees: `M` of the nodes.
+        Cells (`M`) of nodes below cuts: two new ones, which follow one another, where both parts hold rows, else the
+        parent's.
         """
         count = int(is_split.sum())
         numbers = torch.arange(self.num_cells, self.num_cells + count, device=cells.device)
@@ -147,7 +130,6 @@ class _Growth:
         return cells.masked_scatter(is_split, numbers)
 
     def finished(self, num_trees: int, num_rows: int) -> tuple[MondrianTrees, Tensor]:
-        """Return the trees, and the leaf of each row (`trees x n`)."""
         parents, tree = torch.cat(self._parents), torch.cat(self._trees)
         numbers = torch.arange(self.num_cells, device=tree.device)
         left, right = numbers.clone(), numbers.clone()
@@ -173,9 +155,6 @@ def grown(front: Front, num_trees: int, num_rows: int, lifetime: float) -> tuple
     Grow the trees restricted to some rows, up to a lifetime. A row that is alone in its cell descends no further.
 
     :param front: The rows at the roots of the trees.
-    :param num_trees: Number of trees.
-    :param num_rows: Number of rows.
-    :param lifetime: In units of 1 / x.
     :return: The trees, and the leaf of each row (`trees x n`).
     """
     growth = _Growth(num_trees, front.item.numel(), front.x.device)
@@ -222,10 +201,8 @@ def attach(
     Let points descend until a cut separates them from all rows of the trees, and return their exits.
 
     :param front: The points at the roots of some trees.
-    :param trees: The trees of some rows.
     :param numbers: Numbers of these trees among all.
     :param coordinates: Coordinates of the rows.
-    :param lifetime: The terminal lifetime of the trees.
     :return: Exits of these points; `codes` has a single dimension, that of items.
     """
     exits = _Exits(front)
@@ -250,7 +227,6 @@ class _Exits:
         self._nodes, self._times = [front.item[:0]], [front.x.new_empty(0)]
 
     def record(self, front: Front, done: Tensor, node: Tensor, time: Tensor) -> None:
-        """Let points in some nodes of the front (`M`, bool) exit: in a node of the trees, at a time (`M` each)."""
         is_last = done[front.node]
         found, exit_number = renumbered(front.node[is_last], front.num_nodes)
         self._codes[front.item[is_last]] = exit_number + self._count
@@ -271,3 +247,32 @@ def _followed(
     example = trees.examples[trees.node_low[known]]
     is_example_above = coordinates(example, cuts.dimensions, tree) > cuts.places
     return torch.where(is_split, part, known), ~is_split & (is_example_above != above)
+
+
+class GrownRows(NamedTuple):
+    """Rows, the trees restricted to them, and their cells at two lifetimes."""
+
+    trees: MondrianTrees
+    level: int  # level of the smallest box that holds them all
+    leaf_codes: Tensor  # (*batch, N, m) codes of the rows at the terminal lifetime
+    x: Tensor  # (n, D) the rows of all batch elements
+    terminal: Cells  # at the terminal lifetime
+    cells: Cells  # at the current lifetime
+
+    def codes(self, cells: Cells) -> Tensor:
+        """Return the codes of the rows (`*batch x N x m`) at another lifetime, given its cells."""
+        table = self.terminal.place_in(cells).to(self.leaf_codes)
+        return table.index_select(0, self.leaf_codes.reshape(-1)).view(self.leaf_codes.shape)
+
+    @classmethod
+    def of(cls, trees: MondrianTrees, level: int, leaves: Sequence[Tensor], x: Tensor, shape: torch.Size) -> GrownRows:
+        """Join the leaves (`trees x n`) of groups of trees, numbered within each group, into codes of all trees."""
+        terminal, num_trees = trees.cells(math.inf), trees.num_trees
+        dtype = code_dtype(terminal.num_clusters, len(x) * num_trees)
+        codes, tree = torch.empty(len(x), num_trees, dtype=dtype, device=x.device), 0
+        for part in leaves:
+            columns = part + (trees.tree_leaves[tree] + tree)
+            stop = tree + len(columns)
+            codes[:, tree:stop] = (columns + torch.arange(len(columns), device=x.device).unsqueeze(1)).T
+            tree = stop
+        return cls(trees, level, codes.view(*shape, num_trees), x, terminal, terminal)

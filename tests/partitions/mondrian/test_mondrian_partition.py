@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import io
-import pickle
 import warnings
 from copy import deepcopy
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 from scipy.spatial.distance import pdist
 
-from gpytorch_partition.inputs.numbers import bits_of, floats_of
-from gpytorch_partition.partitions import partition
+from gpytorch_partition.inputs.numbers import bits_of
 from gpytorch_partition.partitions.mondrian import mondrian_partition as mondrian
 from gpytorch_partition.partitions.mondrian import process as mondrian_process
-from gpytorch_partition.partitions.mondrian.mondrian_partition import MondrianPartition, _labels_of_items
-from gpytorch_partition.partitions.mondrian.process import Front
+from gpytorch_partition.partitions.mondrian.mondrian_partition import MondrianPartition
+from gpytorch_partition.partitions.mondrian.process import Front, labels_of_items
 
 
 def normal(n, d, seed=0):
@@ -227,7 +222,7 @@ class TestNesting:
             rows = points[levels == level]
             for wider in (1, 3):
                 narrow, wide = (
-                    _labels_of_items(Front.at_roots(rows, len(rows), trees.tree_keys, trees._boxes(k)), trees.lifetime)
+                    labels_of_items(Front.at_roots(rows, len(rows), trees.tree_keys, trees._boxes(k)), trees.lifetime)
                     for k in (level, level + wider)
                 )
                 assert torch.equal(wide, narrow)
@@ -275,35 +270,6 @@ def trees():
 
 class TestLabels:
     POINTS = torch.cat([normal(20, 3, seed=1), 4 * normal(10, 3, seed=2), 1e2 * normal(2, 3, seed=3)])
-
-    @given(st.lists(st.integers(0, 31), min_size=1, max_size=20))
-    @settings(derandomize=True, deadline=None, max_examples=8)
-    def test_do_not_depend_on_other_rows(self, rows):
-        trees = trees_on(normal(100, 3), 12, 0.8)
-        assert torch.equal(trees.labels(self.POINTS[rows]), trees.labels(self.POINTS)[rows])
-
-    @pytest.mark.parametrize("size", [1, 700])
-    def test_do_not_depend_on_blocks(self, trees, monkeypatch, size):
-        expected = trees.labels(self.POINTS[18:22])
-        monkeypatch.setattr(partition, "_LABELS_PER_CHUNK", 10 * size)
-        monkeypatch.setattr(mondrian, "_POINT_NUMEL", size)
-        monkeypatch.setattr(mondrian_process, "_BOX_NUMEL", size)
-        assert torch.equal(trees.labels(self.POINTS[18:22]), expected)
-
-    def test_do_not_depend_on_threads(self, trees, monkeypatch):
-        monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-        expected = trees.labels(self.POINTS)
-        monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
-        monkeypatch.setattr(mondrian, "_POINT_NUMEL", 10)
-        assert torch.equal(trees.labels(self.POINTS), expected)
-
-    def test_of_a_batch(self, trees):
-        x = self.POINTS[:12]
-        assert torch.equal(trees.labels(x.view(2, 3, 2, 3)), trees.labels(x).view(2, 3, 2, 30))
-
-    def test_float32_points_are_compared_in_float64(self, trees):
-        x = self.POINTS.float()
-        assert torch.equal(trees.labels(x), trees.labels(x.double()))
 
     def test_differ_between_trees(self, trees):
         labels = trees.labels(normal(5, 3))
@@ -411,87 +377,3 @@ class TestCut:
     def test_of_nothing(self):
         with pytest.raises(RuntimeError, match="not fitted"):
             MondrianPartition().cut(1.0)
-
-
-class TestState:
-    POINTS = TestLabels.POINTS
-
-    def test_survives_save_and_load(self, trees):
-        file = io.BytesIO()
-        torch.save(trees.state_dict(), file)
-        file.seek(0)
-        loaded = MondrianPartition()
-        loaded.load_state_dict(torch.load(file, weights_only=True))
-        assert torch.equal(loaded.labels(self.POINTS), trees.labels(self.POINTS))
-        assert (loaded.num_partitions, loaded.num_features, loaded.lifetime) == (30, 3, 0.8)
-        assert loaded.cluster_counts is None
-
-    @pytest.mark.parametrize("copy", [deepcopy, lambda trees: pickle.loads(pickle.dumps(trees))])
-    def test_survives_copies(self, trees, copy):
-        assert torch.equal(copy(trees).labels(self.POINTS), trees.labels(self.POINTS))
-
-    @pytest.mark.parametrize("cast", ["half", "float", "double"])
-    def test_survives_changes_of_dtype(self, trees, cast):
-        assert torch.equal(getattr(deepcopy(trees), cast)().labels(self.POINTS), trees.labels(self.POINTS))
-
-    def test_repeats_with_the_seed_whatever_the_global_state(self):
-        x = normal(50, 2)
-        torch.manual_seed(1)
-        np.random.seed(1)  # noqa: NPY002
-        first = MondrianPartition(x, 5, random_state=7)
-        torch.manual_seed(2)
-        np.random.seed(2)  # noqa: NPY002
-        second = MondrianPartition(x, 5, random_state=np.random.RandomState(7))
-        other = MondrianPartition(x, 5, random_state=8)
-        assert all(torch.equal(a, b) for a, b in zip(first.buffers(), second.buffers()))
-        assert not torch.equal(first.tree_keys, other.tree_keys)
-
-    def test_box_is_that_of_the_rows(self, trees):
-        x = normal(100, 3)
-        assert torch.equal(floats_of(trees.box), torch.stack([x.amin(0), x.amax(0)]))
-
-
-class TestErrors:
-    def test_unfitted(self):
-        with pytest.raises(RuntimeError, match="load_state_dict"):
-            MondrianPartition().labels(normal(3, 2))
-
-    @pytest.mark.parametrize(
-        ("x", "message"),
-        [
-            (torch.tensor([[1.0, float("nan")]]), "NaN"),
-            (torch.tensor([[1.0, float("inf")]]), "infinity"),
-            (torch.empty(0, 3), "at least one row"),
-            (torch.empty(3, 0), "one column"),
-            (torch.zeros(3), "at least one row"),
-            (torch.zeros(3, 2, dtype=torch.int64), "floating point"),
-        ],
-    )
-    def test_rows_that_cannot_be_used(self, x, message):
-        with pytest.raises(ValueError, match=message):
-            MondrianPartition(x, lifetime=1.0)
-
-    def test_no_tree(self):
-        with pytest.raises(ValueError, match="1 or more"):
-            MondrianPartition(normal(5, 2), num_trees=0)
-
-    def test_wrong_width(self, trees):
-        with pytest.raises(ValueError, match="3 columns"):
-            trees.labels(normal(3, 2))
-
-    @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-    def test_points_that_are_not_finite(self, trees, value):
-        with pytest.raises(ValueError, match="finite"):
-            trees.labels(torch.full((1, 3), value))
-
-
-class TestScales:
-    def test_unequal_columns_give_one_warning(self):
-        with pytest.warns(UserWarning, match="Standardize") as caught:
-            MondrianPartition(normal(50, 3) * torch.tensor([1.0, 1.0, 200.0]), 3, random_state=0)
-        assert len(caught) == 1
-
-    def test_constant_columns_and_moderate_ratios_give_none(self):
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            MondrianPartition(normal(50, 3) * torch.tensor([0.0, 1.0, 50.0]), 3, random_state=0)

@@ -10,7 +10,7 @@ from dask.sizeof import sizeof
 
 from gpytorch_partition.distributed import DaskRows
 from gpytorch_partition.inference.cluster_space.rows import LocalRows, Rows
-from tests.distributed.problems import chunks, fast_clusters, forest, mondrian_trees, rows, workers
+from tests.distributed.dask_problems import chunks, fast_clusters, forest, mondrian_trees, rows, workers
 
 
 def here(kernel):

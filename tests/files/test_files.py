@@ -1,9 +1,11 @@
-"""Files are loaded as they were saved, or refused in one sentence; no code in them is run."""
+"""Files are loaded as they were saved, or refused in one sentence, and take the place of others when they are whole."""
 
 from __future__ import annotations
 
 import io
+import os
 import pickle
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from gpytorch_partition import files as containers
 from gpytorch_partition.command_line.errors import CommandError
 from gpytorch_partition.command_line.model_file import SavedModel, load_model, save_model
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.files import DamagedFileError
+from gpytorch_partition.files import DamagedFileError, replacing
 from gpytorch_partition.models import FeatureSpaceGP
 from gpytorch_partition.tables import TableEncoder
 from tests.stored_models.files import read
@@ -87,11 +89,6 @@ def test_nothing_is_left_of_an_interrupted_write(path, monkeypatch, step):
         files.save(path, KIND, {})
     assert same(files.load(path, KIND), CONTENT)
     assert list(path.parent.iterdir()) == [path]
-
-
-@pytest.mark.skipif(not Path("/dev/null").exists(), reason="no such device")
-def test_what_is_no_file_is_written_directly():
-    files.save("/dev/null", KIND, CONTENT)
 
 
 @pytest.mark.parametrize("value", [np.float32(1), {1, 2}, PartitionGPRegressor()])
@@ -225,3 +222,52 @@ def test_a_state_that_was_cast_is_refused(name):
     buffer.seek(0)
     with pytest.raises(RuntimeError, match="give a state that was not cast"):
         entry.unfitted(stored["rows"]).load_state_dict(torch.load(buffer))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("data.csv").write_text("a\n")
+    return tmp_path
+
+
+def test_a_link_stays_one_and_rights_stay(folder):
+    Path("old").write_text("old")
+    os.chmod("old", 0o640)
+    Path("link").symlink_to("old")
+    with replacing("link", "w") as file:
+        file.write("new")
+    assert Path("link").is_symlink()
+    assert Path("old").read_text() == "new"
+    assert stat.S_IMODE(os.stat("old").st_mode) == 0o640
+
+
+def test_new_files_have_the_usual_rights(folder):
+    with open("usual", "w"), replacing("new", "w"):
+        pass
+    assert os.stat("new").st_mode == os.stat("usual").st_mode
+
+
+def test_what_is_no_file_is_written_directly():
+    with replacing("/dev/null", "w") as file:
+        file.write("nothing")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("none/model.gp", r"the folder .*/none does not exist: make it, or give another path: 'none/model\.gp'"),
+        ("data.csv/model.gp", r"Not a directory: 'data\.csv/model\.gp'"),
+    ],
+    ids=["no folder", "a file"],
+)
+def test_errors_are_about_the_path_that_was_given(folder, path, message):
+    with pytest.raises(OSError, match=message), replacing(path):
+        pass
+
+
+def test_names_may_be_long(folder):
+    with replacing("n" * 250, "w") as file:
+        file.write("1")
+    assert Path("n" * 250).read_text() == "1"

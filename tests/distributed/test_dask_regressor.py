@@ -18,7 +18,7 @@ from gpytorch_partition.distributed.dask_rows import forest_of_shards, sampled_r
 from gpytorch_partition.distributed.dask_tasks import shards_of
 from gpytorch_partition.models import FeatureSpaceGP
 from gpytorch_partition.partitions import ForestPartition
-from tests.distributed.problems import chunks, fast_clusters, rows, workers
+from tests.distributed.dask_problems import chunks, fast_clusters, rows, workers
 
 KERNELS = ["fast_cluster", "mondrian", "forest"]
 
