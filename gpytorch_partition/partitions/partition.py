@@ -261,7 +261,7 @@ class Partition(torch.nn.Module):
 
     def _forget_derived(self) -> None:
         for name in self.__dict__.keys() - self.__getstate__().keys():
-            del self.__dict__[name]
+            self.__dict__.pop(name, None)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Partition:
         self._forget_derived()

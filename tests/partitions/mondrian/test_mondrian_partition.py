@@ -74,15 +74,10 @@ def cuts():
 
 
 class TestFirstCuts:
-    def test_times_are_exponential_at_the_rate_of_the_sides(self, cuts):
+    def test_are_exponential_at_the_rate_of_the_sides_and_uniform_on_one_in_proportion_to_its_length(self, cuts):
         assert stats.kstest(cuts[0].numpy(), stats.expon(scale=1 / sum(SIDES)).cdf).pvalue > 0.01
-
-    def test_dimensions_are_chosen_in_proportion_to_the_sides(self, cuts):
         counts = torch.bincount(cuts[1], minlength=3).numpy()
-        expected = np.array(SIDES) / sum(SIDES) * counts.sum()
-        assert stats.chisquare(counts, expected).pvalue > 0.01
-
-    def test_places_are_uniform_on_the_side(self, cuts):
+        assert stats.chisquare(counts, np.array(SIDES) / sum(SIDES) * counts.sum()).pvalue > 0.01
         for d, side in enumerate(SIDES):
             places = cuts[2][cuts[1] == d].numpy()
             assert stats.kstest(places, stats.uniform(scale=side).cdf).pvalue > 0.01
@@ -141,16 +136,17 @@ class TestLaplaceLimit:
         errors = torch.cat(errors)  # one per tree: trees are independent, pairs are not
         assert abs(errors.mean()) < 3.5 * errors.std() / errors.numel() ** 0.5
 
-    def test_with_a_side_of_length_zero(self):
-        rows = torch.tensor([[0.0, 3.0], [1.0, 3.0]], dtype=torch.float64)
-        points = torch.tensor([[0.1, 3.0], [0.7, 3.0], [0.7, 3.4], [0.7, 2.9], [1.5, 6.0], [1.6, 6.2]]).double()
-        shares = sharing(trees_on(rows, self.NUM_TREES, 0.8).labels(points))
-        exact = torch.exp(-0.8 * torch.cdist(points, points, p=1))
-        assert (shares - exact).abs().max() < 4.5 * 0.5 / self.NUM_TREES**0.5
-
-    def test_around_a_single_row(self):
-        points = torch.tensor([[2.0], [2.3], [0.5], [9.0], [9.1]], dtype=torch.float64)
-        shares = sharing(trees_on(torch.full((1, 1), 2.0), self.NUM_TREES, 0.8).labels(points))
+    @pytest.mark.parametrize(
+        ("rows", "points"),
+        [
+            ([[0.0, 3.0], [1.0, 3.0]], [[0.1, 3.0], [0.7, 3.0], [0.7, 3.4], [0.7, 2.9], [1.5, 6.0], [1.6, 6.2]]),
+            ([[2.0]], [[2.0], [2.3], [0.5], [9.0], [9.1]]),
+        ],
+        ids=["a side of length zero", "a single row"],
+    )
+    def test_around_boxes_without_volume(self, rows, points):
+        points = torch.tensor(points, dtype=torch.float64)
+        shares = sharing(trees_on(torch.tensor(rows), self.NUM_TREES, 0.8).labels(points))
         exact = torch.exp(-0.8 * torch.cdist(points, points, p=1))
         assert (shares - exact).abs().max() < 4.5 * 0.5 / self.NUM_TREES**0.5
 
@@ -162,18 +158,10 @@ class TestJointLaw:
     def test_of_three_points_on_a_line(self, points):
         """Cuts are a Poisson process: the gaps between points are cut independently of each other."""
         lifetime, (a, b, c) = 0.6, points
-        samples = groupings(
-            trees_on(box(1.0), 4000, lifetime).labels(torch.tensor([[a], [b], [c]], dtype=torch.float64))
-        )
-        keep = np.exp(-lifetime * np.array([b - a, c - b]))
-        probabilities = np.array(
-            [
-                keep[0] * keep[1],
-                keep[0] * (1 - keep[1]),
-                (1 - keep[0]) * keep[1],
-                (1 - keep[0]) * (1 - keep[1]),
-            ]
-        )
+        x = torch.tensor([[a], [b], [c]], dtype=torch.float64)
+        samples = groupings(trees_on(box(1.0), 4000, lifetime).labels(x))
+        first, second = np.exp(-lifetime * np.array([b - a, c - b]))
+        probabilities = np.outer([first, 1 - first], [second, 1 - second]).ravel()
         counts = frequencies(samples, ["000", "002", "011", "012"])
         assert counts.sum() == 4000
         assert stats.chisquare(counts, 4000 * probabilities).pvalue > 0.005
@@ -346,11 +334,9 @@ class TestLifetime:
         assert second.lifetime == 3.0
 
     @pytest.mark.parametrize("lifetime", [0, -1.0, float("inf"), float("nan")])
-    def test_that_is_no_lifetime(self, lifetime):
+    def test_that_is_none(self, lifetime):
         with pytest.raises(ValueError, match="positive, finite"):
             MondrianPartition(normal(5, 2), lifetime=lifetime)
-
-    def test_must_be_given_when_all_rows_are_the_same(self):
         with pytest.raises(ValueError, match="give a lifetime"):
             MondrianPartition(torch.ones(5, 2))
 
