@@ -15,7 +15,7 @@ from torch import Tensor
 from gpytorch_partition import FastClusterKernel, MondrianKernel, RandomForestKernel, settings
 from gpytorch_partition.linalg.conjugate_gradients import CGState, conjugate_gradients
 from gpytorch_partition.operators import PartitionAddedDiagLinearOperator, PartitionLinearOperator
-from gpytorch_partition.partitions.forest import grow_forest
+from gpytorch_partition.partitions.grown_forest import grow_forest
 
 from .datasets import kin40k
 from .processes import paper_forest

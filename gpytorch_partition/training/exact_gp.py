@@ -20,7 +20,7 @@ from gpytorch_partition.inference.evidence.settled_maximum import settled_maxima
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralMeasure, dense_measure
 from gpytorch_partition.inference.feature_space.feature_space import measure_of
 from gpytorch_partition.inference.prediction import work
-from gpytorch_partition.inputs.counts import checked_count
+from gpytorch_partition.inputs.numbers import checked_count
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.kernels.mondrian_kernel import LONGER, MondrianKernel
 from gpytorch_partition.kernels.random_binning_kernel import RandomBinningKernel

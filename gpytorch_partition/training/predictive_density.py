@@ -19,7 +19,7 @@ from gpytorch.kernels import Kernel
 from scipy.optimize import OptimizeResult
 from torch import Tensor
 
-from gpytorch_partition.linalg.cholesky import stable_cholesky
+from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.settings import eager_kernels
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from gpytorch_partition.inference.cluster_space.rows import Moments, Rows
 from gpytorch_partition.inference.evidence.krylov import BIAS_PROBES, CHECKPOINTS, default_num_probes
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralMeasure
-from gpytorch_partition.linalg.eigenvectors import stable_eigh
+from gpytorch_partition.linalg.factors import stable_eigh
 from gpytorch_partition.linalg.lanczos import LanczosRun
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gpytorch_partition.linalg.eigenvectors import stable_eigh
+from gpytorch_partition.linalg.factors import stable_eigh
 
 Array = NDArray[np.float64]
 

@@ -13,12 +13,14 @@ from torch import Tensor
 from gpytorch_partition.clusters.cluster_index import ClusterIndex, SeenClusterIndex
 from gpytorch_partition.clusters.co_occurrence import (
     MAX_CLUSTERS,
+    added,
     coarsened,
     count_co_occurrences,
+    packed,
     streamed_cluster_sums,
+    unpacked,
     zero_counts,
 )
-from gpytorch_partition.clusters.packed_counts import added, packed, unpacked
 from gpytorch_partition.partitions.partition import Partition
 
 _ROUNDING = 1e-10  # of sums of squares, as a share of these, over many additions and removals

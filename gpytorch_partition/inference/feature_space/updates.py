@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.linalg.cholesky import stable_cholesky
-from gpytorch_partition.linalg.eigenvectors import stable_eigh
+from gpytorch_partition.linalg.factors import stable_cholesky, stable_eigh
 
 
 class EffectsPosterior(NamedTuple):
