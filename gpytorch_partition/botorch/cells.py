@@ -9,10 +9,9 @@ import torch
 from gpytorch.kernels import AdditiveKernel, ConstantKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
 
-from gpytorch_partition.kernels.iterative_kernel import IterativeKernel
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixtureKernel
-from gpytorch_partition.kernels.standardized_kernel import StandardizedKernel
+from gpytorch_partition.kernels.wrapper_kernels import IterativeKernel, StandardizedKernel
 from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition
 from gpytorch_partition.partitions.keyed_random import hashed
 

@@ -19,7 +19,7 @@ from torch.distributions import Distribution
 from torch.nn import Module
 
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
-from gpytorch_partition.kernels.iterative_kernel import IterativeKernel
+from gpytorch_partition.kernels.wrapper_kernels import IterativeKernel
 from gpytorch_partition.operators.guards import involves_partitions
 
 

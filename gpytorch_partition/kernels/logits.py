@@ -33,19 +33,14 @@ class Logits(torch.nn.Module):
         self.register_parameter(name, torch.nn.Parameter(values.detach().clone()))
 
     def weights(self, name: str) -> Tensor | None:
-        """
-        Return the weights (`n`) of a name, in float64 because their gradients are sums over many clusters; None without
-        logits.
-        """
+        """Return the weights (`n`) of a name, in float64, as gradients sum over many clusters; None without logits."""
         logits = self.get(name)
         return None if logits is None else logits.double().softmax(0)
 
     def write(self, name: str, weights: Any) -> None:
         """
-        Set the weights of a name in place.
+        Set the weights of a name in place, to `n` positive numbers in any unit.
 
-        :param name: Name of the logits.
-        :param weights: `n` positive numbers, in any unit.
         :raises ValueError: If they are not n positive numbers, or there are no such logits.
         """
         logits = self.get(name)

@@ -229,7 +229,7 @@ def lifetime_sweep(
         else:
             sweep = _on_grid(data, _at_lifetimes(data, held_out, chosen))
     if lifetimes is None:
-        is_usual = kernel.has_usual_lifetime and kernel.lifetime == kernel.max_lifetime
+        is_usual = kernel.has_usual_width and kernel.lifetime == kernel.max_lifetime
         _warn_if_longest(sweep, is_usual)  # first: where warnings are errors, the kernel stays as it is
     kernel.lifetime = sweep.best_lifetime
     return sweep

@@ -12,7 +12,7 @@ from linear_operator import to_linear_operator
 from scipy.sparse import csr_matrix, diags, hstack
 from torch import Tensor
 
-from gpytorch_partition.kernels.given import checked_kernel
+from gpytorch_partition.kernels.wrapper_kernels import checked_kernel
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 

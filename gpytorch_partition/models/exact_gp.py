@@ -18,7 +18,7 @@ from gpytorch_partition.inputs.missing import encode_missing
 from gpytorch_partition.inputs.numbers import check_tensors
 from gpytorch_partition.kernels import EncodedKernel, IterativeKernel
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
-from gpytorch_partition.kernels.given import checked_kernel
+from gpytorch_partition.kernels.wrapper_kernels import checked_kernel
 from gpytorch_partition.settings import predictions
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from gpytorch_partition.clusters.cache import without_computed
 from gpytorch_partition.inputs.numbers import check_tensors
 from gpytorch_partition.inputs.seeds import random_state_of
-from gpytorch_partition.kernels.given import checked_kernel
+from gpytorch_partition.kernels.wrapper_kernels import checked_kernel
 from gpytorch_partition.linalg.eigenpairs import Eigenpairs, largest_eigenpairs
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.settings import eager_kernels

@@ -34,7 +34,7 @@ from gpytorch_partition.botorch import optimize, optimize_acqf_cells
 from gpytorch_partition.botorch.cells import ModelCells
 from gpytorch_partition.botorch.search import CellSearch
 from gpytorch_partition.botorch.space import space_of
-from gpytorch_partition.kernels.standardized_kernel import StandardizedKernel
+from gpytorch_partition.kernels.wrapper_kernels import StandardizedKernel
 
 DOUBLE = torch.float64
 MIXED = torch.tensor([[0.0, 0.0, 0.0], [6.0, 1.0, 3.0]], dtype=DOUBLE)  # integers, numbers, categories
