@@ -24,7 +24,7 @@ from torch import Tensor
 
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
-from gpytorch_partition.models.cluster_columns import cluster_columns, one_hot
+from gpytorch_partition.models.cluster_features import cluster_columns, one_hot
 from gpytorch_partition.progress import progress
 
 # Columns of the entries of features (N x m, -1 for none), and how many columns there are.
@@ -36,10 +36,9 @@ class LifetimeCells:
     r"""
     The feature columns of one lifetime: its cells with training rows, then the columns of the previous lifetime.
 
-    A part of a cell without training rows has no column of its own. Points in it keep the column of the whole cell. No
-    training row changes that weight any more, so their predictions are those before the cut.
-
-    Once features are computed, the codes of the training rows take 4 bytes per (row, tree).
+    A part of a cell without training rows has no column of its own. Points in it keep the column of the whole cell,
+    whose weight no training row changes any more, so that their predictions are those before the cut. Memory is 4 bytes
+    per (row, tree).
 
     :param full_kernel: The kernel with the trees up to its `max_lifetime`.
     :param lifetime: :math:`\lambda`, in units of 1/x.
@@ -59,10 +58,9 @@ class LifetimeCells:
 
     def features(self, x: Tensor) -> csr_matrix:
         r"""
-        Return the features of points: in each row m entries of :math:`1 / \sqrt m`, one per tree.
+        Return the features of points (`N2 x p`): in each row m entries of :math:`1 / \sqrt m`, one per tree. At the
+        first lifetime, cells without training rows have no entry.
 
-        :param x: `N2 x D` points.
-        :return: `N2 x p`; at the first lifetime, cells without training rows have no entry.
         :raises ValueError: If x is not a finite floating point matrix of the right width.
         """
         return one_hot(*self.columns(x))
@@ -72,8 +70,7 @@ class LifetimeCells:
         Return the columns of the entries of :meth:`features` (`N2 x m`, -1 for none), and the number of columns.
 
         :param x: `N2 x D` points.
-        :param before: The result of the previous lifetime for these points. (Default: None, computed for the points
-            that need it.)
+        :param before: The result of the previous lifetime for these points. (Default: None, computed where needed.)
         """
         columns, num_columns = cluster_columns(self.kernel, x, self.train_x)
         if self.previous is None:
@@ -109,14 +106,13 @@ class LifetimeModel:
         return self.cells.lifetime
 
     def features(self, x: Tensor) -> csr_matrix:
-        """Return the features (`N2 x p`) of points (`N2 x D`) for the estimator (:meth:`LifetimeCells.features`)."""
+        """Return the features (`N2 x p`) of points (`N2 x D`) for the estimator."""
         return self.cells.features(x)
 
     def predict(self, x: Tensor) -> np.ndarray:
         """
-        Return the predicted targets or classes (`N2`) of points (`N2 x D`).
-
-        The estimator's other methods take :meth:`features`.
+        Return the predicted targets or classes (`N2`) of points (`N2 x D`); the estimator's other methods take
+        :meth:`features`.
 
         :raises ValueError: If x is not a finite floating point matrix of the right width.
         """
@@ -129,8 +125,6 @@ class LifetimePath:
     The models of increasing lifetimes.
 
     Use it when the width of a machine is to be chosen by its error; `fit_along_lifetimes` makes it.
-
-    :param models: One per lifetime.
     """
 
     models: tuple[LifetimeModel, ...]
@@ -172,23 +166,22 @@ def fit_along_lifetimes(
     validation: tuple[Tensor, Any] | None = None,
     random_state: int | np.random.RandomState | None = None,
 ) -> LifetimePath:
-    r"""
+    """
     Train linear models on the cells of the same trees at increasing lifetimes, each from the weights of the last.
 
     Call it to choose, by error on held-out rows, the width of a machine that has no marginal likelihood, such as a
     support vector machine. For a Gaussian process there is :func:`lifetime_sweep`.
 
     The first model starts like the estimator. Every other one starts with the weights of the previous lifetime: each
-    cell has the weight of the cell that contains it (Balog et al. 2016, section 4.2.2). `epochs` passes over the rows
-    follow, each in a new random order. The estimator's own shuffling is switched off, so randomness comes from
-    `random_state` alone. The rest of its state carries over, such as the count of steps by which learning rates fall.
+    cell has the weight of the cell that contains it (Balog et al. 2016, section 4.2.2), and the rest of its state, such
+    as the count of steps by which learning rates fall. `epochs` passes over the rows follow, each in a new random
+    order, drawn by `random_state` alone.
 
     Feature vectors have length 1 at every lifetime, so one penalty and one learning rate serve all. Standardize the
     targets of a regression; with scikit-learn's default learning rate a regression takes many epochs.
 
     A lifetime costs the labels of the rows and :math:`O(N m)` per epoch. It takes 4 bytes per (row, tree), and 8 per
-    weight and class; cells of this lifetime and of all before it have a weight each. Training takes some 40 bytes per
-    (row, tree).
+    weight and class, for the cells of this lifetime and of all before it. Training takes some 40 bytes per (row, tree).
 
     :param kernel: The kernel with the trees, whose `max_lifetime` is at least the longest lifetime.
     :param estimator: A linear model of scikit-learn with `partial_fit`, such as
@@ -200,11 +193,10 @@ def fit_along_lifetimes(
     :param epochs: Passes over the rows at each lifetime. (Default: 5.)
     :param validation: Rows and targets to compute scores on. (Default: None, no scores.)
     :param random_state: Seed of the orders of rows, as in :class:`~gpytorch_partition.PartitionKernel`.
-    :return: A model per lifetime, the scores, and the best model.
     :raises TypeError: If the kernel has no lifetimes, or the estimator no `partial_fit`.
     :raises RuntimeError: If the kernel is unfitted.
-    :raises ValueError: If lifetimes are none, not positive, not increasing or longer than the kernel's longest,
-        `epochs` is not positive, rows and targets do not fit together, x cannot be used, or `random_state` is no seed.
+    :raises ValueError: If lifetimes are none, not positive, not increasing or longer than the kernel's longest, or
+        rows, targets, `epochs` or `random_state` cannot be used.
 
     Example:
         >>> from sklearn.linear_model import SGDClassifier
@@ -263,14 +255,7 @@ def inherit_weights(estimator: Any, features: csr_matrix, later_features: csr_ma
 
 
 def pad_weights(estimator: Any, num_columns: int) -> None:
-    """
-    Give new columns, after the present ones, the weight 0 (Balog et al. 2016, section 5).
-
-    Predictions for rows without the new columns do not change.
-
-    :param estimator: Estimator with one weight per column, in all attributes named `*coef*`; changed.
-    :param num_columns: Number of columns from now on.
-    """
+    """Give new, last columns the weight 0, which changes no prediction (Balog et al. 2016, section 5)."""
 
     def padded(weights: np.ndarray) -> np.ndarray:
         missing = num_columns - weights.shape[-1]
@@ -287,7 +272,7 @@ def _replace_weights(estimator: Any, replaced: Callable[[np.ndarray], np.ndarray
 
 
 def _unfitted_copy(estimator: Any) -> Any:
-    """Return an unfitted copy that does not shuffle rows and draws nothing from NumPy's global random state."""
+    """A copy that does not shuffle rows and draws nothing from NumPy's global random state."""
     copied = clone(estimator)
     ours = {"shuffle": False, "random_state": 0}
     return copied.set_params(**{name: value for name, value in ours.items() if name in copied.get_params(deep=False)})

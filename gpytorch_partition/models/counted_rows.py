@@ -10,24 +10,30 @@ from sklearn.exceptions import ConvergenceWarning
 
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum
+from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 
 BOUNDS = Bounds((0.0, float("inf")), (1e-4, float("inf")))  # default bounds of outputscale and noise
 _BOUND_TOLERANCE = 1e-3  # relative distance from its bound at which the noise is "at" it
 
 
-def check_rows(x: Any, y: Any) -> None:
-    """
-    Raise an error unless x and y are rows and targets.
+def check_has_partitions(kernel: Any) -> None:
+    """Raise a `TypeError` unless the kernel is one of this package with partitions."""
+    if not isinstance(kernel, PartitionKernel):
+        raise TypeError(f"expected a kernel of this package with partitions, got a {type(kernel).__name__}")
 
-    :param x: The rows to check.
-    :param y: The targets to check.
+
+def check_rows(x: Any, y: Any, least: int = 0) -> None:
+    """
+    Raise an error unless x and y are rows and targets, a least number of them.
+
     :raises TypeError: If x or y is no tensor of real numbers.
-    :raises ValueError: If they do not match (`n x D` and `n`), or targets are not finite.
+    :raises ValueError: If they do not match (`N x D` and `N`), are too few, or targets are not finite.
     """
     _check_are_tensors(rows=x, targets=y)
-    if x.dim() != 2 or y.shape != x.shape[:1]:
+    if x.dim() != 2 or y.shape != x.shape[:1] or len(y) < least:
+        number = f"N >= {least}" if least else "N"
         shapes = f"{tuple(x.shape)} and {tuple(y.shape)}"
-        raise ValueError(f"expected rows (n x D) and as many targets (n), got {shapes}")
+        raise ValueError(f"expected rows (N x D) and as many targets ({number}), got {shapes}")
     if not torch.isfinite(y).all():
         raise ValueError("expected finite targets, got NaN or infinity: drop these rows")
 
@@ -36,7 +42,6 @@ def check_points(x: Any) -> None:
     """
     Raise an error unless x are points to predict.
 
-    :param x: The points to check.
     :raises TypeError: If it is no tensor of real numbers.
     :raises ValueError: If it is no matrix.
     """

@@ -446,7 +446,7 @@ class TestBadInput:
             with pytest.raises(ValueError, match="expected|built on"):
                 lifetime_sweep(kernel_of(), x, y, outputscale=1.0, noise=1.0)
         for x, y in ((X.numpy(), Y), (X, Y.numpy())):
-            with pytest.raises(TypeError, match="as a tensor, got ndarray"):
+            with pytest.raises(TypeError, match="as a tensor of real numbers, got ndarray"):
                 lifetime_sweep(kernel_of(), x, y)
         with pytest.raises(ValueError, match="as many targets"):
             sweep_of(validation=(NEW, NEW_Y[:3]))

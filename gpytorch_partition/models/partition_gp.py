@@ -28,13 +28,10 @@ class PartitionGP(ExactGP):
 
     Use it as a ready-made model around a kernel; a model of your own works as well.
 
-    Three hyperparameters are trained, besides those of k: the constant c, the outputscale s, and the noise in the
-    likelihood. A kernel that is not a partition kernel itself is put into an
-    :class:`~gpytorch_partition.kernels.IterativeKernel`, so that sums are solved and predict as partition kernels do.
-    The model has the dtype and the device of `train_x`.
-
-    Above `max_cholesky_size` training rows the likelihood and the predictions cost products with the kernel,
-    :math:`O(N m)` each for a partition kernel, and memory linear in N. With fewer rows they are dense.
+    The constant c, the outputscale s, and the noise in the likelihood are trained, besides the hyperparameters of k. A
+    kernel that is not a partition kernel itself is put into an :class:`~gpytorch_partition.kernels.IterativeKernel`.
+    The model has the dtype and the device of `train_x`. Above `max_cholesky_size` training rows the likelihood and the
+    predictions cost products with the kernel, :math:`O(N m)` each for a partition kernel, and memory linear in N.
 
     :param train_x: `N x D` training inputs. NaN is a missing value, for kernels of trees that accept it; the model
         stores inputs encoded by :func:`~gpytorch_partition.encode_missing`, and accepts encoded ones in calls.
@@ -48,7 +45,6 @@ class PartitionGP(ExactGP):
     :raises RuntimeError: If the likelihood is not Gaussian.
 
     Example:
-        >>> import torch
         >>> from gpytorch.likelihoods import GaussianLikelihood
         >>> from gpytorch_partition import FastClusterKernel
         >>> x = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)
