@@ -11,7 +11,7 @@ import torch
 from botorch.optim.utils import get_X_baseline
 from torch import Tensor
 
-from gpytorch_partition.botorch.cells import ModelCells
+from gpytorch_partition.botorch.model_cells import ModelCells
 from gpytorch_partition.botorch.space import Space
 
 _GRID = 128  # intervals of a column without known walls
@@ -44,14 +44,10 @@ class CellSearch:
 
     def starts(self, given: Tensor, num_restarts: int, raw_samples: int, seed: int) -> tuple[Tensor, Tensor]:
         """
-        Return the best points to start from. Candidates are random points, given ones, evaluated ones, and the
-        neighbors of the best evaluated one, or all cells of a space that has at most `raw_samples`.
+        Return the best points to start from (`r x d`, `num_restarts` at most) and their acquisition values (`r`).
+        Candidates are random points, given ones, evaluated ones, and the neighbors of the best evaluated one, or all
+        cells of a space that has at most `raw_samples`.
 
-        :param given: `n x d` points.
-        :param num_restarts: Number of points, at most.
-        :param raw_samples: Number of random points.
-        :param seed: Seed of the random points.
-        :return: Points (`r x d`) and their acquisition values (`r`).
         :raises RuntimeError: If no candidate is feasible and not avoided.
         """
         random = self._space.sampled(raw_samples, seed)
@@ -83,11 +79,8 @@ class CellSearch:
 
     def climbed(self, points: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """
-        Move each point to its best neighbor while that is better. Neighbors are 1, 2, 4, ... values away in a single
-        column; of categories, all other values.
-
-        :param points: `r x d` points.
-        :param values: `r` acquisition values.
+        Move each point (`r x d`) to its best neighbor while that is better than its value (`r`). Neighbors are 1, 2, 4,
+        ... values away in a single column; of categories, all other values.
         """
         points, values, active = points.clone(), values.clone(), torch.arange(len(points), device=points.device)
         while len(active):
@@ -99,12 +92,7 @@ class CellSearch:
         return points, values
 
     def refined(self, point: Tensor, value: Tensor) -> Tensor:
-        """
-        Move a point (`d`) to the best cell on any line through it along a column, until none is better.
-
-        :param point: The point (`d`).
-        :param value: Its acquisition value.
-        """
+        """Move a point (`d`) to the best cell on any line through it along a column, until none is better."""
         while True:
             neighbors, _ = self._neighbors(point.unsqueeze(0), every=True)
             values = self.evaluated(neighbors)
@@ -114,9 +102,8 @@ class CellSearch:
 
     def centred(self, point: Tensor) -> Tensor:
         """
-        Return the middle of the point's cell in each column of numbers, or the point where that middle is not allowed.
-
-        :param point: The point (`d`).
+        Return the middle of a point's cell in each column of numbers, or the point (`d`) where that middle is not
+        allowed.
         """
         key, centre = self._cells.keys(point.unsqueeze(0)), point.clone()
         for column, walls in self._walls.items():
@@ -149,9 +136,8 @@ class CellSearch:
 
     def _neighbors(self, points: Tensor, *, every: bool) -> tuple[Tensor, Tensor]:
         """
-        Points that differ from one of some others (`r x d`) in a single column, and the number of that other point.
-
-        :param every: Whether to take every value of the column, or those 1, 2, 4, ... values away.
+        Points that differ from one of some others (`r x d`) in a single column, by every value of it or by those 1, 2,
+        4, ... values away, and the number of that other point.
         """
         found, owners = [points[:0]], [torch.empty(0, dtype=torch.int64, device=points.device)]
         for column, values in enumerate(self._values):

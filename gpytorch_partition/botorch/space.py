@@ -59,9 +59,6 @@ class Space:
         """
         Return feasible points of a scrambled Sobol sequence. They are uniform, with each value of a column that has
         only some equally often. There are fewer points, or none, where less than about 1 in 64 points is feasible.
-
-        :param num_points: Number of points.
-        :param seed: Seed of the sequence.
         """
         engine = SobolEngine(self.num_columns, scramble=True, seed=seed)
         points = self.bounds[:, :0].T.new_empty(0, self.num_columns)

@@ -27,13 +27,6 @@ def is_concerned(argument: Any) -> bool:
     """
     Return whether an argument is, or holds, a kernel or an operator of this package: in a model, a sum or a
     distribution.
-
-    Example:
-        >>> import torch, gpytorch
-        >>> from gpytorch_partition import PartitionKernel
-        >>> kernel = gpytorch.kernels.RBFKernel() + PartitionKernel(lambda x: x.long())
-        >>> is_concerned(kernel), is_concerned(gpytorch.kernels.RBFKernel()), is_concerned(torch.eye(3))
-        (True, False, False)
     """
     if isinstance(argument, Distribution):
         argument = vars(argument).get("_covar")

@@ -1,4 +1,4 @@
-"""GPyTorch's normal distributions with a partition operator as covariance, and quantities derived from them."""
+"""Noise, normal distributions and predictions whose covariance has a partition operator in it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.distributions.multivariate_normal import kl_mvn_mvn
 from gpytorch.mlls import LeaveOneOutPseudoLikelihood
+from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
 from gpytorch.settings import min_variance
 from linear_operator import settings as linear_settings
 from linear_operator.operators import AddedDiagLinearOperator, LinearOperator, MaskedLinearOperator
 from torch import Tensor
 from torch.distributions.kl import register_kl
 
-from gpytorch_partition.composition.claims import claim
+from gpytorch_partition.composition.claims import claim, is_concerned
+from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
 from gpytorch_partition.operators.guards import involves_partitions
 from gpytorch_partition.operators.noisy_clusters import NoisyClusters, noisy_clusters
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
@@ -116,13 +118,6 @@ def marginal_variances(distribution: MultivariateNormal) -> Tensor:
     Return the variances (`*batch x N`), at least `gpytorch.settings.min_variance`, without a warning.
 
     `variance` warns of smaller ones, which are legitimate where targets have hardly any noise.
-
-    :param distribution: A normal distribution of N values.
-
-    Example:
-        >>> from linear_operator.operators import DiagLinearOperator
-        >>> marginal_variances(MultivariateNormal(torch.zeros(2), DiagLinearOperator(torch.tensor([1.0, 0.0]))))
-        tensor([1.0000e+00, 1.0000e-06])
     """
     variances = distribution.lazy_covariance_matrix.diagonal(dim1=-1, dim2=-2)
     return variances.clamp_min(min_variance.value(variances.dtype))
@@ -198,5 +193,15 @@ class PartitionLeaveOneOut(LeaveOneOutPseudoLikelihood):
         return self._add_other_terms(log_densities.sum(-1).to(target.dtype), params).div(num_data)
 
 
+def _own_strategy(
+    train_inputs: Any, train_prior_dist: MultivariateNormal, *args: Any, **kwargs: Any
+) -> PartitionPredictionStrategy | None:
+    covariance = train_prior_dist.lazy_covariance_matrix
+    is_own = is_concerned(covariance) and is_concerned(covariance.evaluate_kernel())
+    return object.__new__(PartitionPredictionStrategy) if is_own else None
+
+
+claim(AddedDiagLinearOperator, PartitionAddedDiagLinearOperator)
+claim(DefaultPredictionStrategy, _own_strategy)
 claim(MultivariateNormal, PartitionMultivariateNormal)
 claim(LeaveOneOutPseudoLikelihood, PartitionLeaveOneOut)

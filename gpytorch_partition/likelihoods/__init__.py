@@ -7,11 +7,11 @@ from gpytorch_partition.likelihoods.forest_noise_likelihood import (
     ForestNoiseGaussianLikelihood as ForestNoiseGaussianLikelihood,
 )
 from gpytorch_partition.likelihoods.forest_noise_likelihood import grow_residual_forest as grow_residual_forest
-from gpytorch_partition.likelihoods.student_t_likelihood import StudentTLikelihood as StudentTLikelihood
-from gpytorch_partition.likelihoods.student_t_likelihood import StudentTNoise as StudentTNoise
-from gpytorch_partition.likelihoods.student_t_likelihood import student_t_noise as student_t_noise
+from gpytorch_partition.likelihoods.weighted_likelihood import StudentTLikelihood as StudentTLikelihood
+from gpytorch_partition.likelihoods.weighted_likelihood import StudentTNoise as StudentTNoise
 from gpytorch_partition.likelihoods.weighted_likelihood import WeightedGaussianLikelihood as WeightedGaussianLikelihood
 from gpytorch_partition.likelihoods.weighted_likelihood import WeightedNoise as WeightedNoise
+from gpytorch_partition.likelihoods.weighted_likelihood import student_t_noise as student_t_noise
 from gpytorch_partition.likelihoods.weighted_likelihood import weights_of as weights_of
 
 __all__ = [

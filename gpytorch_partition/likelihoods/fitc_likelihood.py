@@ -14,20 +14,17 @@ from torch import Tensor
 
 class UnspannedNoise(Noise):
     r"""
-    The covariance of noise whose variance is :math:`\sigma^2(x) + \max(\kappa(x, x) - k(x, x) - t, 0)`.
+    The covariance of noise whose variance is :math:`\sigma^2(x) + \max(\kappa(x, x) - k(x, x) - t, 0)`, where k
+    approximates :math:`\kappa` through a few inducing points, and lacks the variance that they do not span.
 
     :class:`FITCGaussianLikelihood` uses it. Construct it yourself around a :class:`StudentTNoise`, for a
     :class:`StudentTLikelihood` of a model with inducing points.
-
-    k approximates :math:`\kappa` through a few inducing points, and lacks the variance that they do not span.
 
     :param base_noise: The noise :math:`\sigma^2(x)`.
     :param kernel: The kernel :math:`\kappa`.
     :param approximation: Its approximation k, whose variance is nowhere larger.
     :param threshold: The threshold t. (Default: 0.)
-    :raises ValueError: If the threshold is negative or not finite.
-
-    Calls without inputs raise a `ValueError`.
+    :raises ValueError: If the threshold is negative or not finite; in calls, without inputs.
     """
 
     threshold: Tensor
@@ -42,11 +39,7 @@ class UnspannedNoise(Noise):
         self.approximation = approximation
 
     def unspanned(self, x: Tensor) -> Tensor:
-        r"""
-        Return :math:`\max(\kappa(x, x) - k(x, x) - t, 0)` at points (`*batch x N x D`).
-
-        :return: `*batch x N`.
-        """
+        r"""Return :math:`\max(\kappa(x, x) - k(x, x) - t, 0)` (`*batch x N`) at points (`*batch x N x D`)."""
         unspanned = self.kernel(x, diag=True) - self.approximation(x, diag=True)
         return (unspanned - self.threshold.to(unspanned)).clamp_min(0.0)
 
@@ -75,20 +68,15 @@ class FITCGaussianLikelihood(_GaussianLikelihoodBase):
     to 7): the covariance of observations is :math:`K + \mathrm{diag}(\kappa(x, x) - k(x, x)) + \sigma^2(x) I`. Away
     from the inducing points, k alone would predict the mean with certainty; here the variance is that of
     :math:`\kappa`. If all training rows are inducing points, predictions are those of :math:`\kappa`. With a threshold
-    t above 0, only the variance beyond it is added. If few training rows lack more, the variance grows where there are
+    t above 0, only the variance beyond it is added: if few training rows lack more, the variance grows where there are
     no rows, and nothing else changes.
 
     It needs the inputs: call `likelihood(model(x), x)`, and `mll(model(train_x), train_y, train_x)` in a training loop
-    of your own. Costs two diagonals, with a :class:`~gpytorch_partition.LandmarkKernel` of k inducing points
-    :math:`O(N k)` besides its loadings.
+    of your own. Costs two diagonals, with a :class:`~gpytorch_partition.LandmarkKernel` of k inducing points :math:`O(N
+    k)` besides its loadings.
 
-    :param base_noise: Noise of the observations themselves, for example a
-        :class:`~gpytorch_partition.likelihoods.ForestNoise` or GPyTorch's `HomoskedasticNoise`.
-    :param kernel: The kernel :math:`\kappa`, with its outputscale.
-    :param approximation: Its approximation k, with the same outputscale; modules may be shared with the model.
-    :param threshold: The threshold t, in squared units of the targets. (Default: 0, FITC.)
-
-    Calls without inputs raise a `ValueError`; inputs that the kernels cannot use raise the kernels' errors.
+    Parameters and errors are those of :class:`UnspannedNoise`; `kernel` and `approximation` have the same outputscale,
+    and may share modules with the model.
 
     Example:
         >>> from gpytorch.distributions import MultivariateNormal
@@ -125,12 +113,7 @@ def unspanned_variances(likelihood: Any, x: Tensor) -> Tensor | None:
 
 @torch.no_grad()
 def noise_variances(likelihood: Any, x: Tensor) -> Tensor:
-    """
-    Return the variance of the noise at points (`N`), without the variance that inducing points do not span.
-
-    :param likelihood: A Gaussian likelihood of GPyTorch or this package.
-    :param x: `N x D` points.
-    """
+    """Return the noise's variance at points (`N`), without the variance that inducing points do not span."""
     noise = likelihood.noise_covar
     noise = noise.base_noise if isinstance(noise, UnspannedNoise) else noise
     return noise(x, shape=x.shape[:-1]).diagonal(dim1=-2, dim2=-1)

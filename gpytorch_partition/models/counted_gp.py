@@ -75,7 +75,7 @@ class CountedGP(torch.nn.Module):
         return self.posterior(x, include_noise=False)
 
     def posterior(self, x: Tensor, *, include_noise: bool) -> CountedPosterior:
-        """Return the posterior of the function at points (`N x D`, NaN where a value is missing), or of new observations."""
+        """Return the posterior of the function at points (`N x D`, NaN is missing), or of new observations."""
         assert self.space.values is not None
         return CountedPosterior(self.space, encode_missing(x), self.space.values.noise if include_noise else 0.0)
 

@@ -150,7 +150,6 @@ class TestErrors:
         ("x", "y", "message"),
         [
             (X, Y[:-1], "as many targets"),
-            (X, Y.tolist(), "as many targets"),
             (X, Y.unsqueeze(-1), "as many targets"),
             (X, Y / 0, "finite targets"),
             (X, torch.ones(N), "all targets are the same"),
