@@ -9,7 +9,7 @@ import torch
 from gpytorch.kernels import ScaleKernel
 
 import gpytorch_partition
-from gpytorch_partition import GroupKernel, RandomForestKernel
+from gpytorch_partition import GroupKernel
 from gpytorch_partition.operators import PartitionLinearOperator
 
 
@@ -114,27 +114,6 @@ def test_the_weights_of_levels_are_learned():
         prediction = model.eval()(unseen)
     own = (x[:, 1] == 2) & (x[:, 2] == 3)
     assert prediction.mean.item() == pytest.approx(y[own].mean().item(), abs=0.3)
-
-
-def test_in_a_sum_with_a_forest():
-    x, y = observed(300)
-    kernel = ScaleKernel(GroupKernel((1, 2, 3), nested=True)) + ScaleKernel(
-        RandomForestKernel(x, y, 10, active_dims=(0,), random_state=0)
-    )
-    model = Model(x, y, kernel).double()
-    with torch.no_grad():
-        latent = model.eval()(x[:20])
-        noisy = kernel(x).to_dense() + model.likelihood.noise * torch.eye(300)
-        mean = model.mean_module.constant
-        expected = mean + kernel(x[:20], x).to_dense() @ torch.linalg.solve(noisy, y - mean)
-    torch.testing.assert_close(latent.mean, expected, rtol=1e-6, atol=1e-6)
-
-
-def test_what_is_saved_and_copied():
-    kernel = GroupKernel((1, 2, 3), nested=True, weights=(5.0, 2.0, 1.0))
-    other = GroupKernel((1, 2, 3), nested=True)
-    other.load_state_dict(kernel.state_dict())
-    torch.testing.assert_close(other(places(20)).to_dense(), kernel(places(20)).to_dense())
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from gpytorch.likelihoods import GaussianLikelihood
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from gpytorch_partition import FastClusterKernel, RandomForestKernel, encode_missing, fit_exact_gp
-from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.partitions import ForestPartition, grow_forest
 
@@ -53,11 +52,6 @@ def test_cut_trees_send_missing_values_where_whole_ones_do():
         whole.cut(heights).labels(X.nan_to_num(torch.inf))
 
 
-def test_sampled_heights_take_missing_values():
-    kernel = RandomForestKernel(X, Y, 20, heights="sampled", random_state=0)
-    assert torch.equal(kernel(X, X).to_dense(), kernel(encode_missing(X), X).to_dense())
-
-
 def test_trees_grow_on_missing_values_as_scikit_learn_grows_them():
     forest = grow_forest(encode_missing(X), Y, num_trees=20, random_state=0)
     assert np.array_equal(forest.predict(X), grow_forest(X, Y, num_trees=20, random_state=0).predict(X))
@@ -95,29 +89,6 @@ def test_categories_pass_through_the_model():
     even, odd, _ = model.eval()(points).mean
     assert even > 0.8
     assert odd < -0.8
-
-
-@pytest.mark.slow
-def test_the_regressor_predicts_rows_with_missing_values():
-    x, y = X.numpy(), Y.numpy()
-    model = PartitionGPRegressor(num_partitions=50, random_state=0).fit(x, y)
-    mean, std = model.predict(x, return_std=True)
-    assert np.sqrt(np.mean((mean - y) ** 2)) < 0.5 * y.std()
-    assert np.isfinite(std).all()
-    same_scale = PartitionGPRegressor(num_partitions=50, random_state=0).fit(1e3 * x + 7, y).predict(1e3 * x + 7)
-    np.testing.assert_allclose(same_scale, mean, atol=1e-6)
-    with pytest.raises(ValueError, match="infinity"):
-        model.predict(np.full((1, 4), np.inf))
-    with pytest.raises(ValueError, match="NaN"):
-        PartitionGPRegressor("mondrian").fit(x, y)
-
-
-@pytest.mark.slow
-def test_a_column_without_any_value():
-    x = X.numpy().copy()
-    x[:, 2] = np.nan
-    model = PartitionGPRegressor(num_partitions=20, random_state=0).fit(x, Y.numpy())
-    assert np.isfinite(model.predict(x)).all()
 
 
 def test_partitions_of_distances_refuse_missing_values():
