@@ -8,7 +8,6 @@ import sys
 import pytest
 import torch
 from botorch.acquisition import (
-    ExpectedImprovement,
     LogExpectedImprovement,
     PosteriorMean,
     UpperConfidenceBound,
@@ -142,14 +141,6 @@ class TestTheBestIsFound:
             line[:, column] = torch.as_tensor(values)
             assert best_of(improvement, line) <= improvement(found) + 1e-9
 
-    def test_in_the_middle_of_its_cell(self, improvement):
-        found, _ = optimize_acqf_cells(improvement, MIXED, INTEGERS, CATEGORIES, random_state=0)
-        line = found.repeat(20001, 1)
-        line[:, 1] = torch.linspace(0, 1, 20001)
-        labels = improvement.model.covar_module.base_kernel.cluster_ids(torch.cat([found, line]))
-        same = line[(labels[1:] == labels[0]).all(-1), 1]
-        assert abs((same.min() + same.max()) / 2 - found[0, 1]) < 1e-4
-
 
 KERNELS = {
     "forest": lambda x, y: ScaleKernel(RandomForestKernel(x, y[:, 0], 20, random_state=0)),
@@ -240,13 +231,6 @@ class TestEveryKindOfModel:
         points = grid_of(range(7), torch.linspace(0.0005, 0.9995, 500), range(4))
         assert value >= best_of(acq_function, points) - 1e-9
 
-    def test_single_precision(self):
-        x, y = (values.float() for values in mixed_rows())
-        found, value = optimize_acqf_cells(
-            ExpectedImprovement(forest_gp(x, y), y.max()), MIXED.float(), INTEGERS, CATEGORIES, random_state=0
-        )
-        assert found.dtype == value.dtype == torch.float32
-
 
 class TestTheSpace:
     def test_linear_and_nonlinear_constraints(self, improvement):
@@ -266,14 +250,6 @@ class TestTheSpace:
         points = grid_of(range(7), torch.linspace(0.2, 0.8, 301), range(4))
         points = points[points[:, 0] + points[:, 2] <= 4]
         assert value >= best_of(improvement, points) - 1e-9
-
-    def test_fixed_features(self, improvement):
-        found, value = optimize_acqf_cells(
-            improvement, MIXED, INTEGERS, CATEGORIES, fixed_features={0: 2, 1: 0.25}, random_state=0
-        )
-        points = grid_of([2.0], [0.25], range(4))
-        assert (points == found).all(-1).any()
-        torch.testing.assert_close(value.squeeze(), best_of(improvement, points))
 
     def test_points_to_avoid(self, improvement):
         points = grid_of(range(7), [0.25], range(4))
