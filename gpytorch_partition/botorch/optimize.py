@@ -12,9 +12,8 @@ from botorch.acquisition import AcquisitionFunction
 from botorch.acquisition.analytic import AnalyticAcquisitionFunction
 from torch import Tensor
 
+from gpytorch_partition.botorch.cell_search import CellSearch, LinearConstraint, NonlinearConstraint, space_of
 from gpytorch_partition.botorch.model_cells import ModelCells
-from gpytorch_partition.botorch.search import CellSearch
-from gpytorch_partition.botorch.space import LinearConstraint, NonlinearConstraint, space_of
 from gpytorch_partition.inputs.seeds import random_state_of
 
 
@@ -44,15 +43,14 @@ def optimize_acqf_cells(
     cell, once:
 
     1. Candidates are `raw_samples` random points (Sobol), given ones, evaluated ones, and every cell on the lines
-    through the best evaluated one along each column. In a space of at most `raw_samples` cells and values, all are
-    candidates, and the best one is found. 2. From the best `num_restarts` of these, a local search moves to the best
-    neighbor while that is better: along one column to the value or interval 1, 2, 4, ... away, or to any other
-    category. 3. From the best of these, it goes on among all cells on the lines through a point, until none is better.
+       through the best evaluated one along each column; all cells and values, where these are as few.
+    2. From the best `num_restarts` of these, a local search moves to the best neighbor while that is better: along one
+       column to the value or interval 1, 2, 4, ... away, or to any other category.
+    3. From the best of these, it goes on among all cells on the lines through a point, until none is better.
 
-    For forest kernels, intervals of a column of numbers lie between the thresholds of all trees, so that no cell is
-    left out (beyond 4,096 intervals, only quantiles of the thresholds are used). Other partitions, and models whose
-    input transformation has no inverse, have 128 equal intervals. The returned point is the middle of its cell, which
-    is reproducible and as far from the walls as can be; integers and categories keep the values found.
+    For forest kernels, intervals of a column of numbers lie between the thresholds of all trees (4,096 at most). Other
+    partitions, and models whose input transformation has no inverse, have 128 equal intervals. The returned point is
+    the middle of its cell; integers and categories keep the values found.
 
     Batches are found one point after another, with earlier points pending, and have no duplicates. Costs an evaluation
     for each cell that is tried, a few thousand, and a label for each of its neighbors.

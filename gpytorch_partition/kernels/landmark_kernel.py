@@ -49,14 +49,12 @@ class LandmarkKernel(ClusterKernel):
     then frozen. The loadings of the training rows are thus computed once, and only the outputscale of the `ScaleKernel`
     around it is trained.
 
-    More inducing points approximate :math:`\kappa` more closely. On 10,000 rows of kin40k the root mean squared error
-    falls from .42 (250 inducing points) to .32 (500) and .26 (1,000), on elevators from .38 to .37, on protein from .72
-    to .66 (500; measured once, to choose the defaults). The prior lacks the variance that the inducing points do not
+    More inducing points approximate :math:`\kappa` more closely: on 10,000 rows of kin40k the root mean squared error
+    falls from .42 (250) to .32 (500) and .26 (1,000). The prior lacks the variance that the inducing points do not
     span, which is all of it many lengthscales away from them: there the kernel is overconfident that the function is
-    its mean. Central 90 % intervals of this kernel alone cover 90 % of new rows like the training rows. For rows beyond
-    them they cover 92 to 93 % on elevators, and 73 to 84 % on kin40k, where :math:`\kappa` itself covers 90 to 93 %.
+    its mean. Central 90 % intervals cover 90 % of new rows like the training rows, and 73 to 93 % of rows beyond them.
     :class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood` adds the missing diagonal, for a scale and a noise
-    chosen with it; with scale and noise unchanged, intervals would cover 99 %.
+    chosen with it.
 
     Learning costs some seconds (1,000 rows). Loadings cost :math:`O(N k^2)`, some 30 seconds for 1,000,000 rows and 500
     inducing points on one core, and k numbers per row, for the training rows and the two other sets that were used
@@ -64,8 +62,7 @@ class LandmarkKernel(ClusterKernel):
     with some 20 k numbers per row of temporary memory. The kernel has gradients with respect to x.
 
     **Use float64** (inputs, targets and model). Smooth functions with long lengthscales are fitted with outputscales of
-    hundreds, and float32 represents N outputscales plus the noise only up to a ratio of some :math:`10^6`: on 8,000
-    rows of elevators (outputscale 200, noise .13) conjugate gradients diverge in float32, with a `NumericalWarning`.
+    hundreds, and float32 represents N outputscales plus the noise only up to a ratio of some :math:`10^6`.
 
     :param train_x: `N x D` rows, in any units. (Default: None, an unfitted kernel for `load_state_dict`.)
     :param train_y: `N` targets.

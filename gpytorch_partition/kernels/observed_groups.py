@@ -38,9 +38,8 @@ class GroupKernel(PartitionMixtureKernel):
 
     A product costs :math:`O(N L)` for L levels; memory is 8 bytes per row and level. If the number p of groups with
     rows is at most half the number of rows and at most `max_cholesky_size`, a training step is exact and costs
-    :math:`O(N L + p^3)`. With more groups, and in sums with other kernels, each step takes a solve.
-    :func:`~gpytorch_partition.fit_exact_gp` stops where a step gains little per row. For very many rows this is before
-    the weights have moved (100,000 rows: 17 nats below the best). Train them on some 2,000 rows, and give them to a
+    :math:`O(N L + p^3)`; else it takes a solve. :func:`~gpytorch_partition.fit_exact_gp` stops where a step gains
+    little per row, for very many rows before the weights have moved. Train them on some 2,000 rows, and give them to a
     kernel with `learn_weights=False`, which is fitted in one pass.
 
     :param columns: Numbers of the columns of categories, from 0, which hold whole numbers; with `nested`, from the

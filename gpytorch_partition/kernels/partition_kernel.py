@@ -164,16 +164,13 @@ class PartitionKernel(ClusterKernel):
 
         By default each row is predicted without its own target. **For partitions that have seen the targets, such as
         those of a** :class:`~gpytorch_partition.RandomForestKernel`, **this is too good**: splits lie where they suit
-        the point that is left out. Then give new `points`. (For 600 rows with targets of pure noise and variance 1, the
-        leaves of a bootstrap forest have an error of .56, and of 1.01 for new rows. The default trees, which have seen
-        a fifth each, have .91 and .99.)
+        the point that is left out. Then give new `points`.
 
         The standard error of the kernel, over other draws of the partitions, falls as :math:`1 / \sqrt m`. It is at
         most :math:`1 / (2 \sqrt m)` (Davies & Ghahramani 2014, lemma 3.2), and less for trees at all heights. It is
         estimated from these m, taken as independent (boosted trees are not), for 10,000 random pairs.
 
-        Up to 10,000 random points are judged. Costs two sums over clusters (C + 1 for C classes), :math:`O(N m)` in
-        all, with the codes of the rows (8 bytes per row and partition) as memory.
+        Up to 10,000 random points are judged. Costs two sums over clusters (C + 1 for C classes), :math:`O(N m)`.
 
         :param x: `N x D` rows.
         :param y: `N` targets, a tensor or an array: numbers, or classes.

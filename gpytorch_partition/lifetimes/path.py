@@ -1,10 +1,8 @@
-r"""
+"""
 Linear models, such as an SVM, on the features of a Mondrian kernel, trained over increasing lifetimes with warm starts.
 
 As the lifetime grows, cells are only cut into parts. A part inherits the weight of its cell, so predictions do not
-change, and descent continues from there (Balog et al. 2016, section 4.2.2). One pass over increasing lifetimes tries
-all their Laplace kernels :math:`\exp(-\lambda \|x - x'\|_1)`: a way to choose the kernel width of a support vector
-machine, which has no marginal likelihood.
+change, and descent continues from there (Balog et al. 2016, section 4.2.2).
 """
 
 from __future__ import annotations
@@ -180,8 +178,8 @@ def fit_along_lifetimes(
     Feature vectors have length 1 at every lifetime, so one penalty and one learning rate serve all. Standardize the
     targets of a regression; with scikit-learn's default learning rate a regression takes many epochs.
 
-    A lifetime costs the labels of the rows and :math:`O(N m)` per epoch. It takes 4 bytes per (row, tree), and 8 per
-    weight and class, for the cells of this lifetime and of all before it. Training takes some 40 bytes per (row, tree).
+    A lifetime costs the labels of the rows and :math:`O(N m)` per epoch, 4 bytes per (row, tree), and 8 per weight and
+    class, for the cells of this lifetime and of all before it. Training takes some 40 bytes per (row, tree).
 
     :param kernel: The kernel with the trees, whose `max_lifetime` is at least the longest lifetime.
     :param estimator: A linear model of scikit-learn with `partial_fit`, such as

@@ -152,21 +152,12 @@ def lifetime_sweep(
     if that takes at most a few times as long as an estimate; shorter lifetimes sum rows and columns of counts that are
     taken once, :math:`O(N m^2)`. With too many cells for this, each lifetime takes one Lanczos run, whose estimate has
     a standard error, or, up to 2,000 rows, dense algebra. 1,000 rows and 200 trees take 17 processor seconds in all.
-    With 2,300 rows (Friedman's function of 10 columns) a single lifetime takes 2 at 11,500 cells, 6 at 35,000 and 33 at
-    380,000: minutes in all. Choose the width by 2,000 random rows then; the kernel may be built on all of them. A sweep
-    over every cut costs :math:`O(p^{3.5})` in all and `24 p^2` bytes, for up to 10,000 cells at the longest lifetime.
+    Choose the width by 2,000 random rows where there are more; the kernel may be built on all of them. A sweep over
+    every cut costs :math:`O(p^{3.5})` in all and `24 p^2` bytes, for up to 10,000 cells at the longest lifetime.
 
     **With few trees the best lifetime is too long**, the more so the smaller a given noise is. The kernel of m trees
     misses the Laplace kernel by up to :math:`1 / (2 \sqrt m)`, and only smaller cells explain targets with less noise
-    than that. An example is a draw of a Laplace process of lifetime 10 (1,000 rows, two columns, a noise of 1e-4
-    outputscales; `python -m benchmarks mondrian_figures`). With the true outputscale and noise, the likelihood is
-    largest at 83 with 20 trees, 28 with 50, 19 with 100 and 9.3 with 200; the exact kernel's is largest at 9.3. Without
-    `outputscale` and `noise` the noise makes up for the missing trees: 19, 9.3, 13 and 9.3. Use 200 trees or more (the
-    kernel's default), or leave both out.
-
-    With little given noise the error of validation rows has a peak on the way, about where there are as many cells as
-    training rows ("double descent"). With more trees the peak moves to shorter lifetimes; with the most likely noise
-    there is none.
+    than that. Use 200 trees or more (the kernel's default), or leave outputscale and noise out.
 
     :param kernel: The kernel, whose `max_lifetime` is the longest tried; its :attr:`~MondrianKernel.lifetime` is set to
         the best.

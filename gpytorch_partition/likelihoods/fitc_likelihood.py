@@ -12,6 +12,27 @@ from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 
+class NoiseLikelihood(_GaussianLikelihoodBase):
+    """The base class of likelihoods whose noise, or its level, is the `noise` of their `noise_covar`."""
+
+    @property
+    def noise(self) -> Tensor:
+        """Return the variance, or the level, of the noise of new observations."""
+        return self.noise_covar.noise
+
+    @noise.setter
+    def noise(self, value: Tensor | float) -> None:
+        self.noise_covar.noise = value
+
+
+def inputs_of(params: tuple[Any, ...]) -> Tensor:
+    """Return the inputs (`*batch x N x D`) that a likelihood is given, as a tensor or a list of one."""
+    if not params:
+        raise ValueError("expected the inputs of the noise, got none: call likelihood(model(x), x)")
+    x = params[0] if isinstance(params[0], Tensor) else params[0][0]
+    return x.unsqueeze(-1) if x.dim() == 1 else x
+
+
 class UnspannedNoise(Noise):
     r"""
     The covariance of noise whose variance is :math:`\sigma^2(x) + \max(\kappa(x, x) - k(x, x) - t, 0)`, where k
@@ -43,21 +64,27 @@ class UnspannedNoise(Noise):
         unspanned = self.kernel(x, diag=True) - self.approximation(x, diag=True)
         return (unspanned - self.threshold.to(unspanned)).clamp_min(0.0)
 
+    @property
+    def noise(self) -> Tensor:
+        """Return the level of the observations' own noise."""
+        return self.base_noise.noise
+
+    @noise.setter
+    def noise(self, value: Tensor | float) -> None:
+        self.base_noise.initialize(noise=value)
+
     def extra_repr(self) -> str:
         """Return a description of the threshold."""
         return f"threshold {float(self.threshold):.4g}"
 
     def forward(self, *params: Any, shape: Any = None, **kwargs: Any) -> DiagLinearOperator:
         """Return the noise's covariance at the inputs given (a tensor `*batch x N x D`, or a list of one)."""
-        if not params:
-            raise ValueError("expected the inputs of the noise, got none: call likelihood(model(x), x)")
-        x = params[0] if isinstance(params[0], Tensor) else params[0][0]
-        x = x.unsqueeze(-1) if x.dim() == 1 else x
+        x = inputs_of(params)
         base = self.base_noise(*params, shape=x.shape[:-1] if shape is None else shape, **kwargs)
         return DiagLinearOperator(base.diagonal(dim1=-2, dim2=-1).to(x) + self.unspanned(x))
 
 
-class FITCGaussianLikelihood(_GaussianLikelihoodBase):
+class FITCGaussianLikelihood(NoiseLikelihood):
     r"""
     A likelihood with Gaussian noise plus the variance that a low-rank approximation of a kernel lacks.
 
@@ -94,15 +121,6 @@ class FITCGaussianLikelihood(_GaussianLikelihoodBase):
 
     def __init__(self, base_noise: Noise, kernel: Kernel, approximation: Kernel, threshold: float = 0.0) -> None:
         super().__init__(UnspannedNoise(base_noise, kernel, approximation, threshold))
-
-    @property
-    def noise(self) -> Tensor:
-        """Return the level of the observations' own noise."""
-        return self.noise_covar.base_noise.noise
-
-    @noise.setter
-    def noise(self, value: Tensor | float) -> None:
-        self.noise_covar.base_noise.initialize(noise=value)
 
 
 def unspanned_variances(likelihood: Any, x: Tensor) -> Tensor | None:

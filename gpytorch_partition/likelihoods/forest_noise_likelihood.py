@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from gpytorch.constraints import GreaterThan, Interval
-from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
 from gpytorch.likelihoods.noise_models import Noise
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
@@ -15,6 +14,7 @@ from torch import Tensor
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows
+from gpytorch_partition.likelihoods.fitc_likelihood import NoiseLikelihood, inputs_of
 from gpytorch_partition.partitions.forest import ForestPartition
 
 if TYPE_CHECKING:
@@ -132,10 +132,7 @@ class ForestNoise(Noise):
 
     def forward(self, *params: Any, shape: Any = None, **kwargs: Any) -> DiagLinearOperator:
         """Return the noise's covariance at the inputs given (a tensor `*batch x N x D`, or a list of one)."""
-        if not params:
-            raise ValueError("expected the inputs of the noise, got none: call likelihood(model(x), x)")
-        x = params[0] if torch.is_tensor(params[0]) else params[0][0]
-        x = x.unsqueeze(-1) if x.dim() == 1 else x
+        x = inputs_of(params)
         return DiagLinearOperator(self.noise.to(x) * (self.exponent.to(x) * self.log_ratio(x)).exp())
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
@@ -145,7 +142,7 @@ class ForestNoise(Noise):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-class ForestNoiseGaussianLikelihood(_GaussianLikelihoodBase):
+class ForestNoiseGaussianLikelihood(NoiseLikelihood):
     r"""
     A likelihood with Gaussian noise, whose variance a forest predicts: :math:`\sigma^2(x) = \sigma^2 \exp(b\, z(x))`.
 
@@ -170,15 +167,6 @@ class ForestNoiseGaussianLikelihood(_GaussianLikelihoodBase):
 
     def __init__(self, train_x: Tensor | None = None, residuals: Tensor | None = None, **options: Any) -> None:
         super().__init__(ForestNoise(train_x, residuals, **options))
-
-    @property
-    def noise(self) -> Tensor:
-        """Return the level of the noise, its variance where z(x) is 0."""
-        return self.noise_covar.noise
-
-    @noise.setter
-    def noise(self, value: Tensor | float) -> None:
-        self.noise_covar.noise = value
 
     @property
     def exponent(self) -> Tensor:

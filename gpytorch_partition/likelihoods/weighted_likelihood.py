@@ -6,14 +6,13 @@ from typing import Any
 
 import torch
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
 from gpytorch.likelihoods.noise_models import HomoskedasticNoise, Noise
 from linear_operator.operators import DiagLinearOperator, LinearOperator
 from torch import Tensor
 from torch.distributions import StudentT
 
 from gpytorch_partition.inputs.numbers import check_tensors, checked_positive
-from gpytorch_partition.likelihoods.fitc_likelihood import UnspannedNoise
+from gpytorch_partition.likelihoods.fitc_likelihood import NoiseLikelihood, UnspannedNoise
 from gpytorch_partition.likelihoods.scale_mixture import log_densities
 
 
@@ -92,7 +91,7 @@ class WeightedNoise(Noise):
         return torch.cat([self.relative_weights, 1 / self.unit.expand(more)]).to(variances)
 
 
-class WeightedGaussianLikelihood(_GaussianLikelihoodBase):
+class WeightedGaussianLikelihood(NoiseLikelihood):
     r"""
     A likelihood with Gaussian noise of variance :math:`\sigma^2 / w_i` at training row i, and :math:`\sigma^2` at new
     points.
@@ -122,15 +121,6 @@ class WeightedGaussianLikelihood(_GaussianLikelihoodBase):
 
     def __init__(self, weights: Tensor, noise: Noise | None = None, unit: float = 1.0) -> None:
         super().__init__(WeightedNoise(HomoskedasticNoise() if noise is None else noise, weights, unit))
-
-    @property
-    def noise(self) -> Tensor:
-        """Return the variance, or the level, of the noise at a weight of 1."""
-        return self.noise_covar.noise
-
-    @noise.setter
-    def noise(self, value: Tensor | float) -> None:
-        self.noise_covar.noise = value
 
 
 def weights_of(likelihood: Any) -> Tensor | None:
@@ -182,7 +172,7 @@ class StudentTNoise(WeightedNoise):
         return variances * ((self.df - 2) / self.df).to(variances)
 
 
-class StudentTLikelihood(_GaussianLikelihoodBase):
+class StudentTLikelihood(NoiseLikelihood):
     """
     A likelihood with Student-t noise, a mixture of Gaussians of many scales; a Gaussian process stays exact given the
     weights.
@@ -217,11 +207,6 @@ class StudentTLikelihood(_GaussianLikelihoodBase):
         found = student_t_noise(self)
         assert found is not None
         return found
-
-    @property
-    def noise(self) -> Tensor:
-        """Return the variance, or the level, of the noise of new observations."""
-        return self._noise.noise
 
     def forward(self, function_samples: Tensor, *params: Any, **kwargs: Any) -> StudentT:
         """Return the distribution of new observations, given values of the function (`*batch x N`)."""

@@ -25,12 +25,12 @@ from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.models.counted_rows import (
     BOUNDS,
+    CountedModel,
     check_has_partitions,
     check_points,
     check_rows,
     warn_of_least_noise,
 )
-from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
 from gpytorch_partition.progress import doing
 from gpytorch_partition.settings import num_variance_samples, predictive_variances, probe_seed
 
@@ -53,7 +53,7 @@ def local_rows(kernel: PartitionKernel, x: Tensor, y: Tensor) -> LocalRows:
     return LocalRows(kernel.partition.incidences(points, points)[0], y.unsqueeze(-1))
 
 
-class ClusterSpaceGP:
+class ClusterSpaceGP(CountedModel):
     r"""
     A Gaussian process, :math:`y \sim N(c, s K + \sigma^2 I)`, by iterations in cluster space, for rows in any place.
 
@@ -97,7 +97,6 @@ class ClusterSpaceGP:
         self._tensors = list(kernel.partition.tensors().values())
         self._check_rows()
         _check_targets(rows.moments())
-        self.values: Maximum | None = None  # outputscale, noise and mean once fitted
         self.standard_error: float | None = None  #: of the log marginal likelihood, in nats, once fitted
 
     @property
@@ -123,23 +122,15 @@ class ClusterSpaceGP:
         checked_count(1 if num_probes is None else num_probes, "probe vectors", "num_probes")
         bounds = bounds or BOUNDS
         with doing("fitting noise and scale"):
-            measures = space_measures(self.rows, self._cluster_operator(), num_probes, probe_seed.value())
+            measures = space_measures(
+                self.rows, self._kernels_operator(self._index.sizes), num_probes, probe_seed.value()
+            )
             found = settled_maxima(measures, [bounds])
         _warn_of(found, bounds)
         for name in ("_posterior", "_sampled"):  # first: an interruption must not leave results of other values
             self.__dict__.pop(name, None)
         self.values, self.standard_error = found.maxima[0], found.standard_error
         return found.maxima[0]
-
-    def means(self, x: Tensor) -> Tensor:
-        """
-        Return the mean of each point (`N_test`, float64), without the cost of variances.
-
-        :param x: `N_test x D` points.
-        :raises RuntimeError: If the model is not fitted, or means would be off by more than a tenth of the noise's
-            standard deviation because the solver does not converge.
-        """
-        return self._means(self._points(x))
 
     def predict(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """
@@ -198,8 +189,9 @@ class ClusterSpaceGP:
         """The state without the solver and its solutions, which are computed again to the same bits."""
         return {name: value for name, value in self.__dict__.items() if name != "_posterior"}
 
-    def _means(self, points: Incidence) -> Tensor:
-        return self._fitted_values.mean + points.row_values(self._posterior.mean_effects).squeeze(-1)
+    @property
+    def _mean_effects(self) -> Tensor:
+        return self._posterior.mean_effects
 
     def _points(self, x: Tensor) -> Incidence:
         _ = self._fitted_values
@@ -214,19 +206,9 @@ class ClusterSpaceGP:
         if not self.kernel.partition.has_tensors(self._tensors):
             raise RuntimeError("the kernel's partitions have changed since rows were coded: code them again")
 
-    @property
-    def _fitted_values(self) -> Maximum:
-        if self.values is None:
-            raise RuntimeError("ClusterSpaceGP is not fitted: call fit()")
-        return self.values
-
     @cached_property
     def _posterior(self) -> SpacePosterior:
-        return SpacePosterior(self.rows, self._cluster_operator(), self._fitted_values)
-
-    def _cluster_operator(self) -> ClusterOperator:
-        with torch.no_grad():
-            return self.kernel._cluster_operator(self._index.sizes, torch.ones((), dtype=torch.float64))
+        return SpacePosterior(self.rows, self._kernels_operator(self._index.sizes), self._fitted_values)
 
 
 def _check_kernel(kernel: Any) -> None:

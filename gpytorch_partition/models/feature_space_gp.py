@@ -39,6 +39,7 @@ from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixture
 from gpytorch_partition.kernels.random_forest_kernel import RandomForestKernel
 from gpytorch_partition.models.counted_rows import (
     BOUNDS,
+    CountedModel,
     check_has_partitions,
     check_points,
     check_rows,
@@ -52,7 +53,7 @@ _KIND = "file of a FeatureSpaceGP"
 _CLUSTERS_PER_ROW = 4  # clusters for each new row, at least, for an update of the solution instead of a new one
 
 
-class FeatureSpaceGP:
+class FeatureSpaceGP(CountedModel):
     r"""
     A Gaussian process, :math:`y \sim N(c, s K + \sigma^2 I)`, computed exactly in the feature space of a partition
     kernel.
@@ -103,7 +104,6 @@ class FeatureSpaceGP:
         checked_count(max_clusters, "clusters", "max_clusters")
         self.kernel = kernel
         self.statistics = ClusterStatistics(kernel.partition, max_clusters)
-        self.values: Maximum | None = None  # outputscale, noise and mean once fitted
         self._level_weights: Tensor | None = None
 
     @property
@@ -313,15 +313,12 @@ class FeatureSpaceGP:
         :param x: `N_test x D` points.
         :raises RuntimeError: If the model is not fitted.
         """
-        rows = self._rows(x)
+        rows = self._points(x)
         return self._means(rows), summed_variances(rows, self._posterior.root)
 
-    def means(self, x: Tensor) -> Tensor:
-        """Return the means alone, without the cost of variances, as :meth:`predict` does."""
-        return self._means(self._rows(x))
-
-    def _means(self, rows: Incidence) -> Tensor:
-        return self._fitted_values.mean + rows.row_values(self._posterior.mean).squeeze(-1)
+    @property
+    def _mean_effects(self) -> Tensor:
+        return self._posterior.mean
 
     def covariance(self, x: Tensor) -> Tensor:
         r"""
@@ -332,7 +329,7 @@ class FeatureSpaceGP:
         :param x: `N_test x D` points.
         :raises RuntimeError: If the model is not fitted.
         """
-        root = self._rows(x).row_values(self._seen_root)
+        root = self._points(x).row_values(self._seen_root)
         covariance, (new, deviations) = root @ root.mT, self._new_clusters(x)
         for clusters in new.codes.unbind(-1):
             covariance += deviations[clusters.long()].square() * (clusters == clusters.unsqueeze(-1))
@@ -349,7 +346,7 @@ class FeatureSpaceGP:
         :raises RuntimeError: If the model is not fitted.
         """
         checked_count(num_samples, "samples", "num_samples")
-        rows, values, root = self._rows(x), self._fitted_values, self._seen_root
+        rows, values, root = self._points(x), self._fitted_values, self._seen_root
         normal = partial(torch.randn, generator=generator, dtype=torch.float64)
         effects = root @ normal(root.shape[1], num_samples)
         new, deviations = self._new_clusters(x)
@@ -455,18 +452,12 @@ class FeatureSpaceGP:
         check_rows(x, y)
         return self.kernel.columns.select(x), y
 
-    def _rows(self, x: Tensor) -> Incidence:
+    def _points(self, x: Tensor) -> Incidence:
         self._check_counted()
         check_points(x)
         self.statistics.check_partition()
         labels = self.kernel.cluster_ids(x)
         return Incidence(self.statistics.codes(labels), len(self.statistics.sums))
-
-    @property
-    def _fitted_values(self) -> Maximum:
-        if self.values is None:
-            raise RuntimeError("FeatureSpaceGP is not fitted: call fit() after adding rows")
-        return self.values
 
     def _check_counted(self) -> None:
         if not self.num_rows:
@@ -482,8 +473,7 @@ class FeatureSpaceGP:
 
     def _cluster_operator(self) -> ClusterOperator:
         if self._level_weights is None:
-            with torch.no_grad():
-                return self.kernel._cluster_operator(self.statistics.index.sizes, torch.ones((), dtype=torch.float64))
+            return self._kernels_operator(self.statistics.index.sizes)
         return level_operator(_forest_layout(self.kernel), self._level_weights)
 
     def _likelihood(self) -> SpectralLikelihood:

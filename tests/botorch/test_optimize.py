@@ -30,9 +30,8 @@ from gpytorch_partition import (
     RandomForestKernel,
 )
 from gpytorch_partition.botorch import optimize, optimize_acqf_cells
+from gpytorch_partition.botorch.cell_search import CellSearch, space_of
 from gpytorch_partition.botorch.model_cells import ModelCells
-from gpytorch_partition.botorch.search import CellSearch
-from gpytorch_partition.botorch.space import space_of
 from gpytorch_partition.kernels.wrapper_kernels import StandardizedKernel
 
 DOUBLE = torch.float64
