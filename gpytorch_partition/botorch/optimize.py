@@ -53,23 +53,17 @@ def optimize_acqf_cells(
     the middle of its cell; integers and categories keep the values found.
 
     Batches are found one point after another, with earlier points pending, and have no duplicates. Costs an evaluation
-    for each cell that is tried, a few thousand, and a label for each of its neighbors.
+    for each cell that is tried, a few thousand, and a label for each of its neighbors. Other arguments are those of
+    `optimize_acqf` and `optimize_acqf_mixed_alternating` of BoTorch; constraints are within points only.
 
     :param acq_function: An acquisition function of BoTorch, analytic or by Monte Carlo, whose value depends on points
         through the posterior only. Its model has a constant mean and a kernel made of partition kernels by scales,
         sums, products and mixtures; a `ModelListGP` has several such models. Input and outcome transformations are
         those of the model.
-    :param bounds: `2 x d` lower and upper bounds, in the units of the space.
     :param discrete_dims: Possible values of each column of integers, or of other ordered values. (Default: none.)
     :param cat_dims: Possible values of each column of categories; each is a neighbor of any other. (Default: none.)
-    :param q: Number of points. (Default: 1.)
     :param num_restarts: Number of cells from which local searches start. (Default: 10.)
     :param raw_samples: Number of random points. (Default: 1024.)
-    :param fixed_features: Values of columns that are fixed. (Default: none.)
-    :param inequality_constraints: Triples of column numbers, coefficients and right hand side, each for :math:`\sum_i
-        c_i x_i \ge b`. (Default: none.)
-    :param nonlinear_inequality_constraints: Pairs of a function f and True, each for :math:`f(x) \ge 0`, with x of
-        shape `d`. (Default: none.)
     :param X_avoid: `n x d` points not to return, such as evaluated ones of a function without noise. (Default: none.)
     :param batch_initial_conditions: `n x d` or `n x 1 x d` points that are candidates too, such as feasible ones where
         few random points are feasible. (Default: none.)

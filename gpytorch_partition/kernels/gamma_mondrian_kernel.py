@@ -52,8 +52,8 @@ class GammaMondrianKernel(PartitionKernel):
     :meth:`~gpytorch_partition.lifetimes.LifetimeSweep.predict` the whole function has one uncertain width.
 
     A product costs :math:`O(N m)` and :math:`O(V)` for the V nodes of the trees, a gradient about one product. Trees
-    take 200 bytes per cell of training rows at the terminal lifetime. New points are attached to the trees of the
-    training rows; variances need solves, and joint samples of more than `max_cholesky_size` points are an error.
+    take 200 bytes per cell of training rows. Variances need solves, and joint samples of more than `max_cholesky_size`
+    points are an error.
 
     :param train_x: `N x D` rows whose bounding box the trees begin with. (Default: None, an unfitted kernel for
         `load_state_dict`.)

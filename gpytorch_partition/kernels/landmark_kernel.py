@@ -57,9 +57,9 @@ class LandmarkKernel(ClusterKernel):
     chosen with it.
 
     Learning costs some seconds (1,000 rows). Loadings cost :math:`O(N k^2)`, some 30 seconds for 1,000,000 rows and 500
-    inducing points on one core, and k numbers per row, for the training rows and the two other sets that were used
-    last. If lengthscales are trained (`kernel.base_kernel.requires_grad_(True)`), loadings are computed in every step,
-    with some 20 k numbers per row of temporary memory. The kernel has gradients with respect to x.
+    inducing points on one core, and k numbers per row. If lengthscales are trained
+    (`kernel.base_kernel.requires_grad_(True)`), they are computed in every step, with some 20 k numbers per row of
+    temporary memory. The kernel has gradients with respect to x.
 
     **Use float64** (inputs, targets and model). Smooth functions with long lengthscales are fitted with outputscales of
     hundreds, and float32 represents N outputscales plus the noise only up to a ratio of some :math:`10^6`.

@@ -103,13 +103,8 @@ class MembershipKernel(PartitionKernel):
 
     A product costs :math:`O(E)` for E memberships, and not the n m of the table. Memory: 12 bytes per membership.
 
-    `memberships`, `set_weights` and errors are those of :class:`~gpytorch_partition.partitions.MembershipPartition`.
-
-    :param memberships: `n x m` sparse matrix, not zero where an item (row) is in a set (column).
-    :param members_only: Whether only sets that contain both items count. (Default: False.)
-    :param set_weights: `m` weights w of the sets. (Default: all the same.)
-    :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.
-    :param active_dims: The number of the column that holds the items.
+    Parameters and errors are those of :class:`~gpytorch_partition.partitions.MembershipPartition`; `active_dims` has
+    the number of the column that holds the items.
 
     Example:
         >>> from scipy.sparse import csr_array

@@ -244,7 +244,7 @@ def inherit_weights(estimator: Any, features: csr_matrix, later_features: csr_ma
 
     :param estimator: Estimator with one weight per column of `features`, in all attributes named `*coef*`; changed.
     :param features: `N x p` features of the training rows at the earlier lifetime.
-    :param later_features: `N x (q + p)` features of the same rows at the later lifetime, with q new columns.
+    :param later_features: `N x (q + p)` features of the same rows at the later lifetime.
     """
     num_new = later_features.shape[1] - features.shape[1]
     parent = np.concatenate([np.empty(num_new, dtype=np.int64), np.arange(features.shape[1])])

@@ -92,11 +92,9 @@ class FITCGaussianLikelihood(NoiseLikelihood):
 
     It turns a Gaussian process with k into the "fully independent training conditional" approximation of the process
     with the kernel :math:`\kappa` (Snelson & Ghahramani 2006, "Sparse Gaussian processes using pseudo-inputs", eqs. 3
-    to 7): the covariance of observations is :math:`K + \mathrm{diag}(\kappa(x, x) - k(x, x)) + \sigma^2(x) I`. Away
-    from the inducing points, k alone would predict the mean with certainty; here the variance is that of
-    :math:`\kappa`. If all training rows are inducing points, predictions are those of :math:`\kappa`. With a threshold
-    t above 0, only the variance beyond it is added: if few training rows lack more, the variance grows where there are
-    no rows, and nothing else changes.
+    to 7): the covariance of observations is :math:`K + \mathrm{diag}(\kappa(x, x) - k(x, x)) + \sigma^2(x) I`. If all
+    training rows are inducing points, predictions are those of :math:`\kappa`. With a threshold t above 0, only the
+    variance beyond it is added.
 
     It needs the inputs: call `likelihood(model(x), x)`, and `mll(model(train_x), train_y, train_x)` in a training loop
     of your own. Costs two diagonals, with a :class:`~gpytorch_partition.LandmarkKernel` of k inducing points :math:`O(N

@@ -174,8 +174,6 @@ def cluster_columns(kernel: PartitionKernel, x: Tensor, train_x: Tensor) -> tupl
     columns.
 
     :param kernel: A kernel of partitions of equal weight.
-    :param x: `N x D` points.
-    :param train_x: `N2 x D` training rows.
     :raises ValueError: If x or `train_x` are not finite floating point matrices of the right width.
     """
     x, train_x = kernel.columns.select(x), kernel.columns.select(train_x)

@@ -95,8 +95,7 @@ def spectral_truncation(
     `eigenvalues.sum() / total` is the share of the trace that these columns keep.
 
     Costs some tens to hundreds of products of the kernel with r + 6 columns, :math:`O(N m r)` each for a partition
-    kernel (:func:`~gpytorch_partition.linalg.eigenpairs.largest_eigenpairs`), and 8 (r + 6) numbers per row of work
-    space. Eigenvalues close together take the most products.
+    kernel, the most for eigenvalues close together, and 8 (r + 6) numbers per row of work space.
 
     :param kernel: Any kernel whose products are linear in N: one of this package, a sum of such kernels, or a
         :class:`gpytorch.kernels.ScaleKernel` around them.

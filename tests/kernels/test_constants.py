@@ -10,7 +10,7 @@ from gpytorch.kernels import AdditiveKernel, ScaleKernel
 from gpytorch.settings import eval_cg_tolerance
 
 from gpytorch_partition.settings import iterative
-from tests.kernels.zoo import X, Y, kernel_of
+from tests.kernels.zoo import Model, X, Y, kernel_of
 
 NAMES = ["forest", "fast_cluster", "mondrian", "gamma_mondrian", "landmark", "mixture", "local_linear"]
 
@@ -53,7 +53,7 @@ def test_a_sum_without_parameters_trains_and_predicts_in_float64(most_dense):
     """GPyTorch takes its dtype for float32."""
     kernel = AdditiveKernel(kernel_of("fast_cluster"), kernel_of("forest")).double()
     x, y = X.double(), Y.double()
-    model = _Exact(x, y, kernel)
+    model = Model(x, y, kernel, gpytorch.likelihoods.GaussianLikelihood().double(), gpytorch.means.ZeroMean())
     with iterative(), linear_operator.settings.max_cholesky_size(most_dense), eval_cg_tolerance(1e-10):
         loss = -gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)(model(x), y)
         loss.backward()
@@ -66,12 +66,3 @@ def test_a_sum_without_parameters_trains_and_predicts_in_float64(most_dense):
     expected = kernel(x[:9] + 0.1).to_dense() - cross @ torch.linalg.solve(noisy, cross.mT)
     torch.testing.assert_close(variance, expected.diagonal(), rtol=2e-2, atol=1e-6)
     assert mean.dtype == variance.dtype == torch.float64
-
-
-class _Exact(gpytorch.models.ExactGP):
-    def __init__(self, x, y, kernel):
-        super().__init__(x, y, gpytorch.likelihoods.GaussianLikelihood().double())
-        self.mean_module, self.covar_module = gpytorch.means.ZeroMean(), kernel
-
-    def forward(self, x):
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))

@@ -9,7 +9,7 @@ from gpytorch.kernels import ScaleKernel
 from gpytorch.priors import GammaPrior
 
 from gpytorch_partition import IterativeKernel
-from tests.kernels.zoo import X, Y, kernel_of
+from tests.kernels.zoo import Model, X, Y, kernel_of
 
 GENERATOR = torch.Generator().manual_seed(0)
 NEW = torch.rand(5, 10, generator=GENERATOR)
@@ -20,14 +20,10 @@ SAMPLES = {
 }
 
 
-class _Model(gpytorch.models.ExactGP):
-    def __init__(self, kernel, wrap):
-        super().__init__(X, Y, gpytorch.likelihoods.GaussianLikelihood(noise_prior=GammaPrior(2.0, 2.0)))
-        scaled = ScaleKernel(kernel, outputscale_prior=GammaPrior(2.0, 2.0))
-        self.mean_module, self.covar_module = gpytorch.means.ZeroMean(), wrap(scaled)
-
-    def forward(self, x):
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+def model_of(kernel, wrap):
+    likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_prior=GammaPrior(2.0, 2.0))
+    scaled = ScaleKernel(kernel, outputscale_prior=GammaPrior(2.0, 2.0))
+    return Model(X, Y, wrap(scaled), likelihood, gpytorch.means.ZeroMean())
 
 
 @pytest.mark.parametrize("name", ["forest", "landmark", "gamma_mondrian", "mixture", "local_linear"])
@@ -37,7 +33,7 @@ class _Model(gpytorch.models.ExactGP):
     ids=["plain", "iterative"],
 )
 def test_a_model_of_samples_predicts_the_same_after_a_reload(name, wrap, prefix):
-    model, twin = _Model(kernel_of(name), wrap), _Model(kernel_of(name), wrap)
+    model, twin = model_of(kernel_of(name), wrap), model_of(kernel_of(name), wrap)
     model.pyro_load_from_samples(
         {f"{prefix}.outputscale_prior" if key == "scale" else key: value for key, value in SAMPLES.items()}
     )

@@ -11,6 +11,7 @@ from gpytorch.kernels import ScaleKernel
 import gpytorch_partition
 from gpytorch_partition import GroupKernel
 from gpytorch_partition.operators import PartitionLinearOperator
+from tests.kernels.zoo import Model
 
 
 def places(num_rows, seed=0):
@@ -40,15 +41,6 @@ def test_the_share_of_common_groups(nested, columns, weights):
         expected = torch.einsum("l,lij->ij", shares, same_groups(x1, x2, columns, nested))
         torch.testing.assert_close(operator.to_dense().detach(), expected)
         torch.testing.assert_close((operator @ torch.ones(len(x2)).double()).detach(), expected.sum(-1))
-
-
-class Model(gpytorch.models.ExactGP):
-    def __init__(self, train_x, train_y, kernel):
-        super().__init__(train_x, train_y, gpytorch.likelihoods.GaussianLikelihood())
-        self.mean_module, self.covar_module = gpytorch.means.ConstantMean(), kernel
-
-    def forward(self, x):
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
 def log_likelihood(x, y, weights, outputscale, noise, mean):

@@ -30,7 +30,7 @@ from gpytorch_partition import (
 )
 from gpytorch_partition.operators import PartitionLinearOperator, PathSumLinearOperator
 from gpytorch_partition.partitions import MondrianPartition
-from tests.kernels.zoo import BUILD, ROWS, UNFITTED, X, Y, kernel_of, rows_of
+from tests.kernels.zoo import BUILD, ROWS, UNFITTED, Model, X, Y, kernel_of, rows_of
 
 
 class _KernelSuite(BaseKernelTestCase):
@@ -239,15 +239,18 @@ def test_loading_another_state_forgets_the_old_labels(kernel):
 
 @pytest.mark.slow
 def test_another_process_predicts_bit_identically(tmp_path):
-    likelihood = gpytorch.likelihoods.GaussianLikelihood()
-    model = _Model(X, Y, likelihood, RandomForestKernel(X, Y, 10, random_state=0))
+    model = Model(X, Y, ScaleKernel(RandomForestKernel(X, Y, 10, random_state=0)))
     model.eval()
     with torch.no_grad():
         mean = model(X[:20] + 0.1).mean
     torch.save({"state": model.state_dict(), "x": X, "y": Y, "mean": mean}, tmp_path / "model.pt")
-    code = _MODEL_SOURCE + (
+    code = (
+        "import torch\n"
+        "from gpytorch.kernels import ScaleKernel\n"
+        "from gpytorch_partition import RandomForestKernel\n"
+        "from tests.kernels.zoo import Model\n"
         f"saved = torch.load({str(tmp_path / 'model.pt')!r}, weights_only=True)\n"
-        "model = _Model(saved['x'], saved['y'], gpytorch.likelihoods.GaussianLikelihood(), RandomForestKernel())\n"
+        "model = Model(saved['x'], saved['y'], ScaleKernel(RandomForestKernel()))\n"
         "model.load_state_dict(saved['state']); model.eval()\n"
         "with torch.no_grad(): mean = model(saved['x'][:20] + 0.1).mean\n"
         "assert torch.equal(mean, saved['mean'])\n"
@@ -256,35 +259,12 @@ def test_another_process_predicts_bit_identically(tmp_path):
     assert result.returncode == 0, result.stderr
 
 
-_MODEL_SOURCE = """
-import gpytorch, torch
-from gpytorch_partition import RandomForestKernel
-class _Model(gpytorch.models.ExactGP):
-    def __init__(self, x, y, likelihood, kernel):
-        super().__init__(x, y, likelihood)
-        self.mean_module = gpytorch.means.ConstantMean()
-        self.covar_module = gpytorch.kernels.ScaleKernel(kernel)
-    def forward(self, x):
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-"""
-
-
-class _Model(gpytorch.models.ExactGP):
-    def __init__(self, x, y, likelihood, kernel):
-        super().__init__(x, y, likelihood)
-        self.mean_module = gpytorch.means.ConstantMean()
-        self.covar_module = gpytorch.kernels.ScaleKernel(kernel)
-
-    def forward(self, x):
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
 def test_training_rows_are_labelled_once(kernel, monkeypatch):
     calls = []
     name = "_grown" if isinstance(kernel.partition, MondrianPartition) else "_labels"
     original = getattr(type(kernel.partition), name)
     monkeypatch.setattr(type(kernel.partition), name, lambda self, x: (calls.append(x.shape[0]), original(self, x))[1])
-    model = _Model(X, Y, gpytorch.likelihoods.GaussianLikelihood(), kernel)
+    model = Model(X, Y, ScaleKernel(kernel))
     mll = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
     for _ in range(3):
         (-mll(model(X), Y)).backward()

@@ -15,6 +15,7 @@ from scipy.sparse import coo_array, csc_matrix, csr_array
 from gpytorch_partition import MembershipKernel, PartitionKernel, PartitionMixtureKernel
 from gpytorch_partition.models import ClusterFeatures
 from gpytorch_partition.operators import PartitionLinearOperator
+from tests.kernels.zoo import Model
 
 ITEMS, SETS = 400, 90
 
@@ -45,15 +46,6 @@ def oracle(members_only, weights=None, dense=TABLE):
 def rows(num_rows, seed=0, num_items=ITEMS):
     """Some of the items, repeatedly."""
     return torch.from_numpy(np.random.RandomState(seed).randint(num_items, size=(num_rows, 1))).double()
-
-
-class Model(gpytorch.models.ExactGP):
-    def __init__(self, train_x, train_y, kernel):
-        super().__init__(train_x, train_y, gpytorch.likelihoods.GaussianLikelihood())
-        self.mean_module, self.covar_module = gpytorch.means.ConstantMean(), kernel
-
-    def forward(self, x):
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
 @pytest.mark.parametrize("members_only", [False, True])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gpytorch
 import numpy as np
 import pytest
 import torch
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import LinearKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from sklearn.ensemble import HistGradientBoostingRegressor
@@ -14,6 +12,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from gpytorch_partition import FastClusterKernel, RandomForestKernel, encode_missing, fit_exact_gp
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.partitions import ForestPartition, grow_forest
+from tests.kernels.zoo import Model
 
 GENERATOR = torch.Generator().manual_seed(0)
 COMPLETE = torch.randn(300, 4, generator=GENERATOR, dtype=torch.float64)
@@ -21,16 +20,6 @@ IS_MISSING = torch.rand(300, 4, generator=GENERATOR) < 0.2
 X = COMPLETE.masked_fill(IS_MISSING, torch.nan)
 Y = COMPLETE[:, 0].sin() + 2.0 * IS_MISSING[:, 1]
 NEW = X[:50].flip(-2)
-
-
-class UserModel(gpytorch.models.ExactGP):
-    def __init__(self, x, y, kernel):
-        super().__init__(x, y, GaussianLikelihood())
-        self.mean_module = gpytorch.means.ConstantMean()
-        self.covar_module = ScaleKernel(kernel)
-
-    def forward(self, x):
-        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -72,8 +61,11 @@ def test_missing_values_pass_through_the_model():
 def test_a_users_own_model_takes_the_code():
     kernel = RandomForestKernel(X, Y, 20, random_state=0)
     with pytest.raises(ValueError, match="encode_missing"):
-        fit_exact_gp(UserModel(X, Y, kernel), GaussianLikelihood())
-    own, ready = UserModel(encode_missing(X), Y, kernel).double(), PartitionGP(X, Y, GaussianLikelihood(), kernel)
+        fit_exact_gp(Model(X, Y, ScaleKernel(kernel)), GaussianLikelihood())
+    own, ready = (
+        Model(encode_missing(X), Y, ScaleKernel(kernel)).double(),
+        PartitionGP(X, Y, GaussianLikelihood(), kernel),
+    )
     for model in (own, ready):
         fit_exact_gp(model, model.likelihood)
     torch.testing.assert_close(own.eval()(encode_missing(NEW)).mean, ready.eval()(NEW).mean)

@@ -132,14 +132,6 @@ class TestAtEveryCut:
         kernel = kernel_of(num_trees=4, max_lifetime=8.0)
         return sweep_of(kernel, "cuts", validation=(NEW, NEW_Y))
 
-    def test_the_first_error_is_that_of_the_first_lifetime(self):
-        """Points far out have left the trees before any cut of the rows."""
-        far = torch.cat([NEW, torch.full((1, 2), 1e5, dtype=torch.float64)]), torch.cat([NEW_Y, NEW_Y[:1]])
-        cuts = sweep_of(kernel_of(num_trees=4, max_lifetime=8.0), "cuts", validation=far)
-        first = [float(cuts.lifetimes[0])]
-        grid = sweep_of(kernel_of(num_trees=4, max_lifetime=8.0), first, validation=far)
-        torch.testing.assert_close(cuts.validation_error[0], grid.validation_error[0])
-
     def test_likelihoods_and_errors(self, sweep):
         for number in (0, 1, 2, 30, 100, len(sweep.lifetimes) - 1):
             dense = Dense(float(sweep.lifetimes[number]), num_trees=4)
@@ -150,13 +142,6 @@ class TestAtEveryCut:
         monkeypatch.setattr("gpytorch_partition.lifetimes.sweep._MOST_CELLS", 100)
         with pytest.raises(ValueError, match="shorter max_lifetime"):
             sweep_of(lifetimes="cuts")
-
-    def test_a_single_row_is_never_cut(self):
-        x = torch.zeros(1, 2, dtype=torch.float64)
-        kernel = MondrianKernel(x, 3, lifetime=1.0, random_state=0)
-        sweep = lifetime_sweep(kernel, x, torch.ones(1).double(), outputscale=1.0, noise=1.0, lifetimes="cuts")
-        expected = MultivariateNormal(torch.zeros(1), torch.tensor([[2.0]])).log_prob(torch.zeros(1))
-        assert abs(float(sweep.log_marginal_likelihood[0]) - float(expected)) < 1e-6
 
 
 class TestPosterior:
