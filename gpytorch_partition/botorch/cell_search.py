@@ -28,13 +28,11 @@ _MOST_DRAWS = 64  # sets of random points drawn, at most, to find enough feasibl
 @dataclass(frozen=True, eq=False)
 class Space:
     """
-    A mixed space of numbers, integers and categories, with constraints.
+    A mixed space of numbers, integers and categories, with constraints in BoTorch's form.
 
     :param bounds: `2 x d` lower and upper bounds.
     :param choices: Sorted values of each column that has only some: integers, categories, fixed columns.
     :param categories: Numbers of those columns whose values have no order.
-    :param linear: Linear inequality constraints in BoTorch's form.
-    :param nonlinear: Nonlinear inequality constraints in BoTorch's form.
     """
 
     bounds: Tensor
@@ -92,12 +90,7 @@ def space_of(
     inequality_constraints: Sequence[LinearConstraint] | None,
     nonlinear_inequality_constraints: Sequence[NonlinearConstraint] | None,
 ) -> Space:
-    """
-    Return the space of arguments of BoTorch's optimizers.
-
-    :raises ValueError: If bounds are not `2 x d` finite numbers, lower ones first. If columns are out of range, or both
-        discrete and categories. If values are none or out of bounds. If constraints are between points.
-    """
+    """Return the space of arguments of BoTorch's optimizers; a `ValueError` where they do not fit each other."""
     _check_bounds(bounds)
     for name, given in (("discrete_dims", discrete_dims), ("cat_dims", cat_dims), ("fixed_features", fixed_features)):
         if given is not None and not isinstance(given, Mapping):

@@ -31,10 +31,8 @@ from gpytorch_partition.settings import eager_kernels
 
 class LazyPartitionCovariance(CovarianceOperator, LazyEvaluatedKernelTensor):
     """
-    The lazy covariance (`*batch x N x M`) returned by a call of a kernel with a partition kernel in it.
-
-    It is evaluated on use. Sums stay lazy; products and sums over a batch are evaluated at once, by this package's
-    rules.
+    The lazy covariance (`*batch x N x M`) returned by a call of a kernel with a partition kernel in it. Sums stay lazy;
+    products and sums over a batch are evaluated at once, by this package's rules.
     """
 
     @cached(name="structured_kernel")

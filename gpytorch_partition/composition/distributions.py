@@ -52,11 +52,8 @@ class PartitionMultivariateNormal(MultivariateNormal):
 
     def rsample(self, sample_shape: torch.Size = _ONE_SAMPLE, base_samples: Tensor | None = None) -> Tensor:
         """
-        Draw samples (`*sample_shape x *batch x N`), with gradients.
-
-        :param sample_shape: Number of samples, as a shape.
-        :param base_samples: Normal numbers from `get_base_samples`: `*sample_shape x *batch x` the base sample shape.
-        :raises ValueError: If the base samples have another shape.
+        Draw samples (`*sample_shape x *batch x N`), with gradients; a `ValueError` for base samples of another shape
+        than those of `get_base_samples`, `*sample_shape x *batch x` the base sample shape.
         """
         root = None if base_samples is None else self._own_root
         if base_samples is None or root is None:
@@ -83,11 +80,7 @@ class PartitionMultivariateNormal(MultivariateNormal):
         return covariance.root_decomposition(method="cholesky").root
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """
-        Return the log densities of values (`*batch`).
-
-        :raises RuntimeError: Above `max_cholesky_size` values without noise.
-        """
+        """Return the log densities of values (`*batch`); an error above `max_cholesky_size` values without noise."""
         if self._is_large:
             self._check_noise("a density")
         return super().log_prob(value)
@@ -115,9 +108,8 @@ class PartitionMultivariateNormal(MultivariateNormal):
 
 def marginal_variances(distribution: MultivariateNormal) -> Tensor:
     """
-    Return the variances (`*batch x N`), at least `gpytorch.settings.min_variance`, without a warning.
-
-    `variance` warns of smaller ones, which are legitimate where targets have hardly any noise.
+    Return the variances (`*batch x N`), at least `gpytorch.settings.min_variance`, without the warning of `variance`:
+    smaller ones are legitimate where targets have hardly any noise.
     """
     variances = distribution.lazy_covariance_matrix.diagonal(dim1=-1, dim2=-2)
     return variances.clamp_min(min_variance.value(variances.dtype))
@@ -125,9 +117,8 @@ def marginal_variances(distribution: MultivariateNormal) -> Tensor:
 
 def _observed(covariance: Any) -> Any:
     """
-    Covariance plus noise of the rows with a target, which a likelihood of `observation_nan_policy("mask")` takes.
-
-    A mask around all rows would be solved by linear_operator, at a residual of 1 and without a preconditioner.
+    Covariance plus noise of the rows with a target, which `observation_nan_policy("mask")` takes. A mask around all
+    rows would be solved by linear_operator, at a residual of 1 and without a preconditioner.
     """
     is_masked = isinstance(covariance, MaskedLinearOperator) and covariance.row_eq_col_mask
     if not is_masked or not isinstance(covariance.base, PartitionAddedDiagLinearOperator):
@@ -136,11 +127,7 @@ def _observed(covariance: Any) -> Any:
 
 
 def _divergence(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
-    r"""
-    Kullback-Leibler divergence of p from q (`*batch`), in nats.
-
-    :raises RuntimeError: Above `max_cholesky_size` values, if p x p matrices do not give it exactly.
-    """
+    """Kullback-Leibler divergence of p from q (`*batch`), in nats; refused where it is neither dense nor exact."""
     if not any(isinstance(each, PartitionMultivariateNormal) and each._is_large for each in (p, q)):
         return kl_mvn_mvn(p, q)
     first, second = _clusters_of("a Kullback-Leibler divergence", p, q)
@@ -176,12 +163,7 @@ class PartitionLeaveOneOut(LeaveOneOutPseudoLikelihood):
     """
 
     def forward(self, function_dist: MultivariateNormal, target: Tensor, *params: Any) -> Tensor:
-        """
-        Return the mean log density of the targets, each given all others.
-
-        :raises RuntimeError: Above `max_cholesky_size` rows, unless the covariance is one partition kernel plus one
-            level of noise with fewer clusters than rows.
-        """
+        """Return the mean log density of the targets, each given all others."""
         output = self.likelihood(function_dist, *params)
         if not (isinstance(output, PartitionMultivariateNormal) and output._is_large):
             return super().forward(function_dist, target, *params)

@@ -22,12 +22,10 @@ _NOT_IN_ALL_STATES = "partition.random_projections"  # of fast clusters, only if
 
 class ClusterKernel(Kernel):
     """
-    The base class of the kernels that evaluate to this package's operators, also inside a wrapper such as
-    `ScaleKernel`.
+    The base class of the kernels that evaluate to this package's operators.
 
-    A subclass implements `_covariance`, and `_check_points`, which refuses points that have no covariance.
-
-    :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`, and so are `active_dims`.
+    A subclass implements `_covariance`, and `_check_points`, which refuses points that have no covariance. Parameters
+    are those of :class:`~gpytorch_partition.PartitionKernel`.
     """
 
     has_lengthscale = False
@@ -47,29 +45,19 @@ class ClusterKernel(Kernel):
 
     def _register_unit(self) -> None:
         """
-        Register the constant 1 (`*batch`) that carries dtype and batch shape of a kernel without parameters.
-
-        It is a buffer, since GPyTorch sets `requires_grad` of all parameters of a kernel, frozen or not, if one of them
-        has it. GPyTorch indexes and expands buffers as well.
+        Register the constant 1 (`*batch`) that carries dtype and batch shape of a kernel without parameters. It is a
+        buffer, since GPyTorch sets `requires_grad` of all parameters of a kernel, frozen or not, if one of them has it.
         """
         self.register_buffer("unit", torch.ones(self.batch_shape))
 
     @property
     def dtype(self) -> torch.dtype:
-        """
-        The floating point type of the kernel's parameters and its constant.
-
-        :raises RuntimeError: If they have different types.
-        """
+        """The dtype of the kernel's parameters and its constant; an error if they differ."""
         return self._shared("dtype") or torch.get_default_dtype()
 
     @property
     def device(self) -> torch.device | None:
-        """
-        The device of the kernel's parameters and its constant; None if it has neither.
-
-        :raises RuntimeError: If they are on different devices.
-        """
+        """The device of the kernel's parameters and its constant, None without any; an error if they differ."""
         return self._shared("device")
 
     def _shared(self, name: str) -> Any:

@@ -185,9 +185,8 @@ class GammaMondrianKernel(PartitionKernel):
 class GammaLifetime(gpytorch.Module):
     r"""
     The distribution :math:`\lambda \sim \mathrm{Gamma}(a, b)` with trained concentration a and rate b, in units of x.
-
-    It is a submodule of the kernel, since GPyTorch indexes and expands a kernel's own parameters as if they began with
-    its batch dimensions; these have none.
+    It is a submodule of the kernel, since GPyTorch indexes a kernel's own parameters as if they began with its batch
+    dimensions.
     """
 
     raw_concentration: torch.nn.Parameter
@@ -231,11 +230,7 @@ class GammaLifetime(gpytorch.Module):
 
 
 class _GammaCDF(torch.autograd.Function):
-    r"""
-    The regularized incomplete gamma function :math:`P(a, b t)`, differentiable in a and b.
-
-    :math:`\partial F / \partial b = (b t)^a e^{-b t} / (b \Gamma(a))`; the derivative in a is a central difference.
-    """
+    """The regularized incomplete gamma function :math:`P(a, b t)`, differentiable in a (by a difference) and b."""
 
     @staticmethod
     def forward(ctx: Any, concentration: Tensor, rate: Tensor, times: Tensor) -> Tensor:

@@ -38,11 +38,7 @@ class Logits(torch.nn.Module):
         return None if logits is None else logits.double().softmax(0)
 
     def write(self, name: str, weights: Any) -> None:
-        """
-        Set the weights of a name in place, to `n` positive numbers in any unit.
-
-        :raises ValueError: If they are not n positive numbers, or there are no such logits.
-        """
+        """Set the weights of a name in place, to `n` positive numbers in any unit; other values are an error."""
         logits = self.get(name)
         if logits is None:
             raise ValueError(f"expected a kernel that learns {name.removeprefix('raw_')}, got one that does not")
@@ -58,11 +54,7 @@ class Logits(torch.nn.Module):
 
 
 def checked_weights(weights: Any, size: int) -> Tensor:
-    """
-    Check weights and scale them to the sum 1 (`size`, float64).
-
-    :raises ValueError: If they are not `size` positive numbers.
-    """
+    """Return weights scaled to the sum 1 (`size`, float64); a `ValueError` unless they are `size` positive numbers."""
     checked = tensor_of(weights, f"{size} positive weights").detach()
     checked = checked.new_zeros(0) if checked.is_complex() else checked.double()
     if checked.shape != (size,) or not bool(((checked > 0) & (checked < torch.inf)).all()):

@@ -74,12 +74,8 @@ class MondrianKernel(PartitionKernel):
     @property
     def lifetime(self) -> float:
         r"""
-        The lifetime :math:`\lambda`, in units of 1/x; 0 while the kernel is unfitted.
-
-        It can be set to any positive value up to :attr:`max_lifetime`.
-
-        :raises RuntimeError: If the kernel is unfitted.
-        :raises ValueError: If the lifetime is not positive, or longer than the longest.
+        The lifetime :math:`\lambda`, in units of 1/x, positive and up to :attr:`max_lifetime`; 0 while the kernel is
+        unfitted, where it cannot be set.
         """
         return cast(MondrianPartition, self.partition).lifetime
 

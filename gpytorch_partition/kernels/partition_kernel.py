@@ -241,11 +241,9 @@ def _check_matrix(x: Any, name: str) -> None:
 
 def training_points(x: Any, active_dims: tuple[int, ...] | None) -> Tensor | None:
     """
-    Select the columns of the training inputs that a kernel is built on.
+    Select the columns of training inputs (`N x D`, or `N`) that a kernel is built on (`N x k`, detached); None for
+    None.
 
-    :param x: `N x D`, or `N` for `N x 1`; None for an unfitted kernel.
-    :param active_dims: Numbers of columns, from 0; None is all of them.
-    :return: `N x k`, detached; None for None.
     :raises ValueError: If x is not a floating point tensor of such a shape, or the columns are not among its own.
     """
     if x is None:

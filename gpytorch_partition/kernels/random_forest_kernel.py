@@ -253,9 +253,7 @@ class RandomForestKernel(PartitionKernel):
     def level_weights(self) -> Tensor | None:
         """
         Weights of the heights 0 ... H (`H + 1`, float64) with `heights="learned"`, H the height of the tallest tree;
-        else None. Lower trees have the weights of their own heights, scaled to a sum of 1.
-
-        The weights can be set to positive numbers.
+        else None. Lower trees scale those of their own heights to a sum of 1. They can be set to positive numbers.
         """
         return self.logits.weights("raw_level_weights")
 

@@ -22,11 +22,7 @@ from gpytorch_partition.tables.number_view import NumberView
 
 
 def checked_kernel(kernel: Any) -> Kernel:
-    """
-    Check that a value is a kernel, of this package or GPyTorch's, and return it.
-
-    :raises TypeError: If the value is anything else, also a class of kernels.
-    """
+    """Return a kernel, of this package or GPyTorch's; a `TypeError` for anything else, also a class of kernels."""
     if isinstance(kernel, Kernel):
         return kernel
     got = f"the class {kernel.__name__}: build one" if isinstance(kernel, type) else f"a {type(kernel).__name__}"

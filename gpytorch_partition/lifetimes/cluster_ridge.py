@@ -61,11 +61,8 @@ class Regression:
 @dataclass(frozen=True, eq=False)
 class ClusterRidge:
     r"""
-    The regression on p clusters, by one Cholesky factor of M: :math:`p^3 / 3` operations, `16 p^2` bytes.
-
-    :param regression: The quantities that do not depend on the clusters.
-    :param counts: `p x p` G (float64).
-    :param sums: `p` :math:`b = Z^\top y` (float64).
+    The regression on p clusters, from G (`p x p`) and :math:`b = Z^\top y`, by one Cholesky factor of M: :math:`p^3 /
+    3` operations, `16 p^2` bytes.
     """
 
     regression: Regression

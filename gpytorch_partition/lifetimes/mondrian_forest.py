@@ -88,18 +88,13 @@ class MondrianForest:
         return self._means
 
     def predict(self, x: Tensor) -> Tensor:
-        """
-        Return the mean over trees of their posterior means (`N_test`, float64); O(m) per point, beside its labels.
-
-        :param x: `N_test x D` points, all columns.
-        :raises ValueError: If they cannot be labelled.
-        """
+        """Return the mean over trees of their posterior means (`N_test`, float64), at O(m) per point."""
         return self._averages(x, self._means.unsqueeze(-1)).squeeze(-1)
 
     def variance(self, x: Tensor) -> Tensor:
         """
         Return the variance of the mixture of the trees' posteriors (`N_test`, float64), without noise: the mean of
-        their variances plus the variance of their means. Points and errors are those of :meth:`predict`.
+        their variances plus the variance of their means.
         """
         deviations = self._means - self._means.median()  # smaller numbers, whose squares lose fewer digits
         table = torch.stack([deviations, deviations**2 + self._variances], -1)

@@ -58,17 +58,13 @@ class LifetimeCells:
         r"""
         Return the features of points (`N2 x p`): in each row m entries of :math:`1 / \sqrt m`, one per tree. At the
         first lifetime, cells without training rows have no entry.
-
-        :raises ValueError: If x is not a finite floating point matrix of the right width.
         """
         return one_hot(*self.columns(x))
 
     def columns(self, x: Tensor, before: Columns | None = None) -> Columns:
         """
-        Return the columns of the entries of :meth:`features` (`N2 x m`, -1 for none), and the number of columns.
-
-        :param x: `N2 x D` points.
-        :param before: The result of the previous lifetime for these points. (Default: None, computed where needed.)
+        Return the columns of the entries of :meth:`features` (`N2 x m`, -1 for none), and the number of columns;
+        `before` is the result of the previous lifetime for these points, else computed where needed.
         """
         columns, num_columns = cluster_columns(self.kernel, x, self.train_x)
         if self.previous is None:
@@ -85,13 +81,10 @@ class LifetimeCells:
 @dataclass(frozen=True, eq=False)
 class LifetimeModel:
     """
-    The linear model of one lifetime.
+    The linear model of one lifetime: its cells, the fitted estimator, and its score on validation rows, if there are
+    any.
 
     Use it to predict at one lifetime: a :class:`LifetimePath` has one for each, and says which is the best.
-
-    :param cells: The cells of the feature columns.
-    :param estimator: The fitted scikit-learn estimator.
-    :param score: Its score on the validation rows; None without these.
     """
 
     cells: LifetimeCells = field(repr=False)
@@ -108,12 +101,7 @@ class LifetimeModel:
         return self.cells.features(x)
 
     def predict(self, x: Tensor) -> np.ndarray:
-        """
-        Return the predicted targets or classes (`N2`) of points (`N2 x D`); the estimator's other methods take
-        :meth:`features`.
-
-        :raises ValueError: If x is not a finite floating point matrix of the right width.
-        """
+        """Return predictions (`N2`) at points; the estimator's other methods take :meth:`features`."""
         return self.estimator.predict(self.features(x))
 
 
@@ -134,22 +122,14 @@ class LifetimePath:
 
     @property
     def scores(self) -> np.ndarray:
-        """
-        The scores on the validation rows, larger is better: shares of correct classes, or R squared.
-
-        :raises RuntimeError: If there were no validation rows.
-        """
+        """The scores on the validation rows, without which it is an error: shares of correct classes, or R squared."""
         if any(model.score is None for model in self.models):
             raise RuntimeError("expected models with scores: give fit_along_lifetimes validation=(x, y)")
         return np.array([model.score for model in self.models])
 
     @property
     def best(self) -> LifetimeModel:
-        """
-        The model of the largest score; among equal scores, the one of the shortest lifetime.
-
-        :raises RuntimeError: If there were no validation rows.
-        """
+        """The model of the largest score; among equal scores, the one of the shortest lifetime."""
         return self.models[int(np.argmax(self.scores))]
 
 
@@ -240,11 +220,9 @@ def inherit_weights(estimator: Any, features: csr_matrix, later_features: csr_ma
     """
     Give each cell of a later lifetime the weight of the earlier cell that contains it, which changes no prediction.
 
-    Any training row in the later cell locates the earlier one: :math:`O(N m + p)`.
-
-    :param estimator: Estimator with one weight per column of `features`, in all attributes named `*coef*`; changed.
-    :param features: `N x p` features of the training rows at the earlier lifetime.
-    :param later_features: `N x (q + p)` features of the same rows at the later lifetime.
+    Any training row in the later cell locates the earlier one: :math:`O(N m + p)`. The estimator has one weight per
+    column of `features` (`N x p`, of the training rows) in all attributes named `*coef*`; `later_features` are `N x (q
+    + p)`.
     """
     num_new = later_features.shape[1] - features.shape[1]
     parent = np.concatenate([np.empty(num_new, dtype=np.int64), np.arange(features.shape[1])])

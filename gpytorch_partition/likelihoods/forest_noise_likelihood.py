@@ -121,12 +121,7 @@ class ForestNoise(Noise):
         self.initialize(**{f"raw_{name}": constraint.inverse_transform(torch.as_tensor(value).to(raw))})
 
     def log_ratio(self, x: Tensor) -> Tensor:
-        """
-        Return z(x) (`*batch x N`), the logarithm of the noise at points over its level, for an exponent of 1.
-
-        :raises RuntimeError: If the noise is not fitted.
-        :raises ValueError: If the trees have no leaf for the points.
-        """
+        """Return z(x) (`*batch x N`), the logarithm of the noise at points over its level, for an exponent of 1."""
         rows, _ = self.partition.incidences(x, x)
         return rows.row_values(self.leaf_values.to(x).unsqueeze(-1)).squeeze(-1)
 

@@ -27,14 +27,7 @@ _BISECTIONS = 60
 
 @lru_cache
 def scale_mixture(df: float) -> tuple[Tensor, Tensor]:
-    r"""
-    Return values of :math:`\tau` and their probabilities (`k` each, float64) for :math:`\nu` degrees of freedom.
-
-    Example:
-        >>> precisions, shares = scale_mixture(5.0)
-        >>> round(float(shares @ (1 / precisions)), 3)  # the variance, 5 / 3
-        1.667
-    """
+    r"""Return values of :math:`\tau` and their probabilities (`k` each, float64) for :math:`\nu` degrees of freedom."""
     ends = gamma.ppf([_LEAST_MASS, 1 - _LEAST_MASS], df / 2, scale=2 / df)
     logs, half = np.linspace(math.log(ends[0]), math.log(ends[1]), _NUM_SCALES), df / 2
     density = half * math.log(half) - gammaln(half) + half * logs - half * np.exp(logs)
@@ -44,12 +37,8 @@ def scale_mixture(df: float) -> tuple[Tensor, Tensor]:
 
 def log_densities(errors: Tensor, variances: Tensor, scales: Tensor, df: float) -> Tensor:
     """
-    Return log densities (`*batch x n`) of observations.
-
-    :param errors: `*batch x n` differences from the predicted means.
-    :param variances: `*batch x n` variances of the function.
-    :param scales: `*batch x n` squared scales of the noise.
-    :param df: Degrees of freedom of the noise.
+    Return log densities (`*batch x n`) of observations, from their differences from the predicted means, the variances
+    of the function, the squared scales of the noise (`*batch x n` each), and its degrees of freedom.
     """
     return torch.logsumexp(_joint(errors, variances, scales, df)[0], -1)
 
@@ -90,11 +79,7 @@ def student_quantiles(
 
 
 def student_levels(errors: np.ndarray, variances: np.ndarray, scales: np.ndarray, df: float) -> np.ndarray:
-    """
-    Return the probability of the smallest central interval that holds each observation (`n`).
-
-    Parameters are those of :func:`log_densities`, as arrays of `n`.
-    """
+    """Return the probability of the smallest central interval that holds each observation (`n`)."""
     precisions, weights = (part.numpy() for part in scale_mixture(df))
     below = np.zeros(len(errors))
     for precision, weight in zip(precisions, weights):

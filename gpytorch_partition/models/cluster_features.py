@@ -170,11 +170,8 @@ def cluster_features(kernel: Kernel, x: Tensor, train_x: Tensor) -> csr_matrix:
 
 def cluster_columns(kernel: PartitionKernel, x: Tensor, train_x: Tensor) -> tuple[np.ndarray, int]:
     """
-    Return the columns (`N x m`) of the clusters of points, -1 for clusters without training rows, and the number of
-    columns.
-
-    :param kernel: A kernel of partitions of equal weight.
-    :raises ValueError: If x or `train_x` are not finite floating point matrices of the right width.
+    Return the columns (`N x m`) of the clusters of points in a kernel of partitions of equal weight, -1 for clusters
+    without training rows, and the number of columns.
     """
     x, train_x = kernel.columns.select(x), kernel.columns.select(train_x)
     # Coded first, so that the training rows define the feature space even if there are fewer of them.

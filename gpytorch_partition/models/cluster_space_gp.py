@@ -158,12 +158,8 @@ class ClusterSpaceGP(CountedModel):
 
     def sample(self, x: Tensor, num_samples: int, random_state: Any = None) -> Tensor:
         """
-        Return joint posterior samples of the latent function, `num_samples x N_test`, by a solve for each sample.
-
-        :param x: `N_test x D` points.
-        :param num_samples: Number of samples.
-        :param random_state: An int for the same samples again. (Default: None, others in each call.)
-        :raises RuntimeError: As of :meth:`means`.
+        Return joint posterior samples of the latent function at points (`num_samples x N_test`), by a solve for each
+        sample; an int as `random_state` gives the same samples again.
         """
         checked_count(num_samples, "samples", "num_samples")
         seed = int(random_state_of(random_state).randint(2**31))
@@ -172,12 +168,9 @@ class ClusterSpaceGP(CountedModel):
 
     def effects(self) -> EffectsPosterior:
         r"""
-        Return the means of the effects of clusters, and a root of their covariance (`p x 1` and `p x k`), to predict
-        elsewhere, as :meth:`FeatureSpaceGP.effects` does. The root is of
-        :class:`~gpytorch_partition.settings.num_variance_samples` samples, so variances are within a relative
+        Return what :meth:`FeatureSpaceGP.effects` does, with a root (`p x k`) of
+        :class:`~gpytorch_partition.settings.num_variance_samples` samples: variances are within a relative
         :math:`\sqrt{2 / k}` (a standard error).
-
-        :raises RuntimeError: As of :meth:`means`.
         """
         key = num_variance_samples.value(), probe_seed.value()
         known = self.__dict__.get("_sampled")

@@ -264,12 +264,8 @@ class CoregionalizedGP(torch.nn.Module):
     @torch.no_grad()
     def samples(self, x: Tensor, num_samples: int, *, include_noise: bool) -> Tensor:
         """
-        Return joint samples of all targets at all points (`num_samples x n x T`, float64), by PyTorch's global
-        generator.
-
-        :param x: `n x D` points.
-        :param num_samples: Number of samples.
-        :param include_noise: Whether to add noise to each sample at every point, correlated between targets as S is.
+        Return joint samples of all targets at points (`num_samples x n x T`, float64), by PyTorch's global generator;
+        noise is correlated between targets as S is.
         """
         checked_count(num_samples, "samples", "num_samples")
         points, shape = encode_missing(x), torch.Size([num_samples, len(x), self.num_targets])
@@ -330,10 +326,8 @@ class TargetView:
     @torch.no_grad()
     def variances_of(self, priors: Tensor, cross: Tensor) -> Tensor:
         """
-        Return posterior variances (`G`, float64) of linear functionals of the target's function.
-
-        :param priors: `G` variances of the functionals under k.
-        :param cross: `G x N` covariances of the functionals and the training rows under k.
+        Return posterior variances (`G`, float64) of linear functionals of the target's function, from their variances
+        under k (`G`) and covariances with the training rows (`G x N`).
         """
         model, number = self.model, self.number
         with settings.iterative(), settings.no_debug():

@@ -69,10 +69,8 @@ def check_has_partitions(kernel: Any) -> None:
 
 def check_rows(x: Any, y: Any, least: int = 0) -> None:
     """
-    Raise an error unless x and y are rows and targets, a least number of them.
-
-    :raises TypeError: If x or y is no tensor of real numbers.
-    :raises ValueError: If they do not match (`N x D` and `N`), are too few, or targets are not finite.
+    Raise an error unless x and y are a least number of rows (`N x D`) and as many finite targets (`N`): a `TypeError`
+    if they are no tensors of real numbers, else a `ValueError`.
     """
     _check_are_tensors(rows=x, targets=y)
     if x.dim() != 2 or y.shape != x.shape[:1] or len(y) < least:
@@ -84,12 +82,7 @@ def check_rows(x: Any, y: Any, least: int = 0) -> None:
 
 
 def check_points(x: Any) -> None:
-    """
-    Raise an error unless x are points to predict.
-
-    :raises TypeError: If it is no tensor of real numbers.
-    :raises ValueError: If it is no matrix.
-    """
+    """Raise an error unless x is a matrix of points: a `TypeError` if it is no tensor, else a `ValueError`."""
     _check_are_tensors(points=x)
     if x.dim() != 2:
         raise ValueError(f"expected points (N x D), got shape {tuple(x.shape)}")

@@ -134,11 +134,9 @@ class FeatureSpaceGP(CountedModel):
 
     def remove_rows(self, x: Tensor, y: Tensor) -> None:
         """
-        Remove rows that were added (`n x D` points, `n` targets).
+        Remove rows that were added (`n x D` points, `n` targets), with the errors of :meth:`add_rows`.
 
-        :raises TypeError: If x or y is no tensor.
-        :raises ValueError: If x and y do not match, or the remaining counts show that these rows were not added with
-            these targets; nothing changes then.
+        :raises ValueError: If the remaining counts show that these rows were not added; nothing changes then.
         """
         x, y = self._checked(x, y)
         self._forget()
@@ -180,11 +178,7 @@ class FeatureSpaceGP(CountedModel):
         self.statistics.merge_(other)
 
     def __add__(self, other: FeatureSpaceGP) -> FeatureSpaceGP:
-        """
-        Return an unfitted model of the rows of both, with the level weights that both have.
-
-        :raises ValueError: If the kernels have different partitions; a user's functions are not compared.
-        """
+        """Return an unfitted model of the rows of both, with the level weights that both have."""
         total = FeatureSpaceGP(self.kernel)
         total.statistics = self.statistics + other.statistics
         own, others = self.level_weights, other.level_weights
@@ -321,13 +315,10 @@ class FeatureSpaceGP(CountedModel):
         return self._posterior.mean
 
     def covariance(self, x: Tensor) -> Tensor:
-        r"""
+        """
         Return the joint posterior covariance of the latent function at points (`N_test x N_test`, float64).
 
         Costs :math:`O(N_{test}^2 (p + m) + N_{test} m p)`, and holds `N_test (N_test + p)` numbers.
-
-        :param x: `N_test x D` points.
-        :raises RuntimeError: If the model is not fitted.
         """
         root = self._points(x).row_values(self._seen_root)
         covariance, (new, deviations) = root @ root.mT, self._new_clusters(x)
@@ -337,13 +328,8 @@ class FeatureSpaceGP(CountedModel):
 
     def sample(self, x: Tensor, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
         """
-        Return joint posterior samples of the latent function, `num_samples x N_test`, at :math:`O(p^2 + N_{test} m)`
-        each.
-
-        :param x: `N_test x D` points.
-        :param num_samples: Number of samples.
-        :param generator: Source of random numbers. (Default: PyTorch's.)
-        :raises RuntimeError: If the model is not fitted.
+        Return joint posterior samples of the latent function at points (`num_samples x N_test`), drawn by PyTorch's
+        generator or the given one, at :math:`O(p^2 + N_{test} m)` each.
         """
         checked_count(num_samples, "samples", "num_samples")
         rows, values, root = self._points(x), self._fitted_values, self._seen_root
@@ -377,8 +363,6 @@ class FeatureSpaceGP(CountedModel):
 
         The mean of a point is c plus the sum of the mean effects of its clusters. Its variance is the sum of squares of
         the summed rows of the root.
-
-        :raises RuntimeError: If the model is not fitted.
         """
         self._check_counted()
         return self._posterior
@@ -390,32 +374,19 @@ class FeatureSpaceGP(CountedModel):
 
     @all_or_nothing
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """
-        Restore the state that :meth:`state_dict` returned.
-
-        :raises ValueError: If the counts were made with other partitions.
-        """
+        """Restore what :meth:`state_dict` returned; a `ValueError` if the counts were made with other partitions."""
         values = None if state["values"] is None else Maximum(**state["values"])
         self.statistics = copy(self.statistics)
         self.statistics.load_state_dict(state["statistics"])
         self.values, self.level_weights = values, state["level_weights"]
 
     def __getstate__(self) -> dict[str, Any]:
-        """
-        The state without the solution and its factors, several times `p^2` numbers.
-
-        They are computed again to the same values, or up to rounding if rows have updated the solution.
-        """
+        """The state without the solution and its factors, several times `p^2` numbers, which are computed again."""
         state = {name: value for name, value in self.__dict__.items() if name not in ("_posterior", "_space")}
         return {**state, "_is_decomposed": "_space" in self.__dict__ and self._space.is_decomposed}
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """
-        Write the model to a file that :meth:`load` reads; it replaces another once it is complete.
-
-        :param path: The file.
-        :raises OSError: If it cannot be written; an existing file then stays.
-        """
+        """Write the model to a file that :meth:`load` reads; it replaces another once it is complete."""
         content = {"kernel": dict(self.kernel.state_dict()), "model": self.state_dict()}
         files.save(path, _KIND, {**content, "max_clusters": self.statistics.max_clusters})
 
@@ -429,7 +400,6 @@ class FeatureSpaceGP(CountedModel):
             partitions.
         :raises gpytorch_partition.files.DamagedFileError: If the file is of another kind or format, or damaged.
         :raises ValueError: If the saved kernel is of another kind.
-        :raises OSError: If it cannot be read.
         """
         content, kernel = files.load(path, _KIND), deepcopy(kernel)
         try:
