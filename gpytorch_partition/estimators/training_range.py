@@ -16,6 +16,7 @@ from gpytorch_partition.explain.given_columns import model_column_names
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.kernels import LocalLinearKernel
 from gpytorch_partition.likelihoods import FITCGaussianLikelihood
+from gpytorch_partition.models.partition_gp import innermost_kernels
 
 # In 20 random 9 to 1 splits of each of 17 sets, more than one split warned only where columns have outliers.
 _MARGIN = 0.25  # of a column's range; a row beyond is outside
@@ -152,16 +153,4 @@ def _is_narrow(kernel: Kernel) -> bool:
 
 
 def _innermost(kernel: Kernel) -> Iterator[Kernel]:
-    """Yield the innermost kernels; those that do not widen, and local linear kernels, are not opened."""
-    inside = [part for child in kernel.children() for part in _kernels_in(child)]
-    if not inside or _is_narrow(kernel) or isinstance(kernel, LocalLinearKernel):
-        yield kernel
-    else:
-        for part in inside:
-            yield from _innermost(part)
-
-
-def _kernels_in(module: torch.nn.Module) -> list[Kernel]:
-    if isinstance(module, Kernel):
-        return [module]
-    return [each for each in module if isinstance(each, Kernel)] if isinstance(module, torch.nn.ModuleList) else []
+    return innermost_kernels(kernel, lambda each: _is_narrow(each) or isinstance(each, LocalLinearKernel))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
 from torch import Tensor
+from torch.nn import ModuleList
 
 from gpytorch_partition.composition.covariance import lazy_covariance
 from gpytorch_partition.inputs.missing import encode_missing
@@ -99,12 +100,13 @@ class PartitionGP(ExactGP):
         return MultivariateNormal(self.mean_module(x), lazy_covariance(self.covar_module, x))
 
 
-def innermost_kernels(kernel: Kernel) -> Iterator[Kernel]:
-    """Yield the kernels of which a kernel is composed; one of this package counts as a whole."""
-    parts = [part for part in kernel.children() if isinstance(part, Kernel | torch.nn.ModuleList)]
-    if not parts or isinstance(kernel, ClusterKernel | EncodedKernel):
+def innermost_kernels(kernel: Kernel, is_whole: Callable[[Kernel], bool] | None = None) -> Iterator[Kernel]:
+    """Yield the kernels of which a kernel is composed; by default, one of this package counts as a whole."""
+    children = [each for child in kernel.children() for each in (child if isinstance(child, ModuleList) else [child])]
+    inside = [each for each in children if isinstance(each, Kernel)]
+    closed = isinstance(kernel, ClusterKernel | EncodedKernel) if is_whole is None else is_whole(kernel)
+    if closed or not inside:
         yield kernel
     else:
-        for part in parts:
-            for each in part if isinstance(part, torch.nn.ModuleList) else [part]:
-                yield from innermost_kernels(each)
+        for each in inside:
+            yield from innermost_kernels(each, is_whole)
