@@ -44,15 +44,6 @@ def claim(foreign: type, own: Callable[..., Any]) -> None:
     :param foreign: A class without a `__new__` of its own. Its subclasses stay unchanged.
     :param own: A subclass of `foreign`; or a function of the constructor's arguments that returns the replacement, or
         None for the original object. It is called only if an argument is concerned (:func:`is_concerned`).
-
-    Example:
-        >>> from gpytorch_partition import PartitionKernel
-        >>> class Owner:
-        ...     def __init__(self, kernel): self.kernel = kernel
-        >>> class PartitionOwner(Owner): pass
-        >>> claim(Owner, PartitionOwner)
-        >>> type(Owner(PartitionKernel(lambda x: x.long()))).__name__, type(Owner("another")).__name__
-        ('PartitionOwner', 'Owner')
     """
 
     # The signature of the class stays that of its `__init__`. It is static, for `instance.__new__(type(instance))`.

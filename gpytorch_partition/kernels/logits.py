@@ -11,17 +11,11 @@ from gpytorch_partition.inputs.numbers import tensor_of
 
 
 class Logits(torch.nn.Module):
-    r"""
+    """
     A module of named vectors of logits as parameters, whose softmaxes are the weights.
 
     It is a submodule of the kernel, since GPyTorch indexes and expands a kernel's own parameters as if they began with
     its batch dimensions. Logits have none; all batch elements share them. Saved logits of any number are loaded.
-
-    Example:
-        >>> logits = Logits()
-        >>> logits.set("raw_weights", torch.tensor([3.0, 1.0]).log())
-        >>> logits.weights("raw_weights")
-        tensor([0.7500, 0.2500], dtype=torch.float64, grad_fn=<SoftmaxBackward0>)
     """
 
     def get(self, name: str) -> torch.nn.Parameter | None:

@@ -94,12 +94,6 @@ class MondrianKernel(PartitionKernel):
         Return a copy with the same trees and another lifetime, in :math:`O(N m)` for cached rows.
 
         :param lifetime: As of :attr:`lifetime`, with the same errors.
-
-        Example:
-            >>> x = torch.linspace(0, 1, 50).unsqueeze(-1)
-            >>> kernel = MondrianKernel(x, num_trees=2000, lifetime=8.0, random_state=0).cut(2.0)
-            >>> bool((kernel(x).to_dense()[0, 20] - torch.exp(-2.0 * x[20])).abs() < 0.05)
-            True
         """
         partition = cast(MondrianPartition, self.partition).cut(lifetime)
         kernel = deepcopy(self)

@@ -132,12 +132,6 @@ class PartitionKernel(ClusterKernel):
         :param x: `*batch x N x D` points, all columns (`active_dims` is applied here).
         :raises RuntimeError: If the kernel is unfitted.
         :raises ValueError: If x is not a floating point tensor of the right width, or holds NaN or infinity.
-
-        Example:
-            >>> kernel = PartitionKernel(lambda x: x.floor().long())
-            >>> kernel.cluster_ids(torch.tensor([[0.2, 1.7], [3.1, -0.5]]))
-            tensor([[ 0,  1],
-                    [ 3, -1]])
         """
         return self.partition.labels(self._active(x))
 

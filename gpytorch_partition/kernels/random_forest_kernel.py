@@ -169,12 +169,6 @@ class RandomForestKernel(PartitionKernel):
         :raises TypeError: As :class:`~gpytorch_partition.partitions.ForestPartition`.
         :raises ValueError: Likewise, and if `heights` is `"impurity"` and the ensemble keeps no impurities (only
             scikit-learn's decision trees do).
-
-        Example:
-            >>> from sklearn.ensemble import ExtraTreesRegressor
-            >>> forest = ExtraTreesRegressor(10, random_state=0).fit([[0.0], [1.0], [2.0]], [5.0, 5.0, 8.0])
-            >>> RandomForestKernel.from_forest(forest, heights="leaf").num_partitions
-            10
         """
         kernel = cls(heights=heights, batch_shape=batch_shape, active_dims=active_dims)
         trees = trees_of(forest)

@@ -137,13 +137,11 @@ class ClusterSpaceGP(CountedModel):
         Return the mean and the latent variance of each point (`N_test` each, float64), the variance without the noise.
 
         A solve for each point gives variances that are never too large and within
-        :class:`~gpytorch_partition.settings.variance_tolerance`. For more points than
-        :class:`~gpytorch_partition.settings.num_variance_samples`, variances are estimated from that number of samples.
-        :class:`~gpytorch_partition.settings.predictive_variances` chooses the method.
+        :class:`~gpytorch_partition.settings.variance_tolerance`; for more points than
+        :class:`~gpytorch_partition.settings.num_variance_samples`, they are estimated from that number of samples.
+        :class:`~gpytorch_partition.settings.predictive_variances` chooses the method, except `"feature_space"`.
 
-        :param x: `N_test x D` points.
         :raises RuntimeError: As of :meth:`means`.
-        :raises ValueError: If variances by `"feature_space"` are asked for.
         """
         points = self._points(x)
         method = predictive_variances.value()

@@ -230,16 +230,6 @@ class FeatureSpaceGP(CountedModel):
         :return: A new model, whose :attr:`kernel` has the lifetime; more rows can be added to it.
         :raises RuntimeError: If no row was added.
         :raises ValueError: If there are no lifetimes, or as of :meth:`cut`.
-
-        Example:
-            >>> from gpytorch_partition import MondrianKernel
-            >>> generator = torch.Generator().manual_seed(0)
-            >>> x = torch.rand(2_000, 1, generator=generator)
-            >>> y = 4 * x.squeeze(-1) + 0.3 * torch.randn(2_000, generator=generator)
-            >>> model = FeatureSpaceGP(MondrianKernel(x, 20, lifetime=8.0, random_state=0))
-            >>> model.add_rows(x, y)
-            >>> model.fit_lifetime([1.0, 2.0, 4.0, 8.0]).kernel.lifetime
-            4.0
         """
         longest = _mondrian_kernel(self.kernel).lifetime
         chosen = [longest / 2**k for k in range(7)] if lifetimes is None else list(lifetimes)
