@@ -116,6 +116,7 @@ BUILD = {
     "iterative": lambda x, **options: IterativeKernel(scaled(forest("all"))(x, **options)),
     "standardized": lambda x, **options: StandardizedKernel(scaled(forest("all"))(x, **options), x),
 }
+OUTER = ("scaled", "iterative", "standardized")  # wrappers
 UNFITTED = {
     "fast_cluster": FastClusterKernel,
     "isolation": FastClusterKernel,
