@@ -21,7 +21,7 @@ from torch import Tensor
 
 from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.botorch import optimize_acqf_cells
-from gpytorch_partition.botorch.space import Space, space_of
+from gpytorch_partition.botorch.cell_search import Space, space_of
 
 from .clock import cpu_timed
 from .report import Row

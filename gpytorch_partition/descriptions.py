@@ -49,18 +49,8 @@ def listed(values: Sequence[Any]) -> str:
 
 def module_repr(name: str, extra: str, children: Iterator[tuple[str, Any]]) -> str:
     """
-    Return the repr of a module in PyTorch's form.
-
-    :param name: Name of the module.
-    :param extra: Description of the module.
-    :param children: The modules to show inside, by name.
-
-    Example:
-        >>> print(module_repr("Outer", "two", iter([("inner", 1)])))
-        Outer(
-          two
-          (inner): 1
-        )
+    Return the repr of a module in PyTorch's form, from its name, its description and the modules to show inside, by
+    name.
     """
     lines = [f"({key}): {child!r}" for key, child in children]
     if not lines:

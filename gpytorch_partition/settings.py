@@ -1,9 +1,8 @@
 """
 Solver settings: thread-safe context managers in the manner of `gpytorch.settings`.
 
-GPyTorch's own settings belong to the process. A context saves the value when it is made and restores it when it is
-left: threads that overlap in the same one see each other's values, and may leave one of them behind for ever. Safe in
-several threads are:
+GPyTorch's own settings belong to the process: a context restores the value that it found, so threads that overlap see
+each other's values, and may leave one of them behind for ever. Safe in several threads are:
 
 - Settings of this package with a value (:class:`preconditioner`, :class:`probe_seed`, ...) are local to the thread (and
   to the asyncio task) that enters them. A new thread begins with the defaults, as do those in which PyTorch computes
@@ -13,8 +12,8 @@ several threads are:
 - Estimators and models of this package count the settings that GPyTorch enters when kernels are evaluated and rows
   predicted (:class:`eager_kernels`, :class:`predictions`).
 
-Contexts of `gpytorch.settings` and `linear_operator.settings` are unsafe in threads that overlap: your own, and those
-that GPyTorch enters in models of other classes. Enter them once, around all threads.
+Contexts of `gpytorch.settings` and `linear_operator.settings`, your own and those that GPyTorch enters in models of
+other classes, are unsafe in threads that overlap. Enter them once, around all threads.
 """
 
 from __future__ import annotations
@@ -70,14 +69,14 @@ class _local_value(_value_context):  # noqa: N801
 
 class preconditioner(_local_value):  # noqa: N801 (named in lower case, as GPyTorch's settings)
     """
-    The preconditioner of conjugate gradients (Default: `"nystrom"`).
+    The preconditioner of conjugate gradients, from linear_operator's `min_preconditioning_size` rows on (Default:
+    `"nystrom"`).
 
-    Use it to set `"none"` where a preconditioner does not pay, as with the leaves of a forest. Preconditioners are for
-    solves from linear_operator's `min_preconditioning_size` rows on, 2,000 by default.
+    Use it to set `"none"` where a preconditioner does not pay, as with the leaves of a forest.
 
     - `"nystrom"`: a randomized Nystrom factor; has a log determinant, so training uses it too.
-    - `"partition"`: the average of the partitions' own inverses (Davies & Ghahramani 2014, eq. 9 and 10,
-      corrected); for solves on flat partitions only, training runs without one.
+    - `"partition"`: the average of the partitions' own inverses (Davies & Ghahramani 2014, eq. 9 and 10, corrected);
+      for solves on flat partitions only, training runs without one.
     - `"none"`.
 
     See :mod:`gpytorch_partition.operators.preconditioners` for their costs and gains.
@@ -105,16 +104,9 @@ class preconditioner_rank(_local_value):  # noqa: N801
     The rank of the Nystrom preconditioner (Default: 100).
 
     Use it to lower the rank where memory is short, or to raise it where one set-up serves many solves. For a single
-    solve, 50 to 100 was fastest.
-
-    A rank of l costs l products with the kernel and O(N l^2) once, and O(N l) in every iteration and right-hand side.
-    It holds l numbers per row, three times as many during the set-up. Solves for 128 or more posterior samples use a
-    rank of 4 l, up to 2 GiB.
-
-    Example:
-        >>> with preconditioner_rank(50):
-        ...     preconditioner_rank.value()
-        50
+    solve, 50 to 100 was fastest. A rank of l costs l products with the kernel and O(N l^2) once, O(N l) in every
+    iteration and right-hand side, and l numbers per row, three times as many during the set-up. Solves for 128 or more
+    posterior samples use a rank of 4 l, up to 2 GiB.
     """
 
     _global_value: int = 100
@@ -124,15 +116,9 @@ class probe_seed(_local_value):  # noqa: N801
     """
     The seed of probe vectors for log determinants, of the Nystrom sketch and of samples for variances (Default: 0).
 
-    Use it to compare a few seeds, which shows how much a fit or a variance depends on chance.
-
-    One seed gives the same probes at every call, which makes the marginal likelihood a smooth deterministic function
-    of the hyperparameters (as L-BFGS needs) without reading the global random state. Any integer is allowed.
-
-    Example:
-        >>> with probe_seed(7):
-        ...     probe_seed.value()
-        7
+    Use it to compare a few seeds, which shows how much a fit or a variance depends on chance. One seed gives the same
+    probes at every call, which makes the marginal likelihood a smooth deterministic function of the hyperparameters, as
+    L-BFGS needs. Any integer is allowed.
     """
 
     _global_value: int = 0
@@ -148,15 +134,9 @@ class variance_tolerance(_local_value):  # noqa: N801
     variances are never too small. A pathwise sample's solve runs until the variance of its error, averaged over the
     training rows by their precision, is at most about this fraction of the sample's own variance. Where the noise is
     too small for float32 or conjugate gradients, solves are in float64, by a factor for up to 6,000 rows or clusters.
-    A smaller tolerance costs more iterations, O(N m) each for a test point or a sample.
 
     :param value: Above 0 and below 1.
     :raises ValueError: If it is not.
-
-    Example:
-        >>> with variance_tolerance(0.1):
-        ...     variance_tolerance.value()
-        0.1
     """
 
     _global_value: float = 0.01
@@ -171,17 +151,11 @@ class num_variance_samples(_local_value):  # noqa: N801
     r"""
     The number of pathwise samples for estimates of predictive variances (Default: 512).
 
-    Use it for more exact variances of very many points, or for faster ones; four times as many samples halve the error.
+    Use it for more exact variances of very many points, or for faster ones. Each costs one solve, for any number of
+    points. A variance (without the noise) is within :math:`\sqrt{2 / n}` of the exact one, a standard deviation within
+    half of that (one standard error): 3.1 % for 512 samples.
 
-    Each costs one solve, for any number of points. A variance (without the noise) is within :math:`\sqrt{2 / n}` of
-    the exact one, a standard deviation within half of that (one standard error): 3.1 % for 512 samples.
-
-    Raises `ValueError` for less than two.
-
-    Example:
-        >>> with num_variance_samples(128):
-        ...     num_variance_samples.value()
-        128
+    :raises ValueError: If it is less than two.
     """
 
     _global_value: int = 512
@@ -200,8 +174,8 @@ class predictive_variances(_local_value):  # noqa: N801
 
     - `"feature_space"`: exact, from co-occurrence counts of clusters
       (:class:`~gpytorch_partition.inference.feature_space.feature_space.FeatureSpace`); for one partition kernel with
-      one level of noise. `"auto"` takes it for up to 20,000 clusters, if its workspace of `40 p^2` bytes fits in
-      half of the memory; 12,000 clusters take half a minute.
+      one level of noise. `"auto"` takes it for up to 20,000 clusters, if its workspace of `40 p^2` bytes fits in half
+      of the memory; 12,000 clusters take half a minute.
     - `"factor"`: exact, from a factor of the coefficients of a sum's columns
       (:class:`~gpytorch_partition.operators.feature_factor.FeatureFactor`); for sums of inducing points, linear kernels
       and coarse trees, 6,000 columns at most in all, and noise that float64 resolves.
@@ -209,7 +183,7 @@ class predictive_variances(_local_value):  # noqa: N801
     - `"samples"`: from :class:`num_variance_samples` pathwise samples, solved to :class:`variance_tolerance`.
     - `"auto"`: the method expected to be fastest; samples only for more test points than samples.
 
-    Raises `ValueError` for any other value.
+    :raises ValueError: If it is any other value.
     """
 
     _global_value: str = "auto"
@@ -295,28 +269,23 @@ def _attribute(setting: Any) -> str:
 
 
 class iterative(_counted):  # noqa: N801
-    r"""
+    """
     A context of dense algebra up to 2,000 rows (GPyTorch: 800), and iterative solvers above, also with BoTorch.
 
-    Use it around training loops and predictions of your own models, above all where BoTorch is imported. Fits and
-    estimators of this package enter it themselves.
+    Use it around training loops and predictions of your own models, above all where BoTorch is imported, which turns
+    iterative solvers off and raises `max_cholesky_size` to 4,096. Fits and estimators of this package enter it
+    themselves. Inside this context:
 
-    BoTorch, once imported, turns iterative solvers off and raises `max_cholesky_size` to 4,096. Inside this context:
-
-    - conjugate gradients rather than Cholesky above 2,000 rows, whatever BoTorch has set;
+    - conjugate gradients rather than Cholesky above 2,000 rows;
     - relative residuals of 1e-2 in training and 1e-4 in predictions, in every column, and up to 100 Lanczos steps in
       log determinants, for all kernels; solves with a partition kernel are that accurate outside too
       (:mod:`gpytorch_partition.operators.accuracy`);
-    - joint covariances of more than 512 training and test rows stay lazy, whatever BoTorch has set.
+    - joint covariances of more than 512 training and test rows stay lazy.
 
-    These settings of GPyTorch are global to the process. Threads that train at once may all enter this context: the
-    first sets the values and the last restores the old ones; meanwhile they hold in threads outside as well. GPyTorch's
-    own contexts are not counted: enter them around all threads.
-
-    Settings given inside the context override these. Entering it inside itself changes nothing.
+    These settings of GPyTorch are global to the process, and counted (see above). Settings given inside the context
+    override these. Entering it inside itself changes nothing.
 
     Example:
-        >>> import gpytorch, linear_operator
         >>> with iterative(), linear_operator.settings.cg_tolerance(1e-3):
         ...     linear_operator.settings.cg_tolerance.value()
         0.001
@@ -341,11 +310,6 @@ class no_debug(_counted):  # noqa: N801
     A context of `gpytorch.settings.debug(False)`, counted as :class:`iterative` is.
 
     Use it around predictions at training inputs, of which GPyTorch warns.
-
-    Example:
-        >>> with no_debug():
-        ...     gpytorch.settings.debug.on()
-        False
     """
 
     @classmethod
@@ -357,14 +321,7 @@ class eager_kernels(_counted):  # noqa: N801
     """
     A context of `gpytorch.settings.lazily_evaluate_kernels(False)`, counted as :class:`iterative` is.
 
-    Use it around code that evaluates kernels, at once or later. GPyTorch enters this setting for each kernel, and
-    restores the value that it found.
-
-    Example:
-        >>> import torch
-        >>> with eager_kernels():
-        ...     type(gpytorch.kernels.RBFKernel()(torch.ones(2, 1))).__name__
-        'DenseLinearOperator'
+    Use it around code that evaluates kernels. GPyTorch enters this setting for each, and restores the value it found.
     """
 
     @classmethod
@@ -378,11 +335,6 @@ class predictions(_counted):  # noqa: N801
 
     Use it around predictions, for each of which GPyTorch enters this tolerance. Threads that train meanwhile read
     :meth:`tolerance_outside`.
-
-    Example:
-        >>> with iterative(), predictions():
-        ...     linear_operator.settings.cg_tolerance.value(), predictions.tolerance_outside()
-        (0.0001, 0.01)
     """
 
     @classmethod

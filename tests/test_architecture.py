@@ -89,7 +89,7 @@ IMPORTS = {module: _imported(module, source) for module, source in sorted(MODULE
             "operators/cluster_operators/flat_linear_operator.py",
         ),
         ("def late():\n    from gpytorch_partition.training import exact_gp", "training/exact_gp.py"),
-        ("if TYPE_CHECKING:\n    from gpytorch_partition.models import PartitionGP", "models/exact_gp.py"),
+        ("if TYPE_CHECKING:\n    from gpytorch_partition.models import PartitionGP", "models/partition_gp.py"),
     ],
 )
 def test_every_form_of_import_is_seen(statement, expected):

@@ -12,9 +12,8 @@ from botorch.acquisition import AcquisitionFunction
 from botorch.acquisition.analytic import AnalyticAcquisitionFunction
 from torch import Tensor
 
-from gpytorch_partition.botorch.cells import ModelCells
-from gpytorch_partition.botorch.search import CellSearch
-from gpytorch_partition.botorch.space import LinearConstraint, NonlinearConstraint, space_of
+from gpytorch_partition.botorch.cell_search import CellSearch, LinearConstraint, NonlinearConstraint, space_of
+from gpytorch_partition.botorch.model_cells import ModelCells
 from gpytorch_partition.inputs.numbers import random_state_of
 
 
@@ -44,42 +43,32 @@ def optimize_acqf_cells(
     cell, once:
 
     1. Candidates are `raw_samples` random points (Sobol), given ones, evaluated ones, and every cell on the lines
-       through the best evaluated one along each column. In a space of at most `raw_samples` cells and values, all are
-       candidates, and the best one is found.
+       through the best evaluated one along each column; all cells and values, where these are as few.
     2. From the best `num_restarts` of these, a local search moves to the best neighbor while that is better: along one
        column to the value or interval 1, 2, 4, ... away, or to any other category.
     3. From the best of these, it goes on among all cells on the lines through a point, until none is better.
 
-    For forest kernels, intervals of a column of numbers lie between the thresholds of all trees, so that no cell is
-    left out (beyond 4,096 intervals, only quantiles of the thresholds are used). Other partitions, and models whose
-    input transformation has no inverse, have 128 equal intervals. The returned point is the middle of its cell, which
-    is reproducible and as far from the walls as can be; integers and categories keep the values found.
+    For forest kernels, intervals of a column of numbers lie between the thresholds of all trees (4,096 at most). Other
+    partitions, and models whose input transformation has no inverse, have 128 equal intervals. The returned point is
+    the middle of its cell; integers and categories keep the values found.
 
-    Batches are found one point after another, with earlier points pending. A batch has no duplicates.
-
-    Costs an evaluation for each cell that is tried, a few thousand, and a label for each of its neighbors.
+    Batches are found one point after another, with earlier points pending, and have no duplicates. Costs an evaluation
+    for each cell that is tried, a few thousand, and a label for each of its neighbors. Other arguments are those of
+    `optimize_acqf` and `optimize_acqf_mixed_alternating` of BoTorch; constraints are within points only.
 
     :param acq_function: An acquisition function of BoTorch, analytic or by Monte Carlo, whose value depends on points
         through the posterior only. Its model has a constant mean and a kernel made of partition kernels by scales,
         sums, products and mixtures; a `ModelListGP` has several such models. Input and outcome transformations are
         those of the model.
-    :param bounds: `2 x d` lower and upper bounds, in the units of the space.
     :param discrete_dims: Possible values of each column of integers, or of other ordered values. (Default: none.)
     :param cat_dims: Possible values of each column of categories; each is a neighbor of any other. (Default: none.)
-    :param q: Number of points. (Default: 1.)
     :param num_restarts: Number of cells from which local searches start. (Default: 10.)
     :param raw_samples: Number of random points. (Default: 1024.)
-    :param fixed_features: Values of columns that are fixed. (Default: none.)
-    :param inequality_constraints: Triples of column numbers, coefficients and right hand side, each for
-        :math:`\sum_i c_i x_i \ge b`. (Default: none.)
-    :param nonlinear_inequality_constraints: Pairs of a function f and True, each for :math:`f(x) \ge 0`, with x of
-        shape `d`. (Default: none.)
     :param X_avoid: `n x d` points not to return, such as evaluated ones of a function without noise. (Default: none.)
     :param batch_initial_conditions: `n x d` or `n x 1 x d` points that are candidates too, such as feasible ones where
         few random points are feasible. (Default: none.)
     :param max_batch_size: Cells that are evaluated at once. (Default: 2048.)
     :param random_state: Seed or :class:`numpy.random.RandomState` that reproduces the result; None is a fresh one.
-        Global random states are not read.
     :return: The points (`q x d`) and their joint acquisition value.
     :raises TypeError: If a kernel has parts other than partition kernels, or there is no model.
     :raises ValueError: If bounds, columns, values or constraints cannot be used, numbers are less than 1, or q > 1 with
@@ -89,12 +78,11 @@ def optimize_acqf_cells(
     Example:
         >>> from botorch.acquisition import LogExpectedImprovement
         >>> from botorch.models import SingleTaskGP
-        >>> from gpytorch.kernels import ScaleKernel
         >>> from gpytorch_partition import RandomForestKernel
         >>> x = torch.rand(30, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         >>> x[:, 1] = (5 * x[:, 1]).round()
         >>> y = -((x[:, :1] - 0.3) ** 2) - (x[:, 1:] - 2) ** 2 / 10
-        >>> model = SingleTaskGP(x, y, covar_module=ScaleKernel(RandomForestKernel(x, y[:, 0], 50, random_state=0)))
+        >>> model = SingleTaskGP(x, y, covar_module=RandomForestKernel(x, y[:, 0], 50, random_state=0))
         >>> improvement = LogExpectedImprovement(model, best_f=y.max())
         >>> bounds = torch.tensor([[0.0, 0.0], [1.0, 5.0]], dtype=torch.float64)
         >>> point, value = optimize_acqf_cells(improvement, bounds, {1: range(6)}, random_state=0)

@@ -17,7 +17,7 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.kernels import GammaMondrianKernel, IterativeKernel, PartitionKernel
+from gpytorch_partition.kernels import IterativeKernel, PartitionKernel
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator, PartitionLinearOperator
 from gpytorch_partition.partitions import Partition
@@ -32,9 +32,8 @@ class PartitionFeatureMap(FeatureMap):
 
     BoTorch uses it in its path samplers (`draw_kernel_feature_paths`, `draw_matheron_paths`) for any model whose kernel
     is one of this package or a :class:`gpytorch.kernels.ScaleKernel` around it, once `gpytorch_partition.botorch` is
-    imported. There is a feature for each cluster or node of a tree, regardless of the number that BoTorch asks for. A
-    row has one per partition (one per level of a tree). Features are never dense: paths at N points cost as much as a
-    product, :math:`O(N m)` each.
+    imported. There is a feature for each cluster or node of a tree, regardless of the number that BoTorch asks for.
+    They are never dense: paths at N points cost as much as a product, :math:`O(N m)` each.
 
     Features are exact where labels are bounded (forests, fast clusters, landmarks, mixtures and local slopes of these).
     Mondrian kernels, grids and functions of users have unboundedly many cells. Their features are hashed into 1,024 for
@@ -75,11 +74,10 @@ class PartitionFeatureMap(FeatureMap):
 
 def _features_of(kernel: ClusterKernel) -> Callable[[Any, Tensor], LinearOperator]:
     partitions = [module for module in kernel.modules() if isinstance(module, Partition)]
-    if not isinstance(kernel, GammaMondrianKernel):
-        if all(partition.cluster_counts is not None for partition in partitions):
-            return _root
-        if isinstance(kernel, PartitionKernel) and len(partitions) == 1:
-            return _hashed
+    if all(partition.cluster_counts is not None for partition in partitions):
+        return _root
+    if isinstance(kernel, PartitionKernel) and kernel.can_be_counted and len(partitions) == 1:
+        return _hashed
     raise NotImplementedError(
         f"{type(kernel).__name__} has no finite features, since new points open new clusters: sample from "
         "model.posterior, or use a RandomForestKernel, FastClusterKernel or MondrianKernel"

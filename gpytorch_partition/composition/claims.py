@@ -19,7 +19,7 @@ from torch.distributions import Distribution
 from torch.nn import Module
 
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
-from gpytorch_partition.kernels.iterative_kernel import IterativeKernel
+from gpytorch_partition.kernels.wrapper_kernels import IterativeKernel
 from gpytorch_partition.operators.guards import involves_partitions
 
 
@@ -27,13 +27,6 @@ def is_concerned(argument: Any) -> bool:
     """
     Return whether an argument is, or holds, a kernel or an operator of this package: in a model, a sum or a
     distribution.
-
-    Example:
-        >>> import torch, gpytorch
-        >>> from gpytorch_partition import PartitionKernel
-        >>> kernel = gpytorch.kernels.RBFKernel() + PartitionKernel(lambda x: x.long())
-        >>> is_concerned(kernel), is_concerned(gpytorch.kernels.RBFKernel()), is_concerned(torch.eye(3))
-        (True, False, False)
     """
     if isinstance(argument, Distribution):
         argument = vars(argument).get("_covar")
@@ -51,15 +44,6 @@ def claim(foreign: type, own: Callable[..., Any]) -> None:
     :param foreign: A class without a `__new__` of its own. Its subclasses stay unchanged.
     :param own: A subclass of `foreign`; or a function of the constructor's arguments that returns the replacement, or
         None for the original object. It is called only if an argument is concerned (:func:`is_concerned`).
-
-    Example:
-        >>> from gpytorch_partition import PartitionKernel
-        >>> class Owner:
-        ...     def __init__(self, kernel): self.kernel = kernel
-        >>> class PartitionOwner(Owner): pass
-        >>> claim(Owner, PartitionOwner)
-        >>> type(Owner(PartitionKernel(lambda x: x.long()))).__name__, type(Owner("another")).__name__
-        ('PartitionOwner', 'Owner')
     """
 
     # The signature of the class stays that of its `__init__`. It is static, for `instance.__new__(type(instance))`.

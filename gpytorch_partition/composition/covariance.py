@@ -1,28 +1,38 @@
-"""The lazily evaluated covariance of any kernel that contains a partition kernel."""
+"""The lazy covariance of any kernel with a partition kernel in it, products of kernels, and kernels of tasks."""
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add, mul
 from typing import Any
 
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import Kernel, MultitaskKernel, ProductKernel
 from gpytorch.lazy import LazyEvaluatedKernelTensor
 from gpytorch.utils.memoize import cached
-from linear_operator.operators import AddedDiagLinearOperator, LinearOperator, SumLinearOperator
+from linear_operator import to_linear_operator
+from linear_operator.operators import (
+    AddedDiagLinearOperator,
+    KroneckerProductLinearOperator,
+    LinearOperator,
+    MulLinearOperator,
+    SumLinearOperator,
+)
 from torch import Tensor
 
 from gpytorch_partition.composition.claims import claim
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.guards import CovarianceOperator, involves_partitions
+from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
+from gpytorch_partition.operators.products import product
+from gpytorch_partition.operators.tasks import on_every_task
 from gpytorch_partition.settings import eager_kernels
 
 
 class LazyPartitionCovariance(CovarianceOperator, LazyEvaluatedKernelTensor):
     """
-    The lazy covariance (`*batch x N x M`) returned by a call of a kernel with a partition kernel in it.
-
-    It is evaluated on use. Sums stay lazy; products and sums over a batch are evaluated at once, by this package's
-    rules.
+    The lazy covariance (`*batch x N x M`) returned by a call of a kernel with a partition kernel in it. Sums stay lazy;
+    products and sums over a batch are evaluated at once, by this package's rules.
     """
 
     @cached(name="structured_kernel")
@@ -64,15 +74,54 @@ class LazyPartitionCovariance(CovarianceOperator, LazyEvaluatedKernelTensor):
 
 
 def lazy_covariance(kernel: Kernel, x: Tensor) -> LazyEvaluatedKernelTensor:
-    """
-    Return the covariance of points, evaluated on use, also while another thread evaluates a kernel.
-
-    :param kernel: Any kernel.
-    :param x: `*batch x N x D` points, or `N` of one column.
-    """
+    """Return the covariance of points (`*batch x N x D`, or `N`), also while another thread evaluates a kernel."""
     points = x.unsqueeze(-1) if x.dim() == 1 else x
     points = points if kernel.active_dims is None else points.index_select(-1, kernel.active_dims)
     return LazyEvaluatedKernelTensor(points, points, kernel=kernel)
 
 
+class PartitionProductKernel(ProductKernel):
+    """
+    A product of kernels, one of them a partition kernel, in any order.
+
+    Its cost is linear with kernels whose covariance has a low rank (`LinearKernel`, random features), constants and
+    kernels of tasks (`IndexKernel`). With any other kernel it is dense, and refused above `max_cholesky_size` rows.
+    """
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
+        """Return the product (`*batch x N1 x N2`) or its diagonal; different points need no dense factors."""
+        if diag:
+            return reduce(mul, [kernel(x1, x2, diag=True, **params) for kernel in self.kernels])
+        factors = [to_linear_operator(kernel(x1, x2, **params)).evaluate_kernel() for kernel in self.kernels]
+        return reduce(product, sorted(factors, key=involves_partitions, reverse=True))
+
+
+class PartitionMultitaskKernel(MultitaskKernel):
+    r"""
+    The kernel :math:`k(x, x') B_{tt'}` of all points on all tasks, at T times the cost of the partition kernel k.
+
+    Unlike its parent it applies the `active_dims` of the data kernel.
+    """
+
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
+    ) -> Any:
+        """Return the covariance (`*batch x N1 T x N2 T`) or its diagonal; row `n T + t` is point n on task t."""
+        if last_dim_is_batch or self.task_covar_module.batch_shape:
+            return super().forward(x1, x2, diag=diag, last_dim_is_batch=last_dim_is_batch, **params)
+        data = to_linear_operator(self.data_covar_module(x1, x2, **params)).evaluate_kernel()
+        tasks = self.task_covar_module.covar_matrix.to_dense()
+        covariance = reduce(add, [_on_every_task(term, tasks) for term in structured_terms(data)])
+        return covariance.diagonal(dim1=-1, dim2=-2) if diag else covariance
+
+
+def _on_every_task(term: LinearOperator, tasks: Tensor) -> LinearOperator:
+    if isinstance(term, PartitionLinearOperator):
+        return on_every_task(term, tasks)
+    return KroneckerProductLinearOperator(term, to_linear_operator(tasks.expand(*term.batch_shape, *tasks.shape)))
+
+
 claim(LazyEvaluatedKernelTensor, LazyPartitionCovariance)
+claim(ProductKernel, PartitionProductKernel)
+claim(MultitaskKernel, PartitionMultitaskKernel)
+claim(MulLinearOperator, product)

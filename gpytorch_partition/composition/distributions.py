@@ -1,4 +1,4 @@
-"""GPyTorch's normal distributions with a partition operator as covariance, and quantities derived from them."""
+"""Noise, normal distributions and predictions whose covariance has a partition operator in it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.distributions.multivariate_normal import kl_mvn_mvn
 from gpytorch.mlls import LeaveOneOutPseudoLikelihood
+from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
 from gpytorch.settings import min_variance
 from linear_operator import settings as linear_settings
 from linear_operator.operators import AddedDiagLinearOperator, LinearOperator, MaskedLinearOperator
 from torch import Tensor
 from torch.distributions.kl import register_kl
 
-from gpytorch_partition.composition.claims import claim
+from gpytorch_partition.composition.claims import claim, is_concerned
+from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
 from gpytorch_partition.operators.guards import involves_partitions
 from gpytorch_partition.operators.noisy_clusters import NoisyClusters, noisy_clusters
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
@@ -50,11 +52,8 @@ class PartitionMultivariateNormal(MultivariateNormal):
 
     def rsample(self, sample_shape: torch.Size = _ONE_SAMPLE, base_samples: Tensor | None = None) -> Tensor:
         """
-        Draw samples (`*sample_shape x *batch x N`), with gradients.
-
-        :param sample_shape: Number of samples, as a shape.
-        :param base_samples: Normal numbers from `get_base_samples`: `*sample_shape x *batch x` the base sample shape.
-        :raises ValueError: If the base samples have another shape.
+        Draw samples (`*sample_shape x *batch x N`), with gradients; a `ValueError` for base samples of another shape
+        than those of `get_base_samples`, `*sample_shape x *batch x` the base sample shape.
         """
         root = None if base_samples is None else self._own_root
         if base_samples is None or root is None:
@@ -81,11 +80,7 @@ class PartitionMultivariateNormal(MultivariateNormal):
         return covariance.root_decomposition(method="cholesky").root
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """
-        Return the log densities of values (`*batch`).
-
-        :raises RuntimeError: Above `max_cholesky_size` values without noise.
-        """
+        """Return the log densities of values (`*batch`); an error above `max_cholesky_size` values without noise."""
         if self._is_large:
             self._check_noise("a density")
         return super().log_prob(value)
@@ -113,16 +108,8 @@ class PartitionMultivariateNormal(MultivariateNormal):
 
 def marginal_variances(distribution: MultivariateNormal) -> Tensor:
     """
-    Return the variances (`*batch x N`), at least `gpytorch.settings.min_variance`, without a warning.
-
-    `variance` warns of smaller ones, which are legitimate where targets have hardly any noise.
-
-    :param distribution: A normal distribution of N values.
-
-    Example:
-        >>> from linear_operator.operators import DiagLinearOperator
-        >>> marginal_variances(MultivariateNormal(torch.zeros(2), DiagLinearOperator(torch.tensor([1.0, 0.0]))))
-        tensor([1.0000e+00, 1.0000e-06])
+    Return the variances (`*batch x N`), at least `gpytorch.settings.min_variance`, without the warning of `variance`:
+    smaller ones are legitimate where targets have hardly any noise.
     """
     variances = distribution.lazy_covariance_matrix.diagonal(dim1=-1, dim2=-2)
     return variances.clamp_min(min_variance.value(variances.dtype))
@@ -130,9 +117,8 @@ def marginal_variances(distribution: MultivariateNormal) -> Tensor:
 
 def _observed(covariance: Any) -> Any:
     """
-    Covariance plus noise of the rows with a target, which a likelihood of `observation_nan_policy("mask")` takes.
-
-    A mask around all rows would be solved by linear_operator, at a residual of 1 and without a preconditioner.
+    Covariance plus noise of the rows with a target, which `observation_nan_policy("mask")` takes. A mask around all
+    rows would be solved by linear_operator, at a residual of 1 and without a preconditioner.
     """
     is_masked = isinstance(covariance, MaskedLinearOperator) and covariance.row_eq_col_mask
     if not is_masked or not isinstance(covariance.base, PartitionAddedDiagLinearOperator):
@@ -141,11 +127,7 @@ def _observed(covariance: Any) -> Any:
 
 
 def _divergence(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
-    r"""
-    Kullback-Leibler divergence of p from q (`*batch`), in nats.
-
-    :raises RuntimeError: Above `max_cholesky_size` values, if p x p matrices do not give it exactly.
-    """
+    """Kullback-Leibler divergence of p from q (`*batch`), in nats; refused where it is neither dense nor exact."""
     if not any(isinstance(each, PartitionMultivariateNormal) and each._is_large for each in (p, q)):
         return kl_mvn_mvn(p, q)
     first, second = _clusters_of("a Kullback-Leibler divergence", p, q)
@@ -181,12 +163,7 @@ class PartitionLeaveOneOut(LeaveOneOutPseudoLikelihood):
     """
 
     def forward(self, function_dist: MultivariateNormal, target: Tensor, *params: Any) -> Tensor:
-        """
-        Return the mean log density of the targets, each given all others.
-
-        :raises RuntimeError: Above `max_cholesky_size` rows, unless the covariance is one partition kernel plus one
-            level of noise with fewer clusters than rows.
-        """
+        """Return the mean log density of the targets, each given all others."""
         output = self.likelihood(function_dist, *params)
         if not (isinstance(output, PartitionMultivariateNormal) and output._is_large):
             return super().forward(function_dist, target, *params)
@@ -198,5 +175,15 @@ class PartitionLeaveOneOut(LeaveOneOutPseudoLikelihood):
         return self._add_other_terms(log_densities.sum(-1).to(target.dtype), params).div(num_data)
 
 
+def _own_strategy(
+    train_inputs: Any, train_prior_dist: MultivariateNormal, *args: Any, **kwargs: Any
+) -> PartitionPredictionStrategy | None:
+    covariance = train_prior_dist.lazy_covariance_matrix
+    is_own = is_concerned(covariance) and is_concerned(covariance.evaluate_kernel())
+    return object.__new__(PartitionPredictionStrategy) if is_own else None
+
+
+claim(AddedDiagLinearOperator, PartitionAddedDiagLinearOperator)
+claim(DefaultPredictionStrategy, _own_strategy)
 claim(MultivariateNormal, PartitionMultivariateNormal)
 claim(LeaveOneOutPseudoLikelihood, PartitionLeaveOneOut)

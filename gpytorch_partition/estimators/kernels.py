@@ -148,7 +148,7 @@ def new_kernel(
         return FastClusterKernel(x, num_partitions, height=height, random_state=random_state)
     lifetime = 1.0 if bool((x == x[0]).all()) else None  # without distances there is no scale to go by
     kernel = MondrianKernel(x, num_partitions, lifetime=lifetime, random_state=random_state)
-    kernel.has_usual_lifetime = False  # the name chooses it
+    kernel.has_usual_width = False  # the name chooses it
     return kernel
 
 

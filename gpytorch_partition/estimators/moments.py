@@ -18,7 +18,7 @@ from gpytorch_partition.kernels import RandomForestKernel
 from gpytorch_partition.likelihoods import student_t_noise
 from gpytorch_partition.likelihoods.fitc_likelihood import noise_variances
 from gpytorch_partition.models.counted_gp import CountedPosterior
-from gpytorch_partition.models.exact_gp import innermost_kernels
+from gpytorch_partition.models.partition_gp import innermost_kernels
 from gpytorch_partition.presets.assembly import description_of
 from gpytorch_partition.progress import doing, progress, verbosity
 from gpytorch_partition.tables import NumberView

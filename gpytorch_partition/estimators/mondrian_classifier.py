@@ -22,8 +22,7 @@ from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.lifetimes.path import pad_weights
-from gpytorch_partition.models.cluster_columns import one_hot
-from gpytorch_partition.models.growing_features import GrowingFeatures
+from gpytorch_partition.models.cluster_features import GrowingFeatures, one_hot
 from gpytorch_partition.progress import progress
 
 LOSSES = ("log_loss", "hinge")

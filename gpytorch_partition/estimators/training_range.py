@@ -14,21 +14,10 @@ from torch import Tensor
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.explain.given_columns import model_column_names
 from gpytorch_partition.inputs.training_rows import decode_missing
-from gpytorch_partition.kernels import (
-    ClusteringKernel,
-    FastClusterKernel,
-    GammaMondrianKernel,
-    LandmarkKernel,
-    LocalLinearKernel,
-    MondrianKernel,
-    RandomBinningKernel,
-    RandomForestKernel,
-)
+from gpytorch_partition.kernels import LocalLinearKernel
 from gpytorch_partition.likelihoods import FITCGaussianLikelihood
+from gpytorch_partition.models.partition_gp import innermost_kernels
 
-# Far from all rows, forests and centers predict as at the nearest rows; covariances through inducing points vanish.
-_BLIND = (RandomForestKernel, FastClusterKernel, ClusteringKernel, LandmarkKernel)
-_VANISHING = (MondrianKernel, GammaMondrianKernel, RandomBinningKernel)
 # In 20 random 9 to 1 splits of each of 17 sets, more than one split warned only where columns have outliers.
 _MARGIN = 0.25  # of a column's range; a row beyond is outside
 _FAR = 1.0  # of a column's range; beyond, a single row counts
@@ -80,20 +69,18 @@ def is_blind(kernel: Kernel, likelihood: Any = None) -> bool:
     intervals, and linear ones and slopes grow.
 
     Example:
-        >>> from gpytorch_partition import MondrianKernel
+        >>> from gpytorch_partition import MondrianKernel, RandomForestKernel
         >>> x = torch.rand(20, 1, generator=torch.Generator().manual_seed(0))
         >>> forest, mondrian = RandomForestKernel(x, x[:, 0], 5, random_state=0), MondrianKernel(x, 5, random_state=0)
         >>> is_blind(forest), is_blind(mondrian), is_blind(forest + mondrian)
         (True, False, False)
     """
-    return not isinstance(likelihood, FITCGaussianLikelihood) and all(
-        isinstance(part, _BLIND) for part in _innermost(kernel)
-    )
+    return not isinstance(likelihood, FITCGaussianLikelihood) and all(map(_is_narrow, _innermost(kernel)))
 
 
 def tends_to_frequencies(kernel: Kernel) -> bool:
     """Return whether covariances vanish far from the rows: a classifier predicts the classes' frequencies there."""
-    return all(isinstance(part, _VANISHING) for part in _innermost(kernel))
+    return all(getattr(part, "vanishes_far_away", False) for part in _innermost(kernel))
 
 
 def warn_of_rows_outside(beyond: Tensor, names: Sequence[str], remedy: str, *, ignored: Sequence[int] = ()) -> bool:
@@ -161,17 +148,9 @@ class ToldOfRange:
             self._has_told = has_told
 
 
+def _is_narrow(kernel: Kernel) -> bool:
+    return not getattr(kernel, "widens_far_away", True)
+
+
 def _innermost(kernel: Kernel) -> Iterator[Kernel]:
-    """Yield the innermost kernels; those in `_BLIND` and local linear kernels are not opened."""
-    inside = [part for child in kernel.children() for part in _kernels_in(child)]
-    if not inside or isinstance(kernel, (*_BLIND, LocalLinearKernel)):
-        yield kernel
-    else:
-        for part in inside:
-            yield from _innermost(part)
-
-
-def _kernels_in(module: torch.nn.Module) -> list[Kernel]:
-    if isinstance(module, Kernel):
-        return [module]
-    return [each for each in module if isinstance(each, Kernel)] if isinstance(module, torch.nn.ModuleList) else []
+    return innermost_kernels(kernel, lambda each: _is_narrow(each) or isinstance(each, LocalLinearKernel))

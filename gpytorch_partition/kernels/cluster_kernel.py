@@ -21,18 +21,17 @@ _NOT_IN_ALL_STATES = "partition.random_projections"  # of fast clusters, only if
 
 class ClusterKernel(Kernel):
     """
-    The base class of the kernels that evaluate to this package's operators, also inside a wrapper such as
-    `ScaleKernel`.
+    The base class of the kernels that evaluate to this package's operators.
 
-    A subclass implements `_covariance`, and `_check_points`, which refuses points that have no covariance.
-
-    :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.
-    :param active_dims: As in :class:`~gpytorch_partition.PartitionKernel`.
-    :raises ValueError: If `active_dims` are not distinct numbers of columns from 0.
+    A subclass implements `_covariance`, and `_check_points`, which refuses points that have no covariance. Parameters
+    are those of :class:`~gpytorch_partition.PartitionKernel`.
     """
 
     has_lengthscale = False
     has_seen_targets = False  #: whether it was built on targets, and so knows those of the rows it was built on
+    has_usual_width = False  #: whether nobody has chosen its width, which is that of the median distance of rows
+    widens_far_away = True  #: whether points far from all rows have more variance than those among them
+    vanishes_far_away = False  #: whether points far from all rows have no covariance with them
     unit: Tensor
     _instead_of_lengthscale = "its partitions set how far points look alike"  # for the error message
 
@@ -45,50 +44,31 @@ class ClusterKernel(Kernel):
 
     def _register_unit(self) -> None:
         """
-        Register the constant 1 (`*batch`) that carries dtype and batch shape of a kernel without parameters.
-
-        It is a buffer, since GPyTorch sets `requires_grad` of all parameters of a kernel, frozen or not, if one of them
-        has it (in Kronecker products, such as predictions of `LMCVariationalStrategy`). GPyTorch indexes and expands
-        buffers as well.
+        Register the constant 1 (`*batch`) that carries dtype and batch shape of a kernel without parameters. It is a
+        buffer, since GPyTorch sets `requires_grad` of all parameters of a kernel, frozen or not, if one of them has it.
         """
         self.register_buffer("unit", torch.ones(self.batch_shape))
 
     @property
     def dtype(self) -> torch.dtype:
-        """
-        The floating point type of the kernel's parameters and its constant.
-
-        :raises RuntimeError: If they have different types.
-        """
-        dtypes = {tensor.dtype for tensor in self._carriers()}
-        if len(dtypes) > 1:
-            raise RuntimeError(f"The kernel's parameters have multiple dtypes, {dtypes}: convert it by .to(dtype)")
-        return next(iter(dtypes), torch.get_default_dtype())
+        """The dtype of the kernel's parameters and its constant; an error if they differ."""
+        return self._shared("dtype") or torch.get_default_dtype()
 
     @property
     def device(self) -> torch.device | None:
-        """
-        The device of the kernel's parameters and its constant; None if it has neither.
+        """The device of the kernel's parameters and its constant, None without any; an error if they differ."""
+        return self._shared("device")
 
-        :raises RuntimeError: If they are on different devices.
-        """
-        devices = {tensor.device for tensor in self._carriers()}
-        if len(devices) > 1:
-            raise RuntimeError(f"The kernel's parameters are on multiple devices, {devices}: move it by .to(device)")
-        return next(iter(devices), None)
-
-    def _carriers(self) -> list[Tensor]:
+    def _shared(self, name: str) -> Any:
         unit = self._buffers.get("unit")
-        return [*self.parameters(), *([] if unit is None else [unit])]
+        found = {getattr(tensor, name) for tensor in (*self.parameters(), *([] if unit is None else [unit]))}
+        if len(found) > 1:
+            raise RuntimeError(f"The kernel's parameters have multiple {name}s, {found}: convert it by .to({name})")
+        return next(iter(found), None)
 
     @property
     def lengthscale(self) -> Tensor:
-        """
-        A property that always raises an error, since these kernels have no lengthscale; the message names the
-        alternative.
-
-        :raises AttributeError: Always, also on assignment.
-        """
+        """Raise an error, also on assignment; the message names the alternative to a lengthscale."""
         return self.__getattr__("lengthscale")
 
     @lengthscale.setter
@@ -96,10 +76,7 @@ class ClusterKernel(Kernel):
         self.__getattr__("lengthscale")
 
     def __getattr__(self, name: str) -> Any:
-        """
-        Raise the error of `lengthscale` here, since PyTorch would replace the message of an `AttributeError` in a
-        property.
-        """
+        """Raise the error of `lengthscale` here, since PyTorch would replace its message in a property."""
         if name == "lengthscale":
             raise AttributeError(f"{type(self).__name__} has no lengthscale: {self._instead_of_lengthscale}.")
         return super().__getattr__(name)
@@ -132,6 +109,11 @@ class ClusterKernel(Kernel):
     def _described(self) -> str:
         return ""
 
+    @property
+    def other_widths(self) -> str:
+        """How to get another width than the usual one, for a warning."""
+        return ""
+
     def __repr__(self) -> str:
         """Describe the kernel in PyTorch's form, with the kernels inside, without the modules that hold the state."""
         inside = ((key, child) for key, child in self.named_children() if isinstance(child, Kernel | ModuleList))
@@ -157,10 +139,7 @@ class ClusterKernel(Kernel):
         """Refuse points (`*batch x N x D`, all columns) that have no covariance."""
 
     def _check_call(self, x1: Tensor, x2: Tensor, params: dict[str, Any]) -> None:
-        """
-        Refuse unsupported calls and points before any work; `forward` calls it too, since wrappers may call `forward`
-        directly.
-        """
+        """Refuse unsupported calls and points before any work; wrappers may call `forward` itself."""
         if torch.jit.is_tracing():
             raise RuntimeError(
                 f"{type(self).__name__} cannot be traced for TorchScript: the clusters of points are looked up by "
@@ -180,8 +159,8 @@ class ClusterKernel(Kernel):
         """
         Warn once if most columns of the points lie elsewhere than in the rows that the kernel was built on.
 
-        New points alone may lie anywhere, so points are judged only in training, and together with others (in
-        prediction, the training rows).
+        New points alone may lie anywhere: they are judged in training, and in prediction together with the training
+        rows.
         """
         if self._has_warned or not (self.training or x1.shape != x2.shape):
             return
@@ -243,7 +222,6 @@ class ClusterKernel(Kernel):
             self.unit = self.unit.expand(self._batch_shape).clone()
 
     def _is_whole(self, state_dict: dict[str, Any], prefix: str) -> bool:
-        """Whether a state has all keys of this kernel, except those that not all states have."""
         return all(prefix + name in state_dict for name in self.state_dict() if not name.endswith(_NOT_IN_ALL_STATES))
 
     def _active(self, x: Any) -> Any:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from math import floor, log2
 from typing import Any, cast
 
+import gpytorch
 import torch
+from gpytorch.constraints import Positive
 from linear_operator.operators import LinearOperator
 from scipy.stats import gamma
 from torch import Tensor
@@ -13,7 +15,6 @@ from torch import Tensor
 from gpytorch_partition.clusters.cluster_index import ClusterSizes
 from gpytorch_partition.inputs.numbers import checked_positive, random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, median_distance
-from gpytorch_partition.kernels.gamma_lifetime import GammaLifetime
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel, training_points
 from gpytorch_partition.operators.cluster_operators.attached_paths_linear_operator import (
     AttachedPathsLinearOperator,
@@ -27,6 +28,9 @@ from gpytorch_partition.partitions.mondrian.mondrian_trees import MondrianTrees
 
 _QUANTILE = 0.999  # of the initial distribution of the lifetime
 _NUM_QUANTILES = 2.0  # the default max_lifetime, in units of that quantile
+# Step of the finite difference in the concentration a, relative to min(a, sqrt(a)), the scale on which the distribution
+# function changes with a: truncation and rounding errors are then both below 1e-11.
+_RELATIVE_STEP = 1e-3
 
 
 class GammaMondrianKernel(PartitionKernel):
@@ -35,39 +39,29 @@ class GammaMondrianKernel(PartitionKernel):
 
     Use it in place of a Mondrian kernel to train the width by gradients, like a lengthscale.
 
-    Two points share the nodes of a tree up to the cut that separates them. With F the distribution function of the
-    lifetime, a node that is alive from its birth to its end has the weight
-
-    .. math:: w_v = F(\text{end}_v) - F(\text{birth}_v), \qquad \text{end} = \infty \text{ for leaves},
-
-    so the kernel is a mixture over the lifetimes of :class:`~gpytorch_partition.MondrianKernel`, and k(x, x) is 1. The
-    partitions do not depend on a and b, so the marginal likelihood is smooth in them, and its gradient exact. With
-    :math:`r = \|x - x'\|_1` the limit of many trees is
+    With F the distribution function of the lifetime, a node of a tree that is alive from its birth to its end has the
+    weight :math:`F(\text{end}) - F(\text{birth})`, :math:`\text{end} = \infty` for leaves, so k(x, x) is 1. The
+    partitions do not depend on a and b: the marginal likelihood is smooth in them, and its gradient exact. With
+    :math:`r = \|x - x'\|_1` the limit of many trees is the rational quadratic in the L1 distance,
 
     .. math:: k(x, x') = \mathbb{E}\, e^{-\lambda r} = (1 + r / b)^{-a},
 
-    the rational quadratic in the L1 distance, and :math:`e^{-(a / b) r}` for :math:`a \to \infty` with a / b fixed.
-    Cuts are sampled up to :attr:`max_lifetime` only: longer lifetimes count as that one.
-
-    This mixture inside the kernel differs from the posterior mixture of supplement B of Balog et al. 2016
-    (:meth:`~gpytorch_partition.lifetimes.LifetimeSweep.predict`). Here one function is a sum of parts of all widths;
-    there the whole function has one uncertain width. They agree where the lifetime is certain.
+    and :math:`e^{-(a / b) r}` for :math:`a \to \infty` with a / b fixed. Lifetimes longer than :attr:`max_lifetime`
+    count as that one. One function is a sum of parts of all widths here; in the posterior mixture of
+    :meth:`~gpytorch_partition.lifetimes.LifetimeSweep.predict` the whole function has one uncertain width.
 
     A product costs :math:`O(N m)` and :math:`O(V)` for the V nodes of the trees, a gradient about one product. Trees
-    cost as much as those of :class:`~gpytorch_partition.MondrianKernel`, and take 200 bytes per cell of training rows
-    at the terminal lifetime. Prediction attaches new points to the trees of the training rows; variances need solves by
-    conjugate gradients, and joint samples of more than `max_cholesky_size` points are an error.
+    take 200 bytes per cell of training rows. Variances need solves, and joint samples of more than `max_cholesky_size`
+    points are an error.
 
     :param train_x: `N x D` rows whose bounding box the trees begin with. (Default: None, an unfitted kernel for
         `load_state_dict`.)
     :param num_trees: Number m of trees. (Default: 200.)
     :param concentration: Initial value of a. (Default: 2.)
-    :param lifetime: Initial mean a / b, in units of 1/x. (Default: 1 / the median L1 distance of training rows, over
-        those of 8192 random pairs that differ.)
+    :param lifetime: Initial mean a / b, in units of 1/x. (Default: as of :class:`~gpytorch_partition.MondrianKernel`.)
     :param max_lifetime: Cuts are sampled up to it. (Default: twice the 99.9 % quantile of the initial distribution.)
-    :param random_state: Seed of the trees, as in :class:`~gpytorch_partition.PartitionKernel`.
-    :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`; all elements share a and b.
-    :param active_dims: As in :class:`~gpytorch_partition.PartitionKernel`.
+    :param random_state: As in :class:`~gpytorch_partition.PartitionKernel`, and so are `batch_shape`, whose elements
+        share a and b, and `active_dims`.
     :raises ValueError: If the rows are empty, not finite or not a floating point matrix, are all the same and no
         lifetime is given, or another option cannot be used.
 
@@ -79,6 +73,7 @@ class GammaMondrianKernel(PartitionKernel):
         True
     """
 
+    can_be_counted, vanishes_far_away = False, True
     _instead_of_lengthscale = "kernel.lifetime is the mean of 1 / lengthscale, trained as concentration / rate"
 
     def __init__(
@@ -95,8 +90,8 @@ class GammaMondrianKernel(PartitionKernel):
     ) -> None:
         _check(concentration, lifetime, max_lifetime)
         partition, mean = NestedMondrianPartition(), lifetime or 1.0
-        if train_x is not None:
-            points, random = training_points(train_x, active_dims), random_state_of(random_state)
+        if (points := training_points(train_x, active_dims)) is not None:
+            random = random_state_of(random_state)
             checked_rows(points, type(self).__name__)
             mean = lifetime or 1 / median_distance(points, random, "lifetime")
             longest = max_lifetime or _NUM_QUANTILES * gamma.ppf(_QUANTILE, concentration, scale=mean / concentration)
@@ -172,9 +167,8 @@ class GammaMondrianKernel(PartitionKernel):
         r"""
         Weights :math:`(F(\text{end}) - F(\text{birth})) / m` of times in the trees, which a float holds exactly.
 
-        With F / m rounded to whole steps (at most :math:`2^{24}` in float32), differences are exact, so the parts of a
-        path always sum to the whole. Weights rounded one by one give an indefinite matrix, by more than a small noise
-        makes up for.
+        With F / m rounded to whole steps (at most :math:`2^{24}` in float32), the parts of a path sum to the whole.
+        Weights rounded one by one give an indefinite matrix, by more than a small noise makes up for.
         """
         steps = 2.0 ** (floor(log2(trees.num_trees)) - floor(log2(torch.finfo(like.dtype).eps)) + 1)
         start, end = (_Rounded.apply(self.gamma.cdf(times) * (steps / trees.num_trees)) for times in (births, ends))
@@ -185,6 +179,77 @@ class GammaMondrianKernel(PartitionKernel):
             "a GammaMondrianKernel cannot share a feature space with others, nor be counted in chunks: add it to other "
             "kernels with +, or use a MondrianKernel"
         )
+
+
+class GammaLifetime(gpytorch.Module):
+    r"""
+    The distribution :math:`\lambda \sim \mathrm{Gamma}(a, b)` with trained concentration a and rate b, in units of x.
+    It is a submodule of the kernel, since GPyTorch indexes a kernel's own parameters as if they began with its batch
+    dimensions.
+    """
+
+    raw_concentration: torch.nn.Parameter
+    raw_rate: torch.nn.Parameter
+    raw_concentration_constraint: Positive
+    raw_rate_constraint: Positive
+
+    def __init__(self, concentration: float, rate: float) -> None:
+        super().__init__()
+        for name, value in (("raw_concentration", concentration), ("raw_rate", rate)):
+            constraint = Positive(transform=torch.exp, inv_transform=torch.log)
+            self.register_parameter(name, torch.nn.Parameter(torch.tensor(float(value)).log()))
+            self.register_constraint(name, constraint)
+
+    @property
+    def concentration(self) -> Tensor:
+        return self.raw_concentration_constraint.transform(self.raw_concentration)
+
+    @concentration.setter
+    def concentration(self, value: Any) -> None:
+        self._set("raw_concentration", value)
+
+    @property
+    def rate(self) -> Tensor:
+        return self.raw_rate_constraint.transform(self.raw_rate)
+
+    @rate.setter
+    def rate(self, value: Any) -> None:
+        self._set("raw_rate", value)
+
+    def _set(self, name: str, value: Any) -> None:
+        raw = getattr(self, name)
+        value = torch.as_tensor(value).detach().to(raw)
+        if not bool(((value > 0) & (value < torch.inf)).all()):
+            raise ValueError(f"expected a positive, finite {name.removeprefix('raw_')}, got {value.tolist()}")
+        self.initialize(**{name: self.constraint_for_parameter_name(name).inverse_transform(value)})
+
+    def cdf(self, times: Tensor) -> Tensor:
+        r"""Return :math:`P(\lambda \le t)` (float64) of times t in units of 1/x; 0 and infinity are allowed."""
+        return _GammaCDF.apply(self.concentration.double(), self.rate.double(), times.double())
+
+
+class _GammaCDF(torch.autograd.Function):
+    """The regularized incomplete gamma function :math:`P(a, b t)`, differentiable in a (by a difference) and b."""
+
+    @staticmethod
+    def forward(ctx: Any, concentration: Tensor, rate: Tensor, times: Tensor) -> Tensor:
+        ctx.save_for_backward(concentration, rate, times)
+        return torch.special.gammainc(concentration, rate * times)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        concentration, rate, times = ctx.saved_tensors
+        product = rate * times
+        step = _RELATIVE_STEP * torch.minimum(concentration, concentration.sqrt())
+        near, far = (
+            torch.special.gammainc(concentration + k * step, product)
+            - torch.special.gammainc(concentration - k * step, product)
+            for k in (1, 2)
+        )
+        by_concentration = (8 * near - far) / (12 * step)
+        logs = torch.xlogy(concentration, product) - product - torch.lgamma(concentration) - rate.log()
+        by_rate = torch.where(product < torch.inf, logs.exp(), 0)
+        return (gradient * by_concentration).sum(), (gradient * by_rate).sum(), None
 
 
 class _Rounded(torch.autograd.Function):

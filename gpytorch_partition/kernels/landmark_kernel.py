@@ -38,52 +38,40 @@ class LandmarkKernel(ClusterKernel):
 
         k(x, x') = \kappa(x, Z)\, \kappa(Z, Z)^{-1}\, \kappa(Z, x')
 
-    Use it for a smooth part at linear cost, beside a forest or alone.
+    Use it for a smooth part at linear cost, beside a forest or alone: `ScaleKernel(RandomForestKernel(x, y)) +
+    ScaleKernel(LandmarkKernel(x, y))`.
 
     The inducing points, called landmarks in arguments and attributes, are chosen among the training rows. The kernel is
     one cluster of all points with the loadings :math:`\kappa(x, Z) L^{-\top}`, :math:`L L^\top = \kappa(Z, Z)`: a
     product costs :math:`O(N k)`. By default :math:`\kappa` is a Matern-3/2 kernel with a lengthscale per column,
     learned once from a subsample (:func:`~gpytorch_partition.inference.evidence.lengthscales.learn_lengthscales`) and
     then frozen. The loadings of the training rows are thus computed once, and only the outputscale of the `ScaleKernel`
-    around it is trained. It is meant as the smooth part of a sum with a partition kernel:
-    `ScaleKernel(RandomForestKernel(x, y)) + ScaleKernel(LandmarkKernel(x, y))`.
+    around it is trained.
 
-    Figures here were measured once, to choose the defaults; no benchmark repeats them. More inducing points approximate
-    :math:`\kappa` more closely. On 10,000 rows of kin40k the root mean squared error falls from .42 (250 inducing
-    points) to .32 (500) and .26 (1,000), on elevators from .38 to .37, on protein from .72 to .66 (500). The prior
-    lacks the variance that the inducing points do not span, which is all of it many lengthscales away from them. There
-    the kernel is overconfident that the function is its mean, and only the kernels added to it count. Central 90 %
-    intervals of this kernel alone cover 90 % of new rows like the training rows. For rows beyond them (the outermost 8
-    %, none of which were trained on) they cover 92 to 93 % on elevators, and 73 to 84 % on kin40k, where :math:`\kappa`
-    itself covers 90 to 93 %. The kernel does not add the missing diagonal. Adding it with scale and noise unchanged
-    made intervals cover 99 % of rows like the training rows, and their predictive density on kin40k worse by .3 nats.
-    :class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood` adds it, for a scale and a noise chosen with it.
+    More inducing points approximate :math:`\kappa` more closely: on 10,000 rows of kin40k the root mean squared error
+    falls from .42 (250) to .32 (500) and .26 (1,000). The prior lacks the variance that the inducing points do not
+    span, which is all of it many lengthscales away from them: there the kernel is overconfident that the function is
+    its mean. Central 90 % intervals cover 90 % of new rows like the training rows, and 73 to 93 % of rows beyond them.
+    :class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood` adds the missing diagonal, for a scale and a noise
+    chosen with it.
 
     Learning costs some seconds (1,000 rows). Loadings cost :math:`O(N k^2)`, some 30 seconds for 1,000,000 rows and 500
-    inducing points on one core. Memory: k numbers per training row in the dtype of the kernel, and as many for the two
-    other sets of rows that were used last. The units of columns make no difference.
+    inducing points on one core, and k numbers per row. If lengthscales are trained
+    (`kernel.base_kernel.requires_grad_(True)`), they are computed in every step, with some 20 k numbers per row of
+    temporary memory. The kernel has gradients with respect to x.
 
     **Use float64** (inputs, targets and model). Smooth functions with long lengthscales are fitted with outputscales of
-    hundreds, and float32 can represent N outputscales plus the noise up to a ratio of some :math:`10^6`. On 8,000 rows
-    of elevators (outputscale 200, noise .13) conjugate gradients diverge in float32, with a `NumericalWarning`; float64
-    takes half a second.
+    hundreds, and float32 represents N outputscales plus the noise only up to a ratio of some :math:`10^6`.
 
-    If lengthscales are trained (`kernel.base_kernel.requires_grad_(True)`), loadings are computed in every step, with
-    some 20 k numbers per row of temporary memory. The kernel has gradients with respect to x.
-
-    :param train_x: `N x D` rows. (Default: None, an unfitted kernel for `load_state_dict`.)
+    :param train_x: `N x D` rows, in any units. (Default: None, an unfitted kernel for `load_state_dict`.)
     :param train_y: `N` targets.
     :param num_landmarks: Number k of inducing points. (Default: 500, or the number of distinct rows if that is less.)
     :param num_rows: Rows of the subsample that lengthscales are learned on, at most N. (Default: 1,000.)
-    :param random_state: Seed of inducing points and subsample, as in :class:`~gpytorch_partition.PartitionKernel`.
-    :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`; all elements share inducing points and
-        lengthscales.
-    :param active_dims: As in :class:`~gpytorch_partition.PartitionKernel`.
+    :param random_state: Seed of inducing points and subsample, as in :class:`~gpytorch_partition.PartitionKernel`, and
+        so are `batch_shape`, whose elements share inducing points and lengthscales, and `active_dims`.
     :raises ValueError: If rows or targets are not finite floating point numbers, do not match or do not vary, there are
-        fewer than two, or another option cannot be used.
-
-    Calls raise a `ValueError` for points that are not finite or of another width, and a `RuntimeError` for
-    `last_dim_is_batch` and while the kernel is unfitted.
+        fewer than two, or another option cannot be used. In calls, for points that are not finite or of another width.
+    :raises RuntimeError: In calls, for `last_dim_is_batch` and while the kernel is unfitted.
 
     Example:
         >>> x = torch.linspace(0, 1, 200).unsqueeze(-1)
@@ -93,6 +81,7 @@ class LandmarkKernel(ClusterKernel):
         True
     """
 
+    widens_far_away = False
     _instead_of_lengthscale = "kernel.base_kernel.lengthscale is that of the kernel through its inducing points"
 
     def __init__(
@@ -112,8 +101,9 @@ class LandmarkKernel(ClusterKernel):
         self.landmarks = LandmarkPartition()
         if (train_x is None) != (train_y is None):
             raise ValueError("expected both training inputs and targets, or neither for an unfitted kernel")
-        if train_x is not None and train_y is not None:
-            points = checked_rows(training_points(train_x, active_dims), type(self).__name__)
+        points = training_points(train_x, active_dims)
+        if points is not None:
+            points = checked_rows(points, type(self).__name__)
             targets = _checked_targets(train_y, points)
             self._remember(train_x)
             self.has_seen_targets = True
@@ -158,8 +148,8 @@ class LandmarkKernel(ClusterKernel):
             )
         kernel = cls(batch_shape=batch_shape, active_dims=active_dims)
         kernel.base_kernel = base_kernel
-        if landmarks is not None:
-            kernel.landmarks = LandmarkPartition(training_points(landmarks, active_dims))
+        if (points := training_points(landmarks, active_dims)) is not None:
+            kernel.landmarks = LandmarkPartition(points)
         return kernel
 
     @property
@@ -215,10 +205,7 @@ class LandmarkKernel(ClusterKernel):
             return to_dense(self.base_kernel(x1, x2))
 
     def named_sub_kernels(self) -> Iterator[tuple[str, Kernel]]:
-        """
-        Yield nothing: all elements of a batch share the base kernel, which must not be indexed or expanded with the
-        batch.
-        """
+        """Yield nothing: all elements of a batch share the base kernel, which must not be indexed or expanded."""
         return iter(())
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:

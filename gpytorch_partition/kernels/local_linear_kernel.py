@@ -17,7 +17,7 @@ from gpytorch_partition.descriptions import counted, ranged
 from gpytorch_partition.inputs.numbers import checked_count, same_bits
 from gpytorch_partition.inputs.training_rows import MISSING
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
-from gpytorch_partition.kernels.given import checked_kernel
+from gpytorch_partition.kernels.wrapper_kernels import checked_kernel
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 
@@ -32,29 +32,25 @@ class LocalLinearKernel(ClusterKernel):
 
         k(x, x') = k_0(x, x') \Big(1 + \sum_{d=1}^D v_d x_d x'_d\Big)
 
-    :math:`k_0` gives every cluster a level; this kernel also gives it a slope in each column, of variance
-    :math:`v_d`. Trained, :math:`v_d` goes to 0 for columns that do not matter within clusters.
-    The covariance is that of :math:`k_0` with loadings :math:`[1, \sqrt{v_1} x_1, \ldots, \sqrt{v_D} x_D]`: a product
-    costs D + 1 times as much, :math:`O(N m D)`, and a mean O(m D) per point. `active_dims` can exclude columns that
-    need no slopes.
+    :math:`k_0` gives every cluster a level; this kernel also gives it a slope in each column, of variance :math:`v_d`.
+    Trained, :math:`v_d` goes to 0 for columns that do not matter within clusters. A product costs D + 1 times as much
+    as one of :math:`k_0`, :math:`O(N m D)`, and a mean O(m D) per point.
 
     Standardize columns: :math:`v_d` is the variance that a slope adds one unit from 0, and a function is least certain
     far from 0. A missing value (NaN, or its code by :func:`~gpytorch_partition.encode_missing`) counts as 0 in the
-    linear part, the mean of a standardized column. There is no gradient with respect to x, since the partition kernel
-    has none.
+    linear part. There is no gradient with respect to x, since the partition kernel has none.
 
     :param base_kernel: A partition kernel :math:`k_0` (or a sum or multiple of partition kernels), with its own
         `active_dims`.
     :param num_dims: Number D of columns of the linear part.
-    :param active_dims: Numbers of these columns. (Default: all.)
+    :param active_dims: Numbers of these columns, such as those that need slopes. (Default: all.)
     :param variance_prior: Prior of :math:`v`. (Default: none.)
-    :param variance_constraint: Constraint of :math:`v`. (Default: `Positive`; v begins at 1 / D, where the slopes of
-        standardized columns together count as much as the level.)
+    :param variance_constraint: Constraint of :math:`v`. (Default: `Positive`; v begins at 1 / D.)
     :param batch_shape: Batch shape of :math:`v`. (Default: none.)
-    :raises ValueError: If `active_dims` are not distinct numbers of columns from 0, or not as many as `num_dims`.
-
-    Calls raise the errors of the base kernel, a `ValueError` for points of another width, and a `TypeError` if the base
-    kernel is not a partition kernel.
+    :raises ValueError: If `active_dims` are not as many distinct columns as `num_dims`; in calls, for points of another
+        width.
+    :raises TypeError: In calls, if the base kernel is not a partition kernel. Other errors are those of the base
+        kernel.
 
     Example:
         >>> from gpytorch_partition import PartitionKernel

@@ -11,17 +11,11 @@ from gpytorch_partition.inputs.numbers import tensor_of
 
 
 class Logits(torch.nn.Module):
-    r"""
+    """
     A module of named vectors of logits as parameters, whose softmaxes are the weights.
 
     It is a submodule of the kernel, since GPyTorch indexes and expands a kernel's own parameters as if they began with
     its batch dimensions. Logits have none; all batch elements share them. Saved logits of any number are loaded.
-
-    Example:
-        >>> logits = Logits()
-        >>> logits.set("raw_weights", torch.tensor([3.0, 1.0]).log())
-        >>> logits.weights("raw_weights")
-        tensor([0.7500, 0.2500], dtype=torch.float64, grad_fn=<SoftmaxBackward0>)
     """
 
     def get(self, name: str) -> torch.nn.Parameter | None:
@@ -33,21 +27,12 @@ class Logits(torch.nn.Module):
         self.register_parameter(name, torch.nn.Parameter(values.detach().clone()))
 
     def weights(self, name: str) -> Tensor | None:
-        """
-        Return the weights (`n`) of a name, in float64 because their gradients are sums over many clusters; None without
-        logits.
-        """
+        """Return the weights (`n`) of a name, in float64, as gradients sum over many clusters; None without logits."""
         logits = self.get(name)
         return None if logits is None else logits.double().softmax(0)
 
     def write(self, name: str, weights: Any) -> None:
-        """
-        Set the weights of a name in place.
-
-        :param name: Name of the logits.
-        :param weights: `n` positive numbers, in any unit.
-        :raises ValueError: If they are not n positive numbers, or there are no such logits.
-        """
+        """Set the weights of a name in place, to `n` positive numbers in any unit; other values are an error."""
         logits = self.get(name)
         if logits is None:
             raise ValueError(f"expected a kernel that learns {name.removeprefix('raw_')}, got one that does not")
@@ -63,11 +48,7 @@ class Logits(torch.nn.Module):
 
 
 def checked_weights(weights: Any, size: int) -> Tensor:
-    """
-    Check weights and scale them to the sum 1 (`size`, float64).
-
-    :raises ValueError: If they are not `size` positive numbers.
-    """
+    """Return weights scaled to the sum 1 (`size`, float64); a `ValueError` unless they are `size` positive numbers."""
     checked = tensor_of(weights, f"{size} positive weights").detach()
     checked = checked.new_zeros(0) if checked.is_complex() else checked.double()
     if checked.shape != (size,) or not bool(((checked > 0) & (checked < torch.inf)).all()):

@@ -31,22 +31,20 @@ class PartitionKernel(ClusterKernel):
 
     Use it when you have a program, labels or fitted clusterers that divide points.
 
-    (Davies & Ghahramani 2014, definition 2.) Between training rows it evaluates to a
+    (Davies & Ghahramani 2014, definition 2.) It evaluates to a
     :class:`~gpytorch_partition.operators.PartitionLinearOperator`, whose products cost :math:`O(N m)`. Labels of the
     training rows are computed once and cached, in 8 bytes per (row, partition). The kernel has no hyperparameters: wrap
     it in a :class:`gpytorch.kernels.ScaleKernel` for an outputscale. The buffer `unit`, which is 1, carries the dtype
-    and the batch shape.
+    and the batch shape. It is piecewise constant, so it has no gradient with respect to x, and requesting one is an
+    error.
 
     :attr:`sum_dtype` is the dtype in which sums over clusters are computed; by default (None) that of the covariance.
     With float32, a float64 covariance is several times as fast and right to 7 digits of its norm. This is enough if the
     noise is a millionth of that norm or more, and in a sum with a smooth kernel of large eigenvalues. It is not saved
-    with the state. A :class:`~gpytorch_partition.PartitionMixtureKernel` uses its own :attr:`sum_dtype`, not those of
-    its kernels.
+    with the state. A :class:`~gpytorch_partition.PartitionMixtureKernel` uses its own.
 
     Kernels that draw their partitions at random take a `random_state`: an int, a :class:`numpy.random.RandomState`
     (which is advanced), or None for a fresh seed from the operating system. NumPy's global state is never used.
-
-    The kernel is piecewise constant, so it has no gradient with respect to x, and requesting one is an error.
 
     :param partition: A function from points `N x D`, a torch tensor, to integer labels `N x m`, or `N` for one
         partition, torch or NumPy (any integers; a pure function of each point). Or a fitted clusterer of scikit-learn,
@@ -57,10 +55,10 @@ class PartitionKernel(ClusterKernel):
     :param active_dims: Numbers of the columns of x that the partitions see. They are kept in :attr:`columns`;
         GPyTorch's own buffer of this name stays None. They can be assigned later if none are given. (Default: all.)
     :raises TypeError: If `partition` is none of these.
-    :raises ValueError: If `active_dims` are not distinct numbers of columns from 0.
-
-    Calls raise a `ValueError` for points that the partitions cannot label, and a `RuntimeError` for inputs that require
-    a gradient, for `last_dim_is_batch`, for traces of TorchScript, and while the kernel is unfitted.
+    :raises ValueError: If `active_dims` are not distinct numbers of columns from 0; in calls, for points that the
+        partitions cannot label.
+    :raises RuntimeError: In calls, for inputs that require a gradient, for `last_dim_is_batch`, for traces of
+        TorchScript, and while the kernel is unfitted.
 
     Example:
         >>> kernel = PartitionKernel(lambda x: torch.stack([x[..., 0].round(), x[..., 0].floor()], -1).long())
@@ -77,6 +75,7 @@ class PartitionKernel(ClusterKernel):
     """
 
     sum_dtype: torch.dtype | None = None
+    can_be_counted = True  #: whether a feature space of counts represents rows
     _instead_of_lengthscale = "the partitions that it was given set how far points look alike"
 
     def __init__(
@@ -102,24 +101,11 @@ class PartitionKernel(ClusterKernel):
         batch_shape: torch.Size | tuple[int, ...] = (),
         active_dims: tuple[int, ...] | None = None,
     ) -> PartitionKernel:
-        r"""
+        """
         Build the kernel of a program that draws partitions from seeds (Davies & Ghahramani 2014, section 2.4).
 
-        State and pickles hold the seeds; after a load, the same `draw` draws the functions again (see
-        :class:`~gpytorch_partition.partitions.SampledPartition`). Costs m calls of `draw`, and for labels m calls of
-        the functions that it returns.
-
-        :param draw: Maps a seed, an int, to a function, or to a fitted clusterer of scikit-learn or its `predict`. A
-            function maps points (`n x D` torch tensor) to integer labels, torch or NumPy (`n`, or `n x 1`).
-        :param num_partitions: Number m of partitions. (Default: 200.)
-        :param random_state: Seed of the seeds, as above.
-        :param n_jobs: Partitions drawn at once, as joblib counts them. (Default: None, one.)
-        :param version: The name and version of the program; counts of rows by another version are refused. (Default:
-            None, not checked.)
-        :param batch_shape: As above.
-        :param active_dims: As above.
-        :raises TypeError: If `draw` is not callable, or does not return a function that labels points.
-        :raises ValueError: If `num_partitions`, `random_state` or `active_dims` cannot be used.
+        The parameters, errors and costs are those of :class:`~gpytorch_partition.partitions.SampledPartition`, which
+        keeps the seeds, except `batch_shape` and `active_dims`.
 
         Example:
             >>> def draw(seed):
@@ -138,21 +124,13 @@ class PartitionKernel(ClusterKernel):
         return self.partition.num_partitions
 
     def cluster_ids(self, x: Tensor) -> Tensor:
-        r"""
-        Return the label of the cluster that each point falls in, for each partition.
-
-        Labels are computed anew in every call, at the cost of the partition's labels.
+        """
+        Return the label of the cluster that each point falls in, for each partition (`*batch x N x m`, int64), computed
+        anew.
 
         :param x: `*batch x N x D` points, all columns (`active_dims` is applied here).
-        :return: `*batch x N x m` int64 labels.
         :raises RuntimeError: If the kernel is unfitted.
         :raises ValueError: If x is not a floating point tensor of the right width, or holds NaN or infinity.
-
-        Example:
-            >>> kernel = PartitionKernel(lambda x: x.floor().long())
-            >>> kernel.cluster_ids(torch.tensor([[0.2, 1.7], [3.1, -0.5]]))
-            tensor([[ 0,  1],
-                    [ 3, -1]])
         """
         return self.partition.labels(self._active(x))
 
@@ -177,19 +155,15 @@ class PartitionKernel(ClusterKernel):
         section 3.3). These predictions are votes of an ensemble; a Gaussian process with the kernel weighs all clusters
         jointly.
 
-        By default each row is predicted without its own target. This is an honest measure for partitions that have not
-        seen targets. **For partitions that have, such as those of a** :class:`~gpytorch_partition.RandomForestKernel`
-        **built on the same targets, it is too good**: splits lie where they suit the point that is left out. Then give
-        new `points`. (For 600 rows with targets of pure noise and variance 1, the leaves of a bootstrap forest, which
-        has seen them, have an error of .56, and of 1.01 for new rows. The default trees, which have seen a fifth each,
-        have .91 and .99.) Trees at all heights are weaker than leaves, since coarse nodes have most of the weight.
+        By default each row is predicted without its own target. **For partitions that have seen the targets, such as
+        those of a** :class:`~gpytorch_partition.RandomForestKernel`, **this is too good**: splits lie where they suit
+        the point that is left out. Then give new `points`.
 
-        The kernel is the mean of m draws. Its standard error, over other draws of the partitions, falls as :math:`1 /
-        \sqrt m`. It is at most :math:`1 / (2 \sqrt m)` (Davies & Ghahramani 2014, lemma 3.2), and less for trees at all
-        heights. It is estimated from these m, taken as independent (boosted trees are not), for 10,000 random pairs.
+        The standard error of the kernel, over other draws of the partitions, falls as :math:`1 / \sqrt m`. It is at
+        most :math:`1 / (2 \sqrt m)` (Davies & Ghahramani 2014, lemma 3.2), and less for trees at all heights. It is
+        estimated from these m, taken as independent (boosted trees are not), for 10,000 random pairs.
 
-        Up to 10,000 random points are judged. Costs two sums over clusters (C + 1 for C classes), :math:`O(N m)` in
-        all, with the codes of the rows (8 bytes per row and partition) as memory.
+        Up to 10,000 random points are judged. Costs two sums over clusters (C + 1 for C classes), :math:`O(N m)`.
 
         :param x: `N x D` rows.
         :param y: `N` targets, a tensor or an array: numbers, or classes.
@@ -210,17 +184,8 @@ class PartitionKernel(ClusterKernel):
             >>> found = kernel.diagnose(x, (x[:, 0] > x[:, 1]).long())
             >>> found.ensemble_error < found.member_error, found.max_standard_error <= 0.5 / 50**0.5
             (True, True)
-            >>> print(found)
-            50 partitions, judged by 500 rows, each without its own target
-            strength (mean margin)                       0.665
-            correlation of the partitions' margins       0.187
-            error of one partition                       0.167
-            error of all together                        0.042
-            Breiman's bound for infinitely many          0.236
-            standard error of the kernel, mean           0.046
-            standard error of the kernel, largest        0.071
-            partitions for a largest standard error .02  625
-            partitions for a largest standard error .01  2,500
+            >>> str(found).splitlines()[1]
+            'strength (mean margin)                       0.665'
         """
         _check_matrix(x, "x")
         if points is not None and (torch.is_tensor(points) or len(points) != 2):
@@ -267,15 +232,15 @@ def _check_matrix(x: Any, name: str) -> None:
         raise ValueError(f"expected {name} as a tensor (N x D) of two rows or more, got {got}")
 
 
-def training_points(x: Any, active_dims: tuple[int, ...] | None) -> Tensor:
+def training_points(x: Any, active_dims: tuple[int, ...] | None) -> Tensor | None:
     """
-    Select the columns of the training inputs that a kernel is built on.
+    Select the columns of training inputs (`N x D`, or `N`) that a kernel is built on (`N x k`, detached); None for
+    None.
 
-    :param x: `N x D`, or `N` for `N x 1`.
-    :param active_dims: Numbers of columns, from 0; None is all of them.
-    :return: `N x k`, detached.
     :raises ValueError: If x is not a floating point tensor of such a shape, or the columns are not among its own.
     """
+    if x is None:
+        return None
     if not torch.is_tensor(x) or not x.is_floating_point() or x.dim() not in (1, 2):
         got = f"{x.dtype} of shape {tuple(x.shape)}" if torch.is_tensor(x) else type(x).__name__
         raise ValueError(

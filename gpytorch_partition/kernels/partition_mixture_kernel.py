@@ -98,11 +98,7 @@ class PartitionMixtureKernel(PartitionKernel):
         return torch.cat([cast(PartitionKernel, kernel)._elsewhere(x1, x2) for kernel in self.kernels])
 
     def diagnose(self, x: Tensor, y: Any, **options: Any) -> KernelDiagnosis:
-        """
-        Raise an error; diagnose the kernels of the mixture instead, each of which has partitions of one kind.
-
-        :raises TypeError: Always.
-        """
+        """Raise a `TypeError`: diagnose the kernels of the mixture, each of which has partitions of one kind."""
         raise TypeError(
             "expected a kernel of partitions that are all drawn alike, got a PartitionMixtureKernel: diagnose its "
             "parts one by one, [part.diagnose(x, y) for part in kernel.kernels]"
@@ -126,10 +122,9 @@ class PartitionMixtureKernel(PartitionKernel):
 
 
 def _checked(kernels: Iterable[PartitionKernel]) -> list[PartitionKernel]:
-    if isinstance(kernels, Kernel):  # iterating over a kernel indexes its batch without end
+    # Iterating over a kernel would index its batch without end.
+    if isinstance(kernels, Kernel) or not isinstance(kernels, Iterable):
         raise TypeError(f"expected a list of partition kernels, got a {type(kernels).__name__}: put it into a list")
-    if not isinstance(kernels, Iterable):
-        raise TypeError(f"expected a list of partition kernels, got a {type(kernels).__name__}")
     kernels = list(kernels)
     if not kernels:
         raise ValueError("expected at least one kernel, got none")

@@ -54,52 +54,38 @@ class RandomForestKernel(PartitionKernel):
 
     A tree is a nested partition; `heights` selects the levels at which points are compared:
 
-    - `"all"`: the exact average of algorithm 1 over :math:`d \sim U\{0 \ldots h\}`, h the depth of the tree:
-      :math:`k = (\mathrm{depth}(\text{last common node}) + 1) / (h + 1)`, 1 within a leaf. It has several times less
-      variance per tree than one sampled height.
+    - `"all"`: the exact average of algorithm 1 over :math:`d \sim U\{0 \ldots h\}`, h the depth of the tree: :math:`k =
+      (\mathrm{depth}(\text{last common node}) + 1) / (h + 1)`, 1 within a leaf. It has several times less variance per
+      tree than one sampled height.
     - `"sampled"`: algorithm 1 itself, one height drawn per tree.
     - `"leaf"`: the leaves only.
-    - `"learned"`: as `"all"` with a trained distribution of d, :attr:`level_weights`, uniform at first:
-      :math:`u_d \propto e^{l_d}` for the heights :math:`0 \ldots h` of each tree.
-    - `"impurity"`: a node has the weight :math:`\max(i_{\text{parent}} - i, 0) / i_{\text{root}} + .01`, the impurity
-      that the split above it removed, plus .01. The impurity i is the one that the ensemble keeps: for regression trees
-      the variance of the targets in the node. The root, without a split above, has the weight .01. k(x, x) is then not
-      1, but about the share of the variance that the trees explain.
+    - `"learned"`: as `"all"` with a trained distribution of d, :attr:`level_weights`, uniform at first: :math:`u_d
+      \propto e^{l_d}` for the heights :math:`0 \ldots h` of each tree.
+    - `"impurity"`: a node has the weight :math:`\max(i_{\text{parent}} - i, 0) / i_{\text{root}} + .01`, with the
+      impurity i that the ensemble keeps: for regression trees the variance of the targets in the node. The root has the
+      weight .01. k(x, x) is then not 1, but about the share of the variance that the trees explain.
 
-    Trained weights have no batch dimensions: all elements of a `batch_shape` share them. They are trained like other
-    hyperparameters in GPyTorch; :func:`~gpytorch_partition.fit_exact_gp` uses L-BFGS. A gradient costs about one
+    Trained weights have no batch dimensions: all elements of a `batch_shape` share them. A gradient costs about one
     product; above `max_cholesky_size` rows each evaluation also renews the preconditioner, a quarter more products.
 
     The kernel is fitted on the targets that the Gaussian process is then trained on. With an ordinary bootstrap forest
-    the process becomes overconfident (90 % intervals cover 70 to 85 % on noisy data). The defaults are therefore
-    extremely randomized trees, each grown on a small subsample of the rows drawn without replacement, with leaves of a
-    few rows.
+    the process becomes overconfident (90 % intervals cover 70 to 85 % on noisy data). The defaults are therefore those
+    of :func:`~gpytorch_partition.partitions.grow_forest`, which has the parameters not listed here, with their errors
+    and the cost of growing. Labelling N rows costs :math:`O(N m h)`. Memory: some 50 to 70 bytes per node and 8 per
+    (row, tree).
 
-    The cost of growing is given at :func:`~gpytorch_partition.partitions.grow_forest`; labelling N rows costs
-    :math:`O(N m h)`. Memory: some 50 to 70 bytes per node of the trees and 8 per (row, tree).
-
-    :param train_x: `N x D` rows to grow the forest on. (Default: None, an unfitted kernel for `load_state_dict`,
-        which also takes over `heights`.)
+    :param train_x: `N x D` rows to grow the forest on. (Default: None, an unfitted kernel for `load_state_dict`, which
+        also takes over `heights`.)
     :param train_y: `N` (or `N x k`) targets.
     :param num_trees: Number m of trees. (Default: 200.)
     :param heights: `"all"`, `"sampled"`, `"leaf"`, `"learned"` or `"impurity"`. (Default: `"all"`.)
-    :param max_samples: Rows of each tree, as in :func:`~gpytorch_partition.partitions.grow_forest`.
-        (Default: None, 20 % of N, but at most 20,000.)
-    :param min_samples_leaf: Fewest rows of a tree's subsample in a leaf. (Default: 3.)
-    :param max_features: Columns tried at each split, as in :func:`~gpytorch_partition.partitions.grow_forest`.
-        (Default: 1/3.)
     :param categories: Numbers of columns (of those in `active_dims`, if given, counted among them) that hold codes 0
-        ... C - 1 of categories, as :class:`~gpytorch_partition.tables.TableEncoder` makes them; trees split them into
-        sets of levels, as documented at :func:`~gpytorch_partition.partitions.grow_forest`. (Default: none.)
-    :param sample_weight: `N` weights of the rows, as in :func:`~gpytorch_partition.partitions.grow_forest`; the kernel
-        itself has none, but noise may (:class:`~gpytorch_partition.likelihoods.WeightedGaussianLikelihood`).
-        (Default: None.)
-    :param random_state: Seed of trees and sampled heights, as in :class:`~gpytorch_partition.PartitionKernel`.
-    :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
-    :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.
-    :param active_dims: As in :class:`~gpytorch_partition.PartitionKernel`.
-    :raises ValueError: If `heights` is unknown, only one of rows and targets is given, they do not match, are empty or
-        not finite, or another option cannot be used.
+        ... C - 1 of categories, as :class:`~gpytorch_partition.tables.TableEncoder` makes them. (Default: none.)
+    :param sample_weight: `N` weights of the rows in the choice of splits; the kernel itself has none, but noise may
+        (:class:`~gpytorch_partition.likelihoods.WeightedGaussianLikelihood`). (Default: None.)
+    :param random_state: As in :class:`~gpytorch_partition.PartitionKernel`, and so are `batch_shape` and `active_dims`.
+    :raises ValueError: If `heights` is unknown, only one of rows and targets is given, or they or an option cannot be
+        used.
 
     Example:
         >>> x = torch.linspace(0, 1, 200).unsqueeze(-1)
@@ -109,7 +95,7 @@ class RandomForestKernel(PartitionKernel):
         True
     """
 
-    has_seen_targets = True
+    has_seen_targets, widens_far_away = True, False
     _instead_of_lengthscale = (
         "how far points look alike is set by the size of leaves, min_samples_leaf, and by how much each level of the "
         'trees counts, heights="learned"'
@@ -135,9 +121,8 @@ class RandomForestKernel(PartitionKernel):
         heights_state = _Heights(heights)
         if (train_x is None) != (train_y is None):
             raise ValueError("expected both training inputs and targets, or neither for an unfitted kernel")
-        forest = None
-        if train_x is not None and train_y is not None:
-            points = training_points(train_x, active_dims)
+        points, forest = training_points(train_x, active_dims), None
+        if points is not None and train_y is not None:
             forest = grow_forest(
                 points,
                 train_y,
@@ -167,35 +152,24 @@ class RandomForestKernel(PartitionKernel):
         batch_shape: torch.Size | tuple[int, ...] = (),
         active_dims: tuple[int, ...] | None = None,
     ) -> RandomForestKernel:
-        r"""
+        """
         Build the kernel of a fitted tree ensemble. Costs :math:`O(V)` for the V nodes of its trees.
 
         Trees fit targets closely if they have more than a leaf for 15 rows in each tree, or for two rows in all trees
         of boosting. A process that is trained by marginal likelihood on the same targets then takes noise for signal:
-        on noisy targets its 90 % intervals cover 40 to 85 %. Such a training, on the rows that the ensemble was fitted
-        to, begins with an :class:`OverconfidenceWarning`. Other rows and shallow trees, whose intervals are right, give
-        none. :func:`gpytorch_partition.presets.ensemble_model` chooses by held-out rows instead.
+        on noisy targets its 90 % intervals cover 40 to 85 %. Such a training begins with an
+        :class:`OverconfidenceWarning`. Other rows and shallow trees, whose intervals are right, give none.
+        :func:`gpytorch_partition.presets.ensemble_model` chooses by held-out rows instead.
 
         Where the ensemble weighs its trees (AdaBoost, and DART of XGBoost), so does the kernel; k(x, x) stays 1.
 
-        :param forest: A fitted random forest, extra-trees, gradient boosting, histogram gradient boosting, AdaBoost or
-            bagging of trees, isolation forest, random trees embedding, or single tree of scikit-learn; a `Booster` or
-            estimator of LightGBM or XGBoost; a `CatBoost` or estimator of CatBoost; a BART model of stochtree, all of
-            whose posterior draws are read; or the result of `bart_trees` (which chooses and weighs draws) or
-            `array_trees` (which reads arrays) of `gpytorch_partition.partitions.ensembles`.
-            :class:`~gpytorch_partition.partitions.ForestPartition` documents how each is read. With `active_dims` the
-            ensemble must have been fitted on these columns only.
+        :param forest: A fitted ensemble, as :class:`~gpytorch_partition.partitions.ForestPartition` reads it: of
+            scikit-learn, LightGBM, XGBoost, CatBoost or stochtree. With `active_dims` it must have been fitted on these
+            columns only.
         :param heights: As for the class, and so are `random_state`, `batch_shape` and `active_dims`.
-        :raises TypeError: If `forest` is none of these, or an ensemble of other things than trees.
-        :raises ValueError: If the ensemble is not fitted or cannot be read, its categories are not numbers, an option
-            cannot be used, or `heights` is `"impurity"` and the ensemble keeps no impurities (only scikit-learn's
-            decision trees do).
-
-        Example:
-            >>> from sklearn.ensemble import ExtraTreesRegressor
-            >>> forest = ExtraTreesRegressor(10, random_state=0).fit([[0.0], [1.0], [2.0]], [5.0, 5.0, 8.0])
-            >>> RandomForestKernel.from_forest(forest, heights="leaf").num_partitions
-            10
+        :raises TypeError: As :class:`~gpytorch_partition.partitions.ForestPartition`.
+        :raises ValueError: Likewise, and if `heights` is `"impurity"` and the ensemble keeps no impurities (only
+            scikit-learn's decision trees do).
         """
         kernel = cls(heights=heights, batch_shape=batch_shape, active_dims=active_dims)
         trees = trees_of(forest)
@@ -217,13 +191,12 @@ class RandomForestKernel(PartitionKernel):
         batch_shape: torch.Size | tuple[int, ...] = (),
         active_dims: tuple[int, ...] | None = None,
     ) -> RandomForestKernel:
-        r"""
+        """
         Build the kernel of trees of any program from arrays; a split may have more than two children. Costs
         :math:`O(V)`.
 
         Points at or below the first threshold of a node go to its first child, points up to the second threshold to the
-        second child, and points above all thresholds to the last. All children of a node are one level below it, so
-        `heights` mean the same as for binary trees.
+        second child, and points above all thresholds to the last. All children of a node are one level below it.
 
         No warning is given, since it is unknown whether the trees have seen the targets. If they have, a process
         trained on the same targets is overconfident.
@@ -275,15 +248,7 @@ class RandomForestKernel(PartitionKernel):
     def level_weights(self) -> Tensor | None:
         """
         Weights of the heights 0 ... H (`H + 1`, float64) with `heights="learned"`, H the height of the tallest tree;
-        else None. Lower trees have the weights of their own heights, scaled to a sum of 1.
-
-        The weights can be set to positive numbers.
-
-        Example:
-            >>> x = torch.linspace(0, 1, 200).unsqueeze(-1)
-            >>> kernel = RandomForestKernel(x, x[:, 0], 5, "learned", min_samples_leaf=20, random_state=0)
-            >>> kernel.level_weights.detach()
-            tensor([0.3333, 0.3333, 0.3333], dtype=torch.float64)
+        else None. Lower trees scale those of their own heights to a sum of 1. They can be set to positive numbers.
         """
         return self.logits.weights("raw_level_weights")
 

@@ -10,26 +10,25 @@ root of m).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from gpytorch_partition.clusters.co_occurrence import coarsened
+from gpytorch_partition.linalg.factors import stable_cholesky
+from gpytorch_partition.partitions.mondrian.mondrian_trees import Cells, MondrianTrees
+from gpytorch_partition.progress import progress
 
 
 @dataclass(frozen=True)
 class Regression:
     r"""
-    The quantities of the regression that do not depend on the clusters.
-
-    :param outputscale: s.
-    :param noise: :math:`\sigma^2`.
-    :param num_partitions: m.
-    :param num_rows: N.
-    :param squares: :math:`y^\top y`, of targets less their prior mean.
-    :param mean: The prior mean of the targets, if it is chosen. (Default: 0.)
+    The quantities of the regression that do not depend on the clusters: s, :math:`\sigma^2`, m, N, :math:`y^\top y` of
+    targets less their prior mean, and that mean, if it is chosen.
     """
 
     outputscale: float
@@ -46,16 +45,13 @@ class Regression:
 
     def log_marginal_likelihood(self, explained: float, log_determinant: float, num_clusters: int) -> float:
         r"""
-        Return the log marginal likelihood of all rows, in nats.
+        Return the log marginal likelihood of all rows, in nats, from :math:`b^\top M^{-1} b` with :math:`b = Z^\top y`,
+        :math:`\log |M|` and p.
 
         .. math::
 
             -\tfrac12 \left[\frac{y^\top y - b^\top M^{-1} b}{\sigma^2} + \log |M| - p \log \lambda
             + N \log 2 \pi \sigma^2 \right]
-
-        :param explained: :math:`b^\top M^{-1} b` with :math:`b = Z^\top y`.
-        :param log_determinant: :math:`\log |M|`.
-        :param num_clusters: p.
         """
         misfit = (self.squares - explained) / self.noise
         complexity = log_determinant - num_clusters * math.log(self.ridge)
@@ -65,23 +61,8 @@ class Regression:
 @dataclass(frozen=True, eq=False)
 class ClusterRidge:
     r"""
-    The regression on p clusters, by one Cholesky factor of M: :math:`p^3 / 3` operations, `16 p^2` bytes.
-
-    :param regression: The quantities that do not depend on the clusters.
-    :param counts: `p x p` G (float64).
-    :param sums: `p` :math:`b = Z^\top y` (float64).
-
-    Example:
-        >>> counts = torch.tensor([[2.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
-        >>> regression = Regression(outputscale=1.0, noise=0.5, num_partitions=1, num_rows=3, squares=14.0)
-        >>> ridge = ClusterRidge(regression, counts, torch.tensor([3.0, 3.0], dtype=torch.float64))
-        >>> ridge.effects
-        tensor([1.2000, 2.0000], dtype=torch.float64)
-        >>> K = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
-        >>> A = K + 0.5 * torch.eye(3)
-        >>> exact = torch.distributions.MultivariateNormal(torch.zeros(3), A).log_prob(torch.tensor([1.0, 2.0, 3.0]))
-        >>> abs(ridge.log_marginal_likelihood - exact.item()) < 1e-5
-        True
+    The regression on p clusters, from G (`p x p`) and :math:`b = Z^\top y`, by one Cholesky factor of M: :math:`p^3 /
+    3` operations, `16 p^2` bytes.
     """
 
     regression: Regression
@@ -105,29 +86,95 @@ class ClusterRidge:
 
     @property
     def log_marginal_likelihood(self) -> float:
-        """The log marginal likelihood, in nats, of all rows together."""
         explained = float(self.sums @ self.effects)
         return self.regression.log_marginal_likelihood(explained, self.log_determinant, self.sums.numel())
 
     @property
     def log_determinant(self) -> float:
-        r""":math:`\log |M|`."""
         return 2 * float(self._factor.diagonal().log().sum())
 
     def with_regression(self, regression: Regression) -> ClusterRidge:
-        r"""
-        Return the regression of the same rows with other values; :math:`b = Z^\top (y - c)` for a mean c.
-
-        :param regression: The values, with the squares of :math:`y - c`, where y has the present prior mean 0.
-        """
+        """Return the regression with other values, whose squares are those of :math:`y - c` for their mean c."""
         return ClusterRidge(regression, self.counts, self.sums - regression.mean * self.counts.diagonal())
 
     def coarsened(self, clusters: Tensor, num_clusters: int) -> ClusterRidge:
-        r"""
-        Return the regression on unions of clusters: sums of rows and columns of G, :math:`O(p^2)` for any N.
-
-        :param clusters: `p` numbers of the union that each cluster lies in.
-        :param num_clusters: Number of unions.
-        """
+        """Return the regression on unions of clusters (`p` numbers), at :math:`O(p^2)` for any N."""
         sums = self.sums.new_zeros(num_clusters).index_add_(0, clusters, self.sums)
         return ClusterRidge(self.regression, coarsened(self.counts, clusters, num_clusters), sums)
+
+
+class Step(NamedTuple):
+    """The regression after a cut, or, at time 0, before the first one."""
+
+    time: float
+    cells: Cells
+    log_marginal_likelihood: float  # in nats, of all rows together
+    effects: Tensor  # (p,) posterior means of the effects of the cells, by their codes
+
+
+def along_cuts(terminal: ClusterRidge, cells: Cells, trees: MondrianTrees) -> Iterator[Step]:
+    r"""
+    Yield the regression after every single cut, in ascending order (Balog et al. 2016, section 4.2.1).
+
+    A cut deletes a row and a column of M and appends two. Updating :math:`M^{-1}` one cut at a time loses a digit every
+    few cuts (1e-15 to 1e-6 in 20 cuts of 30 rows), and updating a Cholesky factor runs in slow loops. Instead, cuts are
+    taken in blocks of :math:`\sqrt C` for C cells at the terminal lifetime. Cells that no cut of a block splits are
+    eliminated once. This leaves a small Schur complement on the parts into which the others are split by the end of the
+    block. The cells after each of its cuts are unions of these parts, and M is linear in G: their Schur complement is
+    that of the parts, summed over rows and columns. Costs :math:`O(C^{3.5})` operations in all, most of them in
+    Cholesky factors, and `24 C^2` bytes.
+
+    :param terminal: The regression on the cells at the terminal lifetime.
+    :param cells: The cells at the terminal lifetime.
+    :param trees: The trees.
+    """
+    times = torch.sort(trees.cut_times[trees.cut_times < math.inf]).values
+    size = math.isqrt(len(times)) + 1
+    for start in progress(range(0, max(1, len(times)), size), "following cuts"):
+        block = times[start : start + size].tolist()
+        before = trees.cells(float(times[start - 1]) if start else 0.0)
+        after = trees.cells(block[-1] if block else 0.0)
+        ridge = terminal.coarsened(cells.place_in(after), after.num_clusters)
+        complement = _SchurComplement(ridge, _is_cut(before, after))
+        for time in block if start else [0.0, *block]:
+            now = trees.cells(time)
+            yield complement.at(time, now, after.place_in(now))
+
+
+def _is_cut(before: Cells, after: Cells) -> Tensor:
+    """Whether each later cell (by its code) is part of an earlier cell that was cut in between."""
+    place = after.place_in(before)
+    return torch.bincount(place, minlength=before.num_clusters)[place] > 1
+
+
+class _SchurComplement:
+    """
+    The regression on the cells that a block of cuts splits. The effects of the others, which are eliminated, are
+    `alone` - `spread` times those of the split cells.
+    """
+
+    def __init__(self, ridge: ClusterRidge, is_cut: Tensor) -> None:
+        self.regression, counts, sums = ridge.regression, ridge.counts, ridge.sums
+        self.kept, self.eliminated = is_cut.nonzero().squeeze(-1), (~is_cut).nonzero().squeeze(-1)
+        among, across = counts[self.eliminated][:, self.eliminated], counts[self.eliminated][:, self.kept]
+        among.diagonal().add_(self.regression.ridge)
+        factor = stable_cholesky(among)
+        solved = torch.cholesky_solve(torch.cat([across, sums[self.eliminated].unsqueeze(-1)], -1), factor)
+        self.spread, self.alone = solved[:, :-1], solved[:, -1]
+        self.counts = counts[self.kept][:, self.kept] - across.mT @ self.spread
+        self.sums = sums[self.kept] - across.mT @ self.alone
+        self.explained = float(sums[self.eliminated] @ self.alone)
+        self.log_determinant = 2 * float(factor.diagonal().log().sum())
+
+    def at(self, time: float, cells: Cells, place: Tensor) -> Step:
+        """Return the regression at a time, given its cells and the cell of each cell at the block's end."""
+        unions, union = place[self.kept].unique(return_inverse=True)
+        ridge = ClusterRidge(self.regression, self.counts, self.sums).coarsened(union, len(unions))
+        effects = ridge.sums.new_zeros(cells.num_clusters)
+        effects[unions] = ridge.effects
+        effects[place[self.eliminated]] = self.alone - self.spread @ ridge.effects[union]
+        explained = self.explained + float(ridge.sums @ ridge.effects)
+        log_determinant = self.log_determinant + ridge.log_determinant
+        num_clusters = len(self.eliminated) + len(unions)
+        value = self.regression.log_marginal_likelihood(explained, log_determinant, num_clusters)
+        return Step(time, cells, value, effects)

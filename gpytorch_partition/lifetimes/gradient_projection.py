@@ -3,20 +3,11 @@ A linear projection of the inputs for the Mondrian kernel, learned from the grad
 
 This is the loop of transformed iterative Mondrian forests (Baptista, O'Reilly & Xie 2024, "TrIM: Transformed iterative
 Mondrian forests for gradient-based dimension reduction and high-dimensional regression"), with the posterior mean of
-the joint Gaussian model in place of the forest. The expected gradient outer product
-:math:`H = E[\nabla f(x) \nabla f(x)^\top]` of a function that varies along a few directions has these as its range. A
-model estimates H. The next one draws its trees over :math:`H^{1/2} x`, where they cut mostly across the directions
-found so far, and so estimates H better.
-
-The trees of each round are drawn anew, independently of the targets, so the kernel's limit is exactly the Laplace
-kernel of :math:`H^{1/2} x`. Trees cannot be adapted instead. Leaving out cuts across a column with some probability is
-not the process with a lower rate there: the two parts of an omitted cut are later cut independently, a cell that was
-never cut as one.
-
-The choice of H is biased: the final model sees the same targets again, noise included. Its likelihood treats `D x D`
-numbers (D with lengthscales only) as known. It is too high to compare with that of another kernel, and standard
-deviations are too small; the more so, the fewer rows there are. Gradients of a rough posterior mean are noisy, which
-adds about the same to all directions, so irrelevant directions keep some weight. Compare on held-out rows.
+the joint Gaussian model in place of the forest. The expected gradient outer product :math:`H = E[\nabla f(x) \nabla
+f(x)^\top]` of a function that varies along a few directions has these as its range. A model estimates H. The next one
+draws its trees over :math:`H^{1/2} x`, independently of the targets, where they cut mostly across the directions found
+so far, and so estimates H better. Trees cannot be adapted instead: leaving out cuts across a column with some
+probability is not the process with a lower rate there.
 """
 
 from __future__ import annotations
@@ -33,7 +24,8 @@ from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.linalg.factors import stable_eigh
-from gpytorch_partition.models.exact_gp import PartitionGP
+from gpytorch_partition.models.counted_rows import check_rows
+from gpytorch_partition.models.partition_gp import PartitionGP
 from gpytorch_partition.progress import progress
 from gpytorch_partition.training.exact_gp import fit_in_one_pass
 
@@ -56,8 +48,6 @@ def expected_gradient_projection(
     r"""
     Return a `projection` for :class:`~gpytorch_partition.MondrianKernel` from the gradients of the regression function.
 
-    It is the square root of their expected outer product.
-
     Call it where few columns, or few directions, may matter: trees are drawn without the targets.
 
     Each round fits outputscale, noise and mean of a Gaussian process with a Mondrian kernel
@@ -66,13 +56,14 @@ def expected_gradient_projection(
     .. math:: g_d = \frac{\mu(x + h s_d e_d) - \mu(x - h s_d e_d)}{2 h}, \qquad h = \tfrac12,
 
     with :math:`s_d` the standard deviation of column d, and takes :math:`H = c\, \overline{g g^\top}` with trace D. The
-    next round has :math:`U = \operatorname{diag}(s)^{-1} H^{1/2}` (the symmetric root). The first round sees
-    standardized columns, :math:`U = \operatorname{diag}(s)^{-1}`, which have the same trace. Columns that do not vary
-    have the weight 0. Units of x and y do not matter.
+    next round has :math:`U = \operatorname{diag}(s)^{-1} H^{1/2}` (the symmetric root), the first one standardized
+    columns. Columns that do not vary have the weight 0. Units of x and y do not matter.
 
-    With the full H, trees cut across mixtures of columns, about equally in all directions of its range. This is better
-    where f varies along a few oblique directions, and worse than `diagonal=True`, or than no projection, where f
-    depends on single columns. Both were seen; compare on held-out rows.
+    With the full H, trees cut across mixtures of columns. This is better where f varies along a few oblique directions,
+    and worse than `diagonal=True`, or than no projection, where f depends on single columns. Both were seen; compare on
+    held-out rows. **The final model sees the same targets again**, noise included, and treats `D x D` numbers (D with
+    `diagonal`) as known: its likelihood is too high to compare with that of another kernel, and standard deviations are
+    too small, the more so, the fewer rows there are. Irrelevant directions keep some weight.
 
     At most 5,000 rows, sampled, are fitted. Gradients are averaged over at most 1,000 of these, from `2 D` posterior
     means each. Most of the time is for means: :math:`O(m)` and a descent of m trees each.
@@ -159,11 +150,7 @@ def _sample(number: int, most: int, random: np.random.RandomState) -> Tensor:
 
 def _checked(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     rows = checked_rows(x, expected_gradient_projection.__name__)
-    if not torch.is_tensor(y) or y.shape != rows.shape[:1]:
-        got = tuple(y.shape) if torch.is_tensor(y) else type(y).__name__
-        raise ValueError(f"expected as many targets as rows ({len(rows)}), got {got}")
-    if not bool(torch.isfinite(y).all()):
-        raise ValueError("expected finite targets, got NaN or infinity: drop these rows")
+    check_rows(rows, y)
     for name, values in (("targets", y), ("rows", rows)):
         if bool((values == values[:1]).all()):
             raise ValueError(f"all {name} are the same: there is no direction to learn")

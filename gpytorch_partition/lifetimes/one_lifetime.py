@@ -22,7 +22,7 @@ from gpytorch_partition.inference.prediction import work
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.lifetimes.cluster_ridge import ClusterRidge, Regression
 from gpytorch_partition.linalg.factors import stable_cholesky
-from gpytorch_partition.models.exact_gp import PartitionGP
+from gpytorch_partition.models.partition_gp import PartitionGP
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.partitions.mondrian.mondrian_partition import MondrianPartition
@@ -35,9 +35,7 @@ _LEAST_NOISE = 1e-6  # least noise that is chosen, in mean squares of the target
 
 class SweepData(NamedTuple):
     """
-    The data of a sweep.
-
-    These are a copy of the kernel, training data (targets in float64, less their own mean), the trees over these rows,
+    A copy of the kernel, training data (targets in float64, less their own mean), the trees over these rows,
     outputscale and noise (1 and 1 if they are to be chosen), and whether these are given.
     """
 

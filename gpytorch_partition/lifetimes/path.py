@@ -1,10 +1,8 @@
-r"""
+"""
 Linear models, such as an SVM, on the features of a Mondrian kernel, trained over increasing lifetimes with warm starts.
 
 As the lifetime grows, cells are only cut into parts. A part inherits the weight of its cell, so predictions do not
-change, and descent continues from there (Balog et al. 2016, section 4.2.2). One pass over increasing lifetimes tries
-all their Laplace kernels :math:`\exp(-\lambda \|x - x'\|_1)`: a way to choose the kernel width of a support vector
-machine, which has no marginal likelihood.
+change, and descent continues from there (Balog et al. 2016, section 4.2.2).
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from torch import Tensor
 
 from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
-from gpytorch_partition.models.cluster_columns import cluster_columns, one_hot
+from gpytorch_partition.models.cluster_features import cluster_columns, one_hot
 from gpytorch_partition.progress import progress
 
 # Columns of the entries of features (N x m, -1 for none), and how many columns there are.
@@ -36,10 +34,9 @@ class LifetimeCells:
     r"""
     The feature columns of one lifetime: its cells with training rows, then the columns of the previous lifetime.
 
-    A part of a cell without training rows has no column of its own. Points in it keep the column of the whole cell. No
-    training row changes that weight any more, so their predictions are those before the cut.
-
-    Once features are computed, the codes of the training rows take 4 bytes per (row, tree).
+    A part of a cell without training rows has no column of its own. Points in it keep the column of the whole cell,
+    whose weight no training row changes any more, so that their predictions are those before the cut. Memory is 4 bytes
+    per (row, tree).
 
     :param full_kernel: The kernel with the trees up to its `max_lifetime`.
     :param lifetime: :math:`\lambda`, in units of 1/x.
@@ -59,21 +56,15 @@ class LifetimeCells:
 
     def features(self, x: Tensor) -> csr_matrix:
         r"""
-        Return the features of points: in each row m entries of :math:`1 / \sqrt m`, one per tree.
-
-        :param x: `N2 x D` points.
-        :return: `N2 x p`; at the first lifetime, cells without training rows have no entry.
-        :raises ValueError: If x is not a finite floating point matrix of the right width.
+        Return the features of points (`N2 x p`): in each row m entries of :math:`1 / \sqrt m`, one per tree. At the
+        first lifetime, cells without training rows have no entry.
         """
         return one_hot(*self.columns(x))
 
     def columns(self, x: Tensor, before: Columns | None = None) -> Columns:
         """
-        Return the columns of the entries of :meth:`features` (`N2 x m`, -1 for none), and the number of columns.
-
-        :param x: `N2 x D` points.
-        :param before: The result of the previous lifetime for these points. (Default: None, computed for the points
-            that need it.)
+        Return the columns of the entries of :meth:`features` (`N2 x m`, -1 for none), and the number of columns;
+        `before` is the result of the previous lifetime for these points, else computed where needed.
         """
         columns, num_columns = cluster_columns(self.kernel, x, self.train_x)
         if self.previous is None:
@@ -90,13 +81,10 @@ class LifetimeCells:
 @dataclass(frozen=True, eq=False)
 class LifetimeModel:
     """
-    The linear model of one lifetime.
+    The linear model of one lifetime: its cells, the fitted estimator, and its score on validation rows, if there are
+    any.
 
     Use it to predict at one lifetime: a :class:`LifetimePath` has one for each, and says which is the best.
-
-    :param cells: The cells of the feature columns.
-    :param estimator: The fitted scikit-learn estimator.
-    :param score: Its score on the validation rows; None without these.
     """
 
     cells: LifetimeCells = field(repr=False)
@@ -109,17 +97,11 @@ class LifetimeModel:
         return self.cells.lifetime
 
     def features(self, x: Tensor) -> csr_matrix:
-        """Return the features (`N2 x p`) of points (`N2 x D`) for the estimator (:meth:`LifetimeCells.features`)."""
+        """Return the features (`N2 x p`) of points (`N2 x D`) for the estimator."""
         return self.cells.features(x)
 
     def predict(self, x: Tensor) -> np.ndarray:
-        """
-        Return the predicted targets or classes (`N2`) of points (`N2 x D`).
-
-        The estimator's other methods take :meth:`features`.
-
-        :raises ValueError: If x is not a finite floating point matrix of the right width.
-        """
+        """Return predictions (`N2`) at points; the estimator's other methods take :meth:`features`."""
         return self.estimator.predict(self.features(x))
 
 
@@ -129,8 +111,6 @@ class LifetimePath:
     The models of increasing lifetimes.
 
     Use it when the width of a machine is to be chosen by its error; `fit_along_lifetimes` makes it.
-
-    :param models: One per lifetime.
     """
 
     models: tuple[LifetimeModel, ...]
@@ -142,22 +122,14 @@ class LifetimePath:
 
     @property
     def scores(self) -> np.ndarray:
-        """
-        The scores on the validation rows, larger is better: shares of correct classes, or R squared.
-
-        :raises RuntimeError: If there were no validation rows.
-        """
+        """The scores on the validation rows, without which it is an error: shares of correct classes, or R squared."""
         if any(model.score is None for model in self.models):
             raise RuntimeError("expected models with scores: give fit_along_lifetimes validation=(x, y)")
         return np.array([model.score for model in self.models])
 
     @property
     def best(self) -> LifetimeModel:
-        """
-        The model of the largest score; among equal scores, the one of the shortest lifetime.
-
-        :raises RuntimeError: If there were no validation rows.
-        """
+        """The model of the largest score; among equal scores, the one of the shortest lifetime."""
         return self.models[int(np.argmax(self.scores))]
 
 
@@ -172,23 +144,22 @@ def fit_along_lifetimes(
     validation: tuple[Tensor, Any] | None = None,
     random_state: int | np.random.RandomState | None = None,
 ) -> LifetimePath:
-    r"""
+    """
     Train linear models on the cells of the same trees at increasing lifetimes, each from the weights of the last.
 
     Call it to choose, by error on held-out rows, the width of a machine that has no marginal likelihood, such as a
     support vector machine. For a Gaussian process there is :func:`lifetime_sweep`.
 
     The first model starts like the estimator. Every other one starts with the weights of the previous lifetime: each
-    cell has the weight of the cell that contains it (Balog et al. 2016, section 4.2.2). `epochs` passes over the rows
-    follow, each in a new random order. The estimator's own shuffling is switched off, so randomness comes from
-    `random_state` alone. The rest of its state carries over, such as the count of steps by which learning rates fall.
+    cell has the weight of the cell that contains it (Balog et al. 2016, section 4.2.2), and the rest of its state, such
+    as the count of steps by which learning rates fall. `epochs` passes over the rows follow, each in a new random
+    order, drawn by `random_state` alone.
 
     Feature vectors have length 1 at every lifetime, so one penalty and one learning rate serve all. Standardize the
     targets of a regression; with scikit-learn's default learning rate a regression takes many epochs.
 
-    A lifetime costs the labels of the rows and :math:`O(N m)` per epoch. It takes 4 bytes per (row, tree), and 8 per
-    weight and class; cells of this lifetime and of all before it have a weight each. Training takes some 40 bytes per
-    (row, tree).
+    A lifetime costs the labels of the rows and :math:`O(N m)` per epoch, 4 bytes per (row, tree), and 8 per weight and
+    class, for the cells of this lifetime and of all before it. Training takes some 40 bytes per (row, tree).
 
     :param kernel: The kernel with the trees, whose `max_lifetime` is at least the longest lifetime.
     :param estimator: A linear model of scikit-learn with `partial_fit`, such as
@@ -200,11 +171,10 @@ def fit_along_lifetimes(
     :param epochs: Passes over the rows at each lifetime. (Default: 5.)
     :param validation: Rows and targets to compute scores on. (Default: None, no scores.)
     :param random_state: Seed of the orders of rows, as in :class:`~gpytorch_partition.PartitionKernel`.
-    :return: A model per lifetime, the scores, and the best model.
     :raises TypeError: If the kernel has no lifetimes, or the estimator no `partial_fit`.
     :raises RuntimeError: If the kernel is unfitted.
-    :raises ValueError: If lifetimes are none, not positive, not increasing or longer than the kernel's longest,
-        `epochs` is not positive, rows and targets do not fit together, x cannot be used, or `random_state` is no seed.
+    :raises ValueError: If lifetimes are none, not positive, not increasing or longer than the kernel's longest, or
+        rows, targets, `epochs` or `random_state` cannot be used.
 
     Example:
         >>> from sklearn.linear_model import SGDClassifier
@@ -250,11 +220,9 @@ def inherit_weights(estimator: Any, features: csr_matrix, later_features: csr_ma
     """
     Give each cell of a later lifetime the weight of the earlier cell that contains it, which changes no prediction.
 
-    Any training row in the later cell locates the earlier one: :math:`O(N m + p)`.
-
-    :param estimator: Estimator with one weight per column of `features`, in all attributes named `*coef*`; changed.
-    :param features: `N x p` features of the training rows at the earlier lifetime.
-    :param later_features: `N x (q + p)` features of the same rows at the later lifetime, with q new columns.
+    Any training row in the later cell locates the earlier one: :math:`O(N m + p)`. The estimator has one weight per
+    column of `features` (`N x p`, of the training rows) in all attributes named `*coef*`; `later_features` are `N x (q
+    + p)`.
     """
     num_new = later_features.shape[1] - features.shape[1]
     parent = np.concatenate([np.empty(num_new, dtype=np.int64), np.arange(features.shape[1])])
@@ -263,14 +231,7 @@ def inherit_weights(estimator: Any, features: csr_matrix, later_features: csr_ma
 
 
 def pad_weights(estimator: Any, num_columns: int) -> None:
-    """
-    Give new columns, after the present ones, the weight 0 (Balog et al. 2016, section 5).
-
-    Predictions for rows without the new columns do not change.
-
-    :param estimator: Estimator with one weight per column, in all attributes named `*coef*`; changed.
-    :param num_columns: Number of columns from now on.
-    """
+    """Give new, last columns the weight 0, which changes no prediction (Balog et al. 2016, section 5)."""
 
     def padded(weights: np.ndarray) -> np.ndarray:
         missing = num_columns - weights.shape[-1]
@@ -287,7 +248,7 @@ def _replace_weights(estimator: Any, replaced: Callable[[np.ndarray], np.ndarray
 
 
 def _unfitted_copy(estimator: Any) -> Any:
-    """Return an unfitted copy that does not shuffle rows and draws nothing from NumPy's global random state."""
+    """A copy that does not shuffle rows and draws nothing from NumPy's global random state."""
     copied = clone(estimator)
     ours = {"shuffle": False, "random_state": 0}
     return copied.set_params(**{name: value for name, value in ours.items() if name in copied.get_params(deep=False)})

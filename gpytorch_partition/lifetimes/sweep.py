@@ -15,8 +15,7 @@ from gpytorch_partition import settings
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.inputs.numbers import checked_positive
 from gpytorch_partition.kernels.mondrian_kernel import LONGER, MondrianKernel
-from gpytorch_partition.lifetimes.cluster_ridge import ClusterRidge, Regression
-from gpytorch_partition.lifetimes.cut_by_cut import along_cuts
+from gpytorch_partition.lifetimes.cluster_ridge import ClusterRidge, Regression, along_cuts
 from gpytorch_partition.lifetimes.one_lifetime import (
     HeldOut,
     LifetimeResult,
@@ -27,6 +26,7 @@ from gpytorch_partition.lifetimes.one_lifetime import (
     counted,
     uses_counts,
 )
+from gpytorch_partition.models.counted_rows import check_rows
 from gpytorch_partition.partitions.mondrian.mondrian_trees import Cells
 from gpytorch_partition.progress import progress
 
@@ -51,7 +51,7 @@ class LifetimeSweep:
 
     Use it to see how certain the width of these trees is (:meth:`posterior`, :meth:`plot`), and to predict by the
     average over all widths (:meth:`predict`). Trees of another `random_state` have other best widths, the more so where
-    columns have few distinct values: sweep a few of them to see how much.
+    columns have few distinct values.
 
     :param lifetimes: `L`, in units of 1/x.
     :param log_marginal_likelihood: `L`, in nats, of all rows together.
@@ -81,13 +81,12 @@ class LifetimeSweep:
 
     def posterior(self, prior: Prior | None = None) -> Tensor:
         r"""
-        Return the posterior probabilities of the lifetimes (`L`; Balog et al. 2016, supplement B).
-
-        With e the :attr:`edges`, they are :math:`p(y | \lambda_i) [F(e_{i + 1}) - F(e_i)]`, normalized.
+        Return the posterior probabilities of the lifetimes (`L`; Balog et al. 2016, supplement B), :math:`p(y |
+        \lambda_i) [F(e_{i + 1}) - F(e_i)]` normalized, with e the :attr:`edges`.
 
         :param prior: Prior of the lifetime: its distribution function F, or a distribution of PyTorch or SciPy with a
             `cdf`; the first and the last lifetime then represent all shorter and all longer ones. (Default: uniform in
-            the logarithm between the first and the last edge, which is `max_lifetime` at most.)
+            the logarithm between the first and the last edge.)
         :raises ValueError: If the prior gives no probability to any lifetime.
         """
         masses = _distribution_function(self.edges, prior).diff()
@@ -97,12 +96,12 @@ class LifetimeSweep:
         return logits.softmax(0)
 
     def predict(self, x: Tensor, prior: Prior | None = None) -> tuple[Tensor, Tensor]:
-        r"""
+        """
         Return the means and latent variances of points (`N_test` each), averaged over the lifetimes by their posterior.
 
-        The predictive distribution is the mixture of those of all lifetimes (supplement B); its moments are
-        :math:`\sum_i w_i \mu_i` and :math:`\sum_i w_i (v_i + \mu_i^2) - \mu^2`. Add the noise for the variances of new
-        targets. Each lifetime with a posterior probability above 1e-4 costs a prediction, with its solves.
+        The predictive distribution is the mixture of those of all lifetimes (supplement B). Add the noise for the
+        variances of new targets. Each lifetime with a posterior probability above 1e-4 costs a prediction, with its
+        solves.
 
         :param x: `N_test x D` points.
         :param prior: Prior of the lifetime, as in :meth:`posterior`, with the same errors.
@@ -119,13 +118,7 @@ class LifetimeSweep:
         return mean, weights @ (variances + (means - mean).square())
 
     def plot(self, ax: Any = None, *, prior: Prior | None = None) -> Any:
-        """
-        Plot the posterior over lifetimes (:func:`gpytorch_partition.explain.plots.plot_lifetimes`).
-
-        :param ax: A matplotlib `Axes`. (Default: new ones.)
-        :param prior: Prior of the lifetime, as in :meth:`posterior`.
-        :return: The axes.
-        """
+        """Plot the posterior over lifetimes (:func:`gpytorch_partition.explain.plots.plot_lifetimes`)."""
         from gpytorch_partition.explain.plots import plot_lifetimes
 
         return plot_lifetimes(self, prior=prior, ax=ax)
@@ -155,30 +148,16 @@ def lifetime_sweep(
     likely ones at each lifetime. The grid is refined where the posterior is, by halving its steps (in the logarithm),
     until no lifetime has more than a tenth of the posterior or steps are a thousandth.
 
-    Rows are sorted into the trees once. At a lifetime with p cells the likelihood is exact, by a p x p Cholesky factor
-    (:class:`~gpytorch_partition.lifetimes.cluster_ridge.ClusterRidge`), if that takes at most a few times as long as an
-    estimate. Co-occurrences are then counted once, :math:`O(N m^2)`. Shorter lifetimes sum rows and columns of these
-    counts, at a cost that does not depend on N. As p grows about geometrically with the lifetime, all factors together,
-    :math:`O(p^3)`, cost a few times the last. With too many cells for this, each lifetime takes one Lanczos run, whose
-    estimate has a standard error, or, up to 2,000 rows, dense algebra. 1,000 rows and 200 trees take 17 processor
-    seconds in all. With 2,300 rows (Friedman's function of 10 columns) a single lifetime takes 2 at 11,500 cells, 6 at
-    35,000 and 33 at 380,000, and refinement adds up to 30 lifetimes: minutes. Choose the width by 2,000 random rows
-    then; the kernel may be built on all of them.
-
-    A sweep over every cut costs :math:`O(p^{3.5})` in all and `24 p^2` bytes, for up to 10,000 cells at the longest
-    lifetime.
+    Rows are sorted into the trees once. At a lifetime with p cells the likelihood is exact, by a p x p Cholesky factor,
+    if that takes at most a few times as long as an estimate; shorter lifetimes sum rows and columns of counts that are
+    taken once, :math:`O(N m^2)`. With too many cells for this, each lifetime takes one Lanczos run, whose estimate has
+    a standard error, or, up to 2,000 rows, dense algebra. 1,000 rows and 200 trees take 17 processor seconds in all.
+    Choose the width by 2,000 random rows where there are more; the kernel may be built on all of them. A sweep over
+    every cut costs :math:`O(p^{3.5})` in all and `24 p^2` bytes, for up to 10,000 cells at the longest lifetime.
 
     **With few trees the best lifetime is too long**, the more so the smaller a given noise is. The kernel of m trees
     misses the Laplace kernel by up to :math:`1 / (2 \sqrt m)`, and only smaller cells explain targets with less noise
-    than that. An example is a draw of a Laplace process of lifetime 10 (1,000 rows, two columns, a noise of 1e-4
-    outputscales; `python -m benchmarks mondrian_figures`). With the true outputscale and noise, the likelihood is
-    largest at 83 with 20 trees, 28 with 50, 19 with 100 and 9.3 with 200; the exact kernel's is largest at 9.3. Without
-    `outputscale` and `noise` the noise makes up for the missing trees: 19, 9.3, 13 and 9.3. Use 200 trees or more (the
-    kernel's default), or leave both out.
-
-    With little given noise the error of validation rows has a peak on the way, about where there are as many cells as
-    training rows: the regression interpolates there ("double descent"). With more trees the peak moves to shorter
-    lifetimes; with the most likely noise there is none.
+    than that. Use 200 trees or more (the kernel's default), or leave outputscale and noise out.
 
     :param kernel: The kernel, whose `max_lifetime` is the longest tried; its :attr:`~MondrianKernel.lifetime` is set to
         the best.
@@ -191,18 +170,16 @@ def lifetime_sweep(
     :param lifetimes: Lifetimes to try, in units of 1/x; or `"cuts"`, every lifetime at which a cut separates rows.
         (Default: 30, evenly in the logarithm, from a thousandth of the longest lifetime to the longest, and some 15 to
         30 more where the posterior is.)
-    :param validation: Points (`N_val x D`) and targets (`N_val`) to compute errors of at every lifetime. Between cuts
-        of the training rows the likelihood is constant, but errors may change where other points leave the cells.
+    :param validation: Points (`N_val x D`) and targets (`N_val`) to compute errors of at every lifetime.
     :return: The likelihoods, the posterior over the lifetime, and predictions averaged over it. A `UserWarning` is
         given if the best lifetime of the default grid is about the longest of the trees and clearly more likely than
         the shortest: a longer one may be better.
     :raises TypeError: If the kernel is not a :class:`~gpytorch_partition.MondrianKernel`, or rows or targets are no
         tensors.
     :raises RuntimeError: If the kernel is unfitted.
-    :raises ValueError: If rows and targets do not match or are not finite, outputscale or noise are not positive or
-        only one of them is given, or lifetimes are none, not positive, or longer than the kernel's `max_lifetime`. For
-        cuts, also if there are too many cells, or outputscale and noise are not given. Also if the noise is so small
-        that rounding makes the Cholesky factor fail.
+    :raises ValueError: If rows, targets, outputscale, noise or lifetimes cannot be used; for cuts, also if there are
+        too many cells, or outputscale and noise are not given; or if the noise is so small that rounding makes the
+        Cholesky factor fail.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -212,8 +189,6 @@ def lifetime_sweep(
         >>> sweep = lifetime_sweep(kernel, x, y)
         >>> 3 < sweep.best_lifetime < 30, kernel.lifetime == sweep.best_lifetime
         (True, True)
-        >>> bool(sweep.posterior().max() < 0.5)  # the grid is finer than the posterior is wide
-        True
     """
     _check(kernel, x, y, outputscale, noise, validation)
     chosen = _checked_lifetimes(kernel, lifetimes)
@@ -229,7 +204,7 @@ def lifetime_sweep(
         else:
             sweep = _on_grid(data, _at_lifetimes(data, held_out, chosen))
     if lifetimes is None:
-        is_usual = kernel.has_usual_lifetime and kernel.lifetime == kernel.max_lifetime
+        is_usual = kernel.has_usual_width and kernel.lifetime == kernel.max_lifetime
         _warn_if_longest(sweep, is_usual)  # first: where warnings are errors, the kernel stays as it is
     kernel.lifetime = sweep.best_lifetime
     return sweep
@@ -393,14 +368,8 @@ def _check(kernel: Any, x: Tensor, y: Tensor, outputscale: float | None, noise: 
         raise ValueError(f"expected validation as points and targets, (x, y), got {type(validation).__name__}")
     pairs = [(x, y)] if validation is None else [(x, y), validation]
     for points, targets in pairs:
-        if not torch.is_tensor(targets):
-            raise TypeError(f"expected targets as a tensor, got {type(targets).__name__}")
+        check_rows(points, targets, least=1)
         kernel.partition.check_points(kernel.columns.select(points))
-        if points.dim() != 2 or targets.shape != points.shape[:1] or not len(targets):
-            shapes = f"{tuple(points.shape)} and {tuple(targets.shape)}"
-            raise ValueError(f"expected rows (N x D) and as many targets (N), at least one, got {shapes}")
-        if not bool(torch.isfinite(targets).all()):
-            raise ValueError("expected finite targets, got NaN or infinity: drop these rows")
     if (outputscale is None) != (noise is None):
         raise ValueError("expected both outputscale and noise, or neither, which chooses the most likely ones")
     for name, value in (("outputscale", outputscale), ("noise", noise)):

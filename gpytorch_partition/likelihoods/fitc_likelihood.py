@@ -12,22 +12,40 @@ from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 
+class NoiseLikelihood(_GaussianLikelihoodBase):
+    """The base class of likelihoods whose noise, or its level, is the `noise` of their `noise_covar`."""
+
+    @property
+    def noise(self) -> Tensor:
+        """Return the variance, or the level, of the noise of new observations."""
+        return self.noise_covar.noise
+
+    @noise.setter
+    def noise(self, value: Tensor | float) -> None:
+        self.noise_covar.noise = value
+
+
+def inputs_of(params: tuple[Any, ...]) -> Tensor:
+    """Return the inputs (`*batch x N x D`) that a likelihood is given, as a tensor or a list of one."""
+    if not params:
+        raise ValueError("expected the inputs of the noise, got none: call likelihood(model(x), x)")
+    x = params[0] if isinstance(params[0], Tensor) else params[0][0]
+    return x.unsqueeze(-1) if x.dim() == 1 else x
+
+
 class UnspannedNoise(Noise):
     r"""
-    The covariance of noise whose variance is :math:`\sigma^2(x) + \max(\kappa(x, x) - k(x, x) - t, 0)`.
+    The covariance of noise whose variance is :math:`\sigma^2(x) + \max(\kappa(x, x) - k(x, x) - t, 0)`, where k
+    approximates :math:`\kappa` through a few inducing points, and lacks the variance that they do not span.
 
     :class:`FITCGaussianLikelihood` uses it. Construct it yourself around a :class:`StudentTNoise`, for a
     :class:`StudentTLikelihood` of a model with inducing points.
-
-    k approximates :math:`\kappa` through a few inducing points, and lacks the variance that they do not span.
 
     :param base_noise: The noise :math:`\sigma^2(x)`.
     :param kernel: The kernel :math:`\kappa`.
     :param approximation: Its approximation k, whose variance is nowhere larger.
     :param threshold: The threshold t. (Default: 0.)
-    :raises ValueError: If the threshold is negative or not finite.
-
-    Calls without inputs raise a `ValueError`.
+    :raises ValueError: If the threshold is negative or not finite; in calls, without inputs.
     """
 
     threshold: Tensor
@@ -42,13 +60,18 @@ class UnspannedNoise(Noise):
         self.approximation = approximation
 
     def unspanned(self, x: Tensor) -> Tensor:
-        r"""
-        Return :math:`\max(\kappa(x, x) - k(x, x) - t, 0)` at points (`*batch x N x D`).
-
-        :return: `*batch x N`.
-        """
+        r"""Return :math:`\max(\kappa(x, x) - k(x, x) - t, 0)` (`*batch x N`) at points (`*batch x N x D`)."""
         unspanned = self.kernel(x, diag=True) - self.approximation(x, diag=True)
         return (unspanned - self.threshold.to(unspanned)).clamp_min(0.0)
+
+    @property
+    def noise(self) -> Tensor:
+        """Return the level of the observations' own noise."""
+        return self.base_noise.noise
+
+    @noise.setter
+    def noise(self, value: Tensor | float) -> None:
+        self.base_noise.initialize(noise=value)
 
     def extra_repr(self) -> str:
         """Return a description of the threshold."""
@@ -56,15 +79,12 @@ class UnspannedNoise(Noise):
 
     def forward(self, *params: Any, shape: Any = None, **kwargs: Any) -> DiagLinearOperator:
         """Return the noise's covariance at the inputs given (a tensor `*batch x N x D`, or a list of one)."""
-        if not params:
-            raise ValueError("expected the inputs of the noise, got none: call likelihood(model(x), x)")
-        x = params[0] if isinstance(params[0], Tensor) else params[0][0]
-        x = x.unsqueeze(-1) if x.dim() == 1 else x
+        x = inputs_of(params)
         base = self.base_noise(*params, shape=x.shape[:-1] if shape is None else shape, **kwargs)
         return DiagLinearOperator(base.diagonal(dim1=-2, dim2=-1).to(x) + self.unspanned(x))
 
 
-class FITCGaussianLikelihood(_GaussianLikelihoodBase):
+class FITCGaussianLikelihood(NoiseLikelihood):
     r"""
     A likelihood with Gaussian noise plus the variance that a low-rank approximation of a kernel lacks.
 
@@ -72,23 +92,16 @@ class FITCGaussianLikelihood(_GaussianLikelihoodBase):
 
     It turns a Gaussian process with k into the "fully independent training conditional" approximation of the process
     with the kernel :math:`\kappa` (Snelson & Ghahramani 2006, "Sparse Gaussian processes using pseudo-inputs", eqs. 3
-    to 7): the covariance of observations is :math:`K + \mathrm{diag}(\kappa(x, x) - k(x, x)) + \sigma^2(x) I`. Away
-    from the inducing points, k alone would predict the mean with certainty; here the variance is that of
-    :math:`\kappa`. If all training rows are inducing points, predictions are those of :math:`\kappa`. With a threshold
-    t above 0, only the variance beyond it is added. If few training rows lack more, the variance grows where there are
-    no rows, and nothing else changes.
+    to 7): the covariance of observations is :math:`K + \mathrm{diag}(\kappa(x, x) - k(x, x)) + \sigma^2(x) I`. If all
+    training rows are inducing points, predictions are those of :math:`\kappa`. With a threshold t above 0, only the
+    variance beyond it is added.
 
     It needs the inputs: call `likelihood(model(x), x)`, and `mll(model(train_x), train_y, train_x)` in a training loop
-    of your own. Costs two diagonals, with a :class:`~gpytorch_partition.LandmarkKernel` of k inducing points
-    :math:`O(N k)` besides its loadings.
+    of your own. Costs two diagonals, with a :class:`~gpytorch_partition.LandmarkKernel` of k inducing points :math:`O(N
+    k)` besides its loadings.
 
-    :param base_noise: Noise of the observations themselves, for example a
-        :class:`~gpytorch_partition.likelihoods.ForestNoise` or GPyTorch's `HomoskedasticNoise`.
-    :param kernel: The kernel :math:`\kappa`, with its outputscale.
-    :param approximation: Its approximation k, with the same outputscale; modules may be shared with the model.
-    :param threshold: The threshold t, in squared units of the targets. (Default: 0, FITC.)
-
-    Calls without inputs raise a `ValueError`; inputs that the kernels cannot use raise the kernels' errors.
+    Parameters and errors are those of :class:`UnspannedNoise`; `kernel` and `approximation` have the same outputscale,
+    and may share modules with the model.
 
     Example:
         >>> from gpytorch.distributions import MultivariateNormal
@@ -107,15 +120,6 @@ class FITCGaussianLikelihood(_GaussianLikelihoodBase):
     def __init__(self, base_noise: Noise, kernel: Kernel, approximation: Kernel, threshold: float = 0.0) -> None:
         super().__init__(UnspannedNoise(base_noise, kernel, approximation, threshold))
 
-    @property
-    def noise(self) -> Tensor:
-        """Return the level of the observations' own noise."""
-        return self.noise_covar.base_noise.noise
-
-    @noise.setter
-    def noise(self, value: Tensor | float) -> None:
-        self.noise_covar.base_noise.initialize(noise=value)
-
 
 def unspanned_variances(likelihood: Any, x: Tensor) -> Tensor | None:
     """Return the variance (`N`) at points that inducing points do not span; None for other likelihoods."""
@@ -125,12 +129,7 @@ def unspanned_variances(likelihood: Any, x: Tensor) -> Tensor | None:
 
 @torch.no_grad()
 def noise_variances(likelihood: Any, x: Tensor) -> Tensor:
-    """
-    Return the variance of the noise at points (`N`), without the variance that inducing points do not span.
-
-    :param likelihood: A Gaussian likelihood of GPyTorch or this package.
-    :param x: `N x D` points.
-    """
+    """Return the noise's variance at points (`N`), without the variance that inducing points do not span."""
     noise = likelihood.noise_covar
     noise = noise.base_noise if isinstance(noise, UnspannedNoise) else noise
     return noise(x, shape=x.shape[:-1]).diagonal(dim1=-2, dim2=-1)

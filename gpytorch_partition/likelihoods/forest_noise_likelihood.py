@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from gpytorch.constraints import GreaterThan, Interval
-from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
 from gpytorch.likelihoods.noise_models import Noise
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, decode_missing
+from gpytorch_partition.likelihoods.fitc_likelihood import NoiseLikelihood, inputs_of
 from gpytorch_partition.partitions.forest import ForestPartition
 
 if TYPE_CHECKING:
@@ -30,14 +30,12 @@ class ForestNoise(Noise):
     The covariance of noise whose variance is :math:`\sigma^2(x) = \sigma^2 \exp(b\, z(x))`.
 
     :class:`ForestNoiseGaussianLikelihood` uses it. Construct it yourself as the base noise of another likelihood here,
-        where rows have weights or heavy tails as well, or the kernel is one through inducing points.
+    where rows have weights or heavy tails as well, or the kernel is one through inducing points.
 
-    z(x) is a forest's prediction of the log squared residuals, less their mean. It averages the leaves' means over
-    trees, so that one product with the one-hot rows gives all variances in :math:`O(N m)`. Two parameters are trained:
-    `noise`, :math:`\sigma^2`, and `exponent`, b between 0 (the noise is constant) and 3; b = 1 is the forest's own
-    prediction.
-
-    Memory: the trees, and 4 bytes per (row, tree) of the rows last seen.
+    z(x) is a forest's prediction of the log squared residuals, less their mean: one product with the one-hot rows of
+    its leaves gives all variances in :math:`O(N m)`. Two parameters are trained: `noise`, :math:`\sigma^2`, and
+    `exponent`, b between 0 (the noise is constant) and 3; b = 1 is the forest's own prediction. Memory: the trees, and
+    4 bytes per (row, tree) of the rows last seen.
 
     :param train_x: `N x D` rows; NaN is a missing value. (Default: None, an unfitted noise for `load_state_dict`.)
     :param residuals: `N` *out-of-sample* residuals: those of a cross-validation, or out of bag. Only the relative sizes
@@ -46,9 +44,7 @@ class ForestNoise(Noise):
         :func:`grow_residual_forest`.
     :param noise_constraint: Constraint of `noise`. (Default: greater than 1e-4.)
     :raises ValueError: If rows and residuals do not match, are empty or infinite, all residuals are 0, or an option
-        cannot be used.
-
-    Calls without inputs raise a `ValueError`.
+        cannot be used; in calls, without inputs.
     """
 
     leaf_values: Tensor  # (p,) mean of the log squared residuals in each leaf, over m
@@ -86,12 +82,7 @@ class ForestNoise(Noise):
 
     @classmethod
     def from_forest(cls, forest: RandomForestRegressor, noise_constraint: Any = None) -> ForestNoise:
-        """
-        Return the noise that a forest of :func:`grow_residual_forest` predicts.
-
-        :param forest: The forest.
-        :param noise_constraint: Constraint of `noise`. (Default: greater than 1e-4.)
-        """
+        """Return the noise that a forest of :func:`grow_residual_forest` predicts; other arguments as of the class."""
         noise = cls(noise_constraint=noise_constraint)
         noise._set_forest(forest)
         return noise
@@ -129,22 +120,13 @@ class ForestNoise(Noise):
         self.initialize(**{f"raw_{name}": constraint.inverse_transform(torch.as_tensor(value).to(raw))})
 
     def log_ratio(self, x: Tensor) -> Tensor:
-        """
-        Return z(x), the logarithm of the noise at points (`*batch x N x D`) over its level, for an exponent of 1.
-
-        :return: `*batch x N`.
-        :raises RuntimeError: If the noise is not fitted.
-        :raises ValueError: If the trees have no leaf for the points.
-        """
+        """Return z(x) (`*batch x N`), the logarithm of the noise at points over its level, for an exponent of 1."""
         rows, _ = self.partition.incidences(x, x)
         return rows.row_values(self.leaf_values.to(x).unsqueeze(-1)).squeeze(-1)
 
     def forward(self, *params: Any, shape: Any = None, **kwargs: Any) -> DiagLinearOperator:
         """Return the noise's covariance at the inputs given (a tensor `*batch x N x D`, or a list of one)."""
-        if not params:
-            raise ValueError("expected the inputs of the noise, got none: call likelihood(model(x), x)")
-        x = params[0] if torch.is_tensor(params[0]) else params[0][0]
-        x = x.unsqueeze(-1) if x.dim() == 1 else x
+        x = inputs_of(params)
         return DiagLinearOperator(self.noise.to(x) * (self.exponent.to(x) * self.log_ratio(x)).exp())
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
@@ -154,15 +136,12 @@ class ForestNoise(Noise):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-class ForestNoiseGaussianLikelihood(_GaussianLikelihoodBase):
+class ForestNoiseGaussianLikelihood(NoiseLikelihood):
     r"""
     A likelihood with Gaussian noise, whose variance a forest predicts: :math:`\sigma^2(x) = \sigma^2 \exp(b\, z(x))`.
 
-    Use it when some rows are noisier than others, and columns predict which.
-
-    z is a forest's prediction of log squared residuals. These must be out of sample, since a flexible model's residuals
-    at its own training rows are too small. Level and exponent are trained with the model; an exponent of 0 is a
-    constant noise.
+    Use it when some rows are noisier than others, and columns predict which. Residuals must be out of sample, since a
+    flexible model's residuals at its own training rows are too small. Level and exponent are trained with the model.
 
     Like GPyTorch's other heteroskedastic likelihoods, it needs the inputs: call `likelihood(model(x), x)`, and
     `mll(model(train_x), train_y, train_x)` in a training loop of your own.
@@ -184,17 +163,8 @@ class ForestNoiseGaussianLikelihood(_GaussianLikelihoodBase):
         super().__init__(ForestNoise(train_x, residuals, **options))
 
     @property
-    def noise(self) -> Tensor:
-        """Return the level of the noise, its variance where the forest predicts the mean log squared residual."""
-        return self.noise_covar.noise
-
-    @noise.setter
-    def noise(self, value: Tensor | float) -> None:
-        self.noise_covar.noise = value
-
-    @property
     def exponent(self) -> Tensor:
-        """Return the exponent b: 0 for a constant noise, 1 for the forest's own prediction."""
+        """Return the exponent b."""
         return self.noise_covar.exponent
 
     @exponent.setter
@@ -212,13 +182,11 @@ def grow_residual_forest(
     n_jobs: int | None = None,
 ) -> RandomForestRegressor:
     """
-    Return a forest that predicts the logarithms of squared residuals, less their mean.
+    Return a forest of scikit-learn that predicts the logarithms of squared residuals, less their mean.
 
-    :class:`ForestNoise` grows its forest by it. Call it to look at the forest before it becomes a noise
-        (:meth:`ForestNoise.from_forest`), or for its out-of-bag predictions.
-
-    Its leaves are large, since single residuals carry little information. Its `oob_prediction_` holds the prediction
-    for each row by the trees that were not grown on it. Each tree is grown on at most 20,000 rows.
+    Call it to look at the forest before it becomes a noise (:meth:`ForestNoise.from_forest`), or for its out-of-bag
+    predictions, `oob_prediction_`. Its leaves are large, since single residuals carry little information. Each tree is
+    grown on at most 20,000 rows.
 
     :param x: `N x D` rows; NaN is a missing value.
     :param residuals: `N` out-of-sample residuals.
@@ -226,16 +194,7 @@ def grow_residual_forest(
     :param min_samples_leaf: Fewest rows in a leaf. (Default: None, half the square root of N, but at least 5.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :param n_jobs: Trees grown at a time, as in scikit-learn. (Default: None, one.)
-    :return: The fitted forest, of scikit-learn.
     :raises ValueError: As :class:`ForestNoise` does.
-
-    Example:
-        >>> x = torch.linspace(0, 1, 300).unsqueeze(-1)
-        >>> residuals = x.squeeze(-1) * torch.randn(300, generator=torch.Generator().manual_seed(0))
-        >>> forest = grow_residual_forest(x, residuals, random_state=0)
-        >>> low, high = forest.predict([[0.1], [0.9]])
-        >>> bool(low < -1 < 0 < high)
-        True
     """
     from sklearn.ensemble import RandomForestRegressor
 

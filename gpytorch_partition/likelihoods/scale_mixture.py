@@ -27,16 +27,7 @@ _BISECTIONS = 60
 
 @lru_cache
 def scale_mixture(df: float) -> tuple[Tensor, Tensor]:
-    r"""
-    Return values of :math:`\tau` and their probabilities (`k` each, float64).
-
-    :param df: Degrees of freedom :math:`\nu`.
-
-    Example:
-        >>> precisions, shares = scale_mixture(5.0)
-        >>> round(float(shares @ (1 / precisions)), 3)  # the variance, 5 / 3
-        1.667
-    """
+    r"""Return values of :math:`\tau` and their probabilities (`k` each, float64) for :math:`\nu` degrees of freedom."""
     ends = gamma.ppf([_LEAST_MASS, 1 - _LEAST_MASS], df / 2, scale=2 / df)
     logs, half = np.linspace(math.log(ends[0]), math.log(ends[1]), _NUM_SCALES), df / 2
     density = half * math.log(half) - gammaln(half) + half * logs - half * np.exp(logs)
@@ -46,12 +37,8 @@ def scale_mixture(df: float) -> tuple[Tensor, Tensor]:
 
 def log_densities(errors: Tensor, variances: Tensor, scales: Tensor, df: float) -> Tensor:
     """
-    Return log densities (`*batch x n`) of observations.
-
-    :param errors: `*batch x n` differences from the predicted means.
-    :param variances: `*batch x n` variances of the function.
-    :param scales: `*batch x n` squared scales of the noise.
-    :param df: Degrees of freedom of the noise.
+    Return log densities (`*batch x n`) of observations, from their differences from the predicted means, the variances
+    of the function, the squared scales of the noise (`*batch x n` each), and its degrees of freedom.
     """
     return torch.logsumexp(_joint(errors, variances, scales, df)[0], -1)
 
@@ -62,11 +49,6 @@ def expected_precisions(errors: Tensor, variances: Tensor, scales: Tensor, df: f
 
     If the function has no variance, it is :math:`(\nu + 1) / (\nu + r^2 / \sigma^2)` (ibid.; the weight of a row in
     EM). Parameters are those of :func:`log_densities`.
-
-    Example:
-        >>> errors, none, one = torch.tensor([0.0, 3.0]).double(), torch.zeros(2).double(), torch.ones(2).double()
-        >>> expected_precisions(errors, none, one, 4.0)
-        tensor([1.2500, 0.3846], dtype=torch.float64)
     """
     joint, precisions = _joint(errors, variances, scales, df)
     return torch.softmax(joint, -1) @ precisions
@@ -76,16 +58,11 @@ def student_quantiles(
     mean: np.ndarray, variances: np.ndarray, scales: np.ndarray, df: float, probabilities: np.ndarray
 ) -> np.ndarray:
     r"""
-    Return quantiles of observations (`n x q`), right to four digits of the standard deviation.
+    Return quantiles of observations (`n x q`) at `q` probabilities, right to four digits of the standard deviation.
 
     In units of :math:`\sqrt{v + \sigma^2}` they depend only on the function's share :math:`v / (v + \sigma^2)`. They
-    are found by bisection for 513 shares, and by linear interpolation between these.
-
-    :param mean: `n` means.
-    :param variances: `n` variances of the function.
-    :param scales: `n` squared scales of the noise.
-    :param df: Degrees of freedom of the noise.
-    :param probabilities: `q` numbers between 0 and 1.
+    are found by bisection for 513 shares, and by linear interpolation between these. Other parameters are those of
+    :func:`log_densities`, as arrays of `n`, with means in place of errors.
 
     Example:
         >>> zeros, ones = np.zeros(1), np.ones(1)
@@ -102,16 +79,7 @@ def student_quantiles(
 
 
 def student_levels(errors: np.ndarray, variances: np.ndarray, scales: np.ndarray, df: float) -> np.ndarray:
-    """
-    Return the probability of the smallest central interval that holds each observation (`n`).
-
-    Parameters are those of :func:`log_densities`, as arrays of `n`.
-
-    Example:
-        >>> zeros, ones = np.zeros(2), np.ones(2)
-        >>> student_levels(np.array([0.0, 2.132]), zeros, ones, 4.0).round(3)
-        array([0. , 0.9])
-    """
+    """Return the probability of the smallest central interval that holds each observation (`n`)."""
     precisions, weights = (part.numpy() for part in scale_mixture(df))
     below = np.zeros(len(errors))
     for precision, weight in zip(precisions, weights):
@@ -128,11 +96,6 @@ def student_crps(errors: np.ndarray, variances: np.ndarray, scales: np.ndarray, 
     :math:`\sqrt{v + \sigma^2}` the second depends only on the function's share, as quantiles do.
 
     Parameters are those of :func:`log_densities`, as arrays of `n`.
-
-    Example:
-        >>> zeros, ones = np.zeros(2), np.ones(2)
-        >>> student_crps(np.array([0.0, 3.0]), zeros, ones, 4.0).round(2)
-        array([0.26, 2.31])
     """
     precisions, weights = (part.numpy() for part in scale_mixture(df))
     distance = np.abs(errors) * student_levels(errors, variances, scales, df)

@@ -12,7 +12,8 @@ from linear_operator import to_linear_operator
 from scipy.sparse import csr_matrix, diags, hstack
 from torch import Tensor
 
-from gpytorch_partition.kernels.given import checked_kernel
+from gpytorch_partition.kernels.partition_kernel import PartitionKernel
+from gpytorch_partition.kernels.wrapper_kernels import checked_kernel
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 
@@ -21,37 +22,38 @@ class ClusterFeatures:
     r"""
     A map from points to sparse features of a kernel, :math:`\phi(x)^\top \phi(x') = k(x, x')`, by training rows.
 
-    Use it to give another library the kernel as sparse columns; `cluster_features` makes it.
+    Use it to give another library the kernel as sparse columns; a linear model on them is a kernel machine at linear
+    cost.
 
     There is a column for each cluster that holds a training row, and an entry :math:`\sqrt{w}` in each cluster that a
     point is in. With flat partitions of equal weight a row has m entries of :math:`1 / \sqrt m` (Balog et al. 2016,
-    equation 2); mixtures have weighted ones. For trees whose levels all count, a column is a node with the weight w. A
-    row has entries for all nodes on its paths, as in the root of S of :class:`~gpytorch_partition.operators
-    .PathSumLinearOperator`. Local slopes and inducing points have a column per loading as well.
+    equation 2); mixtures have weighted ones. For trees whose levels all count, a column is a node with the weight w, as
+    in the root of S of :class:`~gpytorch_partition.operators.PathSumLinearOperator`. Local slopes and inducing points
+    have a column per loading as well.
 
     Products of features equal the kernel among training rows, and between these and any other points. Between other
     points the clusters without training rows are missing, so that products are at most the kernel. They equal the
     kernel where every cluster holds a training row, as for forests and fast clusters built on these rows.
 
-    Costs the labels of the rows, and their entries: m in each row, or m times the mean depth of a leaf for all heights.
-    A :class:`~gpytorch_partition.MembershipKernel` has one for each of its sets (with `members_only`, for each set that
-    the item is in). Memory is 12 bytes per entry.
+    Costs the labels of the rows, and 12 bytes for each entry: m in each row, or m times the mean depth of a leaf for
+    all heights. A :class:`~gpytorch_partition.MembershipKernel` has one for each of its sets (with `members_only`, for
+    each set that the item is in).
 
     :param kernel: A kernel of this package, a sum of such kernels, or a :class:`gpytorch.kernels.ScaleKernel` around
         them.
     :param train_x: `N x D` training rows.
     :raises TypeError: If the kernel is of another kind.
     :raises RuntimeError: If the kernel is unfitted.
-    :raises ValueError: If there are no rows, or they are not a floating point matrix of the right width, or hold values
-        that the partitions cannot place.
+    :raises ValueError: Here and in calls, if there are no rows, or they are not a floating point matrix of the right
+        width, or hold values that the partitions cannot place.
 
     Example:
-        >>> from gpytorch_partition import RandomForestKernel
-        >>> x = torch.rand(100, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        >>> kernel = RandomForestKernel(x, x[:, 0], 10, random_state=0)
-        >>> features = ClusterFeatures(kernel, x)(x)
-        >>> bool(np.allclose((features @ features.T).toarray(), kernel(x).to_dense()))
-        True
+        >>> from gpytorch_partition import PartitionKernel
+        >>> kernel = PartitionKernel(lambda x: torch.cat([x.floor(), x.round()], -1).long())
+        >>> features = ClusterFeatures(kernel, torch.tensor([[0.2], [0.7], [1.1]]))
+        >>> (features(torch.tensor([[0.7], [1.6]])) * 2**0.5).toarray().round(3)  # no training row rounds to 2
+        array([[1., 0., 0., 1.],
+               [0., 1., 0., 0.]])
     """
 
     def __init__(self, kernel: Kernel, train_x: Tensor) -> None:
@@ -86,12 +88,7 @@ class ClusterFeatures:
                 yield f"{term}partition{partition}_cluster{column - first[partition]}{suffix}"
 
     def __call__(self, x: Tensor) -> csr_matrix:
-        """
-        Return features (`N2 x p`, float64) of points (`N2 x D`), with columns ascending in each row.
-
-        :raises ValueError: If the points are not a floating point matrix of the right width, or hold values that the
-            partitions cannot place.
-        """
+        """Return features (`N2 x p`, float64) of points (`N2 x D`), with columns ascending in each row."""
         _check(x, "x")
         # Coded first, so that the training rows define the feature space even if there are fewer of them.
         self._terms(self.train_x)
@@ -161,33 +158,106 @@ class _Columns(NamedTuple):
 
 
 def cluster_features(kernel: Kernel, x: Tensor, train_x: Tensor) -> csr_matrix:
-    r"""
-    Return sparse features of points, whose products are the kernel; :class:`ClusterFeatures` gives limits and costs.
+    """
+    Return sparse features (`N x p`, float64) of points, whose products are the kernel.
 
-    A linear model on these features is a kernel machine at linear cost.
-
-    :param kernel: A kernel of this package, a sum of such kernels, or a :class:`gpytorch.kernels.ScaleKernel` around
-        them.
+    :param kernel: As of :class:`ClusterFeatures`, with the same errors.
     :param x: `N x D` points, all columns (`active_dims` is applied here).
     :param train_x: `N2 x D` training rows, whose clusters are the columns; they may be x itself.
-    :return: `N x p` float64.
-    :raises TypeError: If the kernel is of another kind.
-    :raises RuntimeError: If the kernel is unfitted.
-    :raises ValueError: If x or `train_x` are not floating point matrices of the right width, if they hold values that
-        the partitions cannot place, or if there is no training row.
-
-    Example:
-        >>> from gpytorch_partition import PartitionKernel
-        >>> kernel = PartitionKernel(lambda x: torch.cat([x.floor(), x.round()], -1).long())
-        >>> train_x = torch.tensor([[0.2], [0.7], [1.1]])
-        >>> (cluster_features(kernel, train_x, train_x) * 2**0.5).toarray().round(3)
-        array([[1., 0., 1., 0.],
-               [1., 0., 0., 1.],
-               [0., 1., 0., 1.]])
-        >>> (cluster_features(kernel, torch.tensor([[1.6]]), train_x) * 2**0.5).toarray().round(3)  # none rounds to 2
-        array([[0., 1., 0., 0.]])
     """
     return ClusterFeatures(kernel, train_x)(x)
+
+
+def cluster_columns(kernel: PartitionKernel, x: Tensor, train_x: Tensor) -> tuple[np.ndarray, int]:
+    """
+    Return the columns (`N x m`) of the clusters of points in a kernel of partitions of equal weight, -1 for clusters
+    without training rows, and the number of columns.
+    """
+    x, train_x = kernel.columns.select(x), kernel.columns.select(train_x)
+    # Coded first, so that the training rows define the feature space even if there are fewer of them.
+    trained, _ = kernel.partition.incidences(train_x, train_x)
+    rows, _ = kernel.partition.incidences(x, train_x)
+    counts = np.bincount(trained.codes.cpu().numpy().ravel(), minlength=trained.num_clusters)
+    columns = np.where(counts > 0, np.cumsum(counts > 0) - 1, -1)
+    return columns[rows.codes.cpu().numpy()], int((counts > 0).sum())
+
+
+def one_hot(columns: np.ndarray, num_columns: int) -> csr_matrix:
+    r"""Return features (`N x p`, sparse) of :math:`1 / \sqrt m` in given columns (`N x m`, -1 for none)."""
+    kept = columns >= 0
+    starts = np.concatenate([[0], np.cumsum(kept.sum(1))])
+    values = np.full(starts[-1], (1 / columns.shape[1]) ** 0.5)  # equal to the root of S to the last digit
+    return csr_matrix((values, columns[kept], starts), shape=(len(columns), num_columns))
+
+
+class GrowingFeatures:
+    r"""
+    The features of :func:`cluster_features`, :math:`1 / \sqrt m` in the columns of a point's m clusters, for rows that
+    arrive in batches (Balog et al. 2016, section 5).
+
+    A cluster gets a column with its first row, after all columns so far, and keeps it: learned weights stay in place,
+    and are padded with zeros for new columns. Clusters without rows have no column and no entry.
+
+    Costs the kernel's labels, :math:`O(m \log p)` per row for the columns, and :math:`O(p)` in each call that grows:
+    give rows in batches. Memory is 16 bytes per column.
+
+    :param kernel: A kernel of partitions of equal weight, all of whose labels depend on the point alone.
+
+    Example:
+        >>> features = GrowingFeatures(PartitionKernel(lambda x: torch.cat([x.floor(), x.round()], -1).long()))
+        >>> features.grow(torch.tensor([[0.2], [0.7]]))
+        array([[0, 1],
+               [0, 2]])
+        >>> features.grow(torch.tensor([[1.1]])), features.num_columns  # 1.1 rounds to 1, as .7 does
+        (array([[3, 2]]), 4)
+        >>> features.columns(torch.tensor([[5.0]]))  # -1: none yet
+        array([[-1, -1]])
+    """
+
+    def __init__(self, kernel: PartitionKernel) -> None:
+        self.kernel = kernel
+        self.num_columns = 0
+        self._labels: list[np.ndarray] = []  # of each partition, sorted
+        self._columns: list[np.ndarray] = []
+
+    def grow(self, x: Tensor) -> np.ndarray:
+        """Add columns for new clusters of rows (`N x D`), and return the columns of all their clusters (`N x m`)."""
+        labels = self._labels_of(x)
+        if not self._labels:
+            self._labels, self._columns = ([np.empty(0, dtype=np.int64)] * labels.shape[1] for _ in range(2))
+        for tree, column in enumerate(labels.T):
+            known, first = np.unique(column, return_index=True)
+            is_new = ~np.isin(known, self._labels[tree], assume_unique=True)
+            new = known[is_new][np.argsort(first[is_new])]  # in order of appearance
+            self._insert(tree, new)
+        return self._found(labels)
+
+    def columns(self, x: Tensor) -> np.ndarray:
+        """Return the columns (`N x m`) of the clusters of points (`N x D`), -1 for those without one; none is added."""
+        return self._found(self._labels_of(x))
+
+    def features(self, x: Tensor) -> csr_matrix:
+        """Return the features (`N x p`) of points; clusters without a column have no entry."""
+        return one_hot(self.columns(x), self.num_columns)
+
+    def _insert(self, tree: int, labels: np.ndarray) -> None:
+        columns = np.arange(self.num_columns, self.num_columns + len(labels))
+        both = np.concatenate([self._labels[tree], labels])
+        order = np.argsort(both, kind="stable")
+        self._labels[tree] = both[order]
+        self._columns[tree] = np.concatenate([self._columns[tree], columns])[order]
+        self.num_columns += len(labels)
+
+    def _found(self, labels: np.ndarray) -> np.ndarray:
+        found = np.full(labels.shape, -1, dtype=np.int64)
+        for tree, (known, columns) in enumerate(zip(self._labels, self._columns)):
+            if len(known):
+                place = np.searchsorted(known, labels[:, tree]).clip(max=len(known) - 1)
+                found[:, tree] = np.where(known[place] == labels[:, tree], columns[place], -1)
+        return found
+
+    def _labels_of(self, x: Tensor) -> np.ndarray:
+        return self.kernel.cluster_ids(x).cpu().numpy()
 
 
 def _present_root(term: PartitionLinearOperator) -> tuple[np.ndarray, csr_matrix]:

@@ -22,8 +22,14 @@ from gpytorch_partition.inference.feature_space.feature_space import summed_vari
 from gpytorch_partition.inference.feature_space.updates import EffectsPosterior
 from gpytorch_partition.inputs.numbers import checked_count, random_state_of
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
-from gpytorch_partition.models.counted_rows import BOUNDS, check_points, check_rows, warn_of_least_noise
-from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
+from gpytorch_partition.models.counted_rows import (
+    BOUNDS,
+    CountedModel,
+    check_has_partitions,
+    check_points,
+    check_rows,
+    warn_of_least_noise,
+)
 from gpytorch_partition.progress import doing
 from gpytorch_partition.settings import num_variance_samples, predictive_variances, probe_seed
 
@@ -39,13 +45,6 @@ def local_rows(kernel: PartitionKernel, x: Tensor, y: Tensor) -> LocalRows:
     :param y: `n` finite targets.
     :raises TypeError: If x or y is no tensor, or the kernel is none of this package's.
     :raises ValueError: If x and y do not match, hold NaN or infinity, or the kernel's labels are unbounded.
-
-    Example:
-        >>> from gpytorch_partition import FastClusterKernel
-        >>> x = torch.linspace(0, 1, 100).unsqueeze(-1)
-        >>> rows = local_rows(FastClusterKernel(x, 10, height=3, random_state=0), x, x.squeeze(-1).sin())
-        >>> rows.num_rows, rows.gram(torch.ones(rows.num_clusters, 1, dtype=torch.float64)).sum()
-        (100, tensor(10000., dtype=torch.float64))
     """
     _check_kernel(kernel)
     check_rows(x, y)
@@ -53,10 +52,9 @@ def local_rows(kernel: PartitionKernel, x: Tensor, y: Tensor) -> LocalRows:
     return LocalRows(kernel.partition.incidences(points, points)[0], y.unsqueeze(-1))
 
 
-class ClusterSpaceGP:
+class ClusterSpaceGP(CountedModel):
     r"""
-    A Gaussian process, :math:`y \sim N(c, s K + \sigma^2 I)`, computed by iterations in cluster space for rows in any
-    place.
+    A Gaussian process, :math:`y \sim N(c, s K + \sigma^2 I)`, by iterations in cluster space, for rows in any place.
 
     Use it where the rows do not fit on one machine (shards on the workers of a cluster), and there are too many
     clusters to count pairs. A :class:`FeatureSpaceGP` is exact and faster up to a few thousand clusters. For rows in
@@ -66,9 +64,7 @@ class ClusterSpaceGP:
     Costs are counted in products of the rows with about four columns, or q columns where these are fewer. A fit costs
     20 to 300, once. Means cost some 100, once, and then O(m) per point. Variances cost as many for every 32 points; for
     more than 512 points, 16 times as many for 512 samples, once. The model holds up to `200 q` numbers meanwhile, and
-    512 p for the samples.
-
-    Results are the same to the last bit for the same rows and settings
+    512 p for the samples. Results are the same to the last bit for the same rows and settings
     (:class:`~gpytorch_partition.settings.probe_seed`).
 
     :param kernel: The kernel, with a known number of clusters: forests, fast clusters, clusterings, mixtures of these.
@@ -100,7 +96,6 @@ class ClusterSpaceGP:
         self._tensors = list(kernel.partition.tensors().values())
         self._check_rows()
         _check_targets(rows.moments())
-        self.values: Maximum | None = None  # outputscale, noise and mean once fitted
         self.standard_error: float | None = None  #: of the log marginal likelihood, in nats, once fitted
 
     @property
@@ -110,26 +105,25 @@ class ClusterSpaceGP:
 
     @all_or_nothing
     def fit(self, bounds: Bounds | None = None, *, num_probes: int | None = None) -> Maximum:
-        r"""
+        """
         Choose outputscale, noise and mean by maximum marginal likelihood, exact for few clusters, else from one Lanczos
         run.
 
         :param bounds: Bounds of these values. (Default: noise at least 1e-4, everything else free.)
         :param num_probes: Number of probe vectors of the log determinant. (Default: none, and a standard error of 0,
             for q up to 1,000 with up to 4,000 rows, and for q up to 80 with any number. Else 100 up to 2,000 rows,
-            falling to 2 from 100,000 rows on. The standard error is then about 1e-3 nats per row or less from 2,000
-            rows on; for fewer rows it grows as one over the root of their number.)
+            falling to 2 from 100,000 rows on. The standard error is then about 1e-3 nats per row or less.)
         :return: The values, also kept in :attr:`values`, and the log marginal likelihood, whose standard error is in
-            :attr:`standard_error`.
+            :attr:`standard_error`. A :class:`~sklearn.exceptions.ConvergenceWarning` says that the noise is at its
+            lower bound, or that 300 steps did not suffice.
         :raises ValueError: If `num_probes` is no whole number from 1.
-
-        A :class:`~sklearn.exceptions.ConvergenceWarning` says that the noise is at its lower bound, or that 300 steps
-        did not suffice.
         """
         checked_count(1 if num_probes is None else num_probes, "probe vectors", "num_probes")
         bounds = bounds or BOUNDS
         with doing("fitting noise and scale"):
-            measures = space_measures(self.rows, self._cluster_operator(), num_probes, probe_seed.value())
+            measures = space_measures(
+                self.rows, self._kernels_operator(self._index.sizes), num_probes, probe_seed.value()
+            )
             found = settled_maxima(measures, [bounds])
         _warn_of(found, bounds)
         for name in ("_posterior", "_sampled"):  # first: an interruption must not leave results of other values
@@ -137,28 +131,16 @@ class ClusterSpaceGP:
         self.values, self.standard_error = found.maxima[0], found.standard_error
         return found.maxima[0]
 
-    def means(self, x: Tensor) -> Tensor:
-        """
-        Return the mean of each point (`N_test`, float64), without the cost of variances.
-
-        :param x: `N_test x D` points.
-        :raises RuntimeError: If the model is not fitted, or means would be off by more than a tenth of the noise's
-            standard deviation because the solver does not converge.
-        """
-        return self._means(self._points(x))
-
     def predict(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """
         Return the mean and the latent variance of each point (`N_test` each, float64), the variance without the noise.
 
         A solve for each point gives variances that are never too large and within
-        :class:`~gpytorch_partition.settings.variance_tolerance`. For more points than
-        :class:`~gpytorch_partition.settings.num_variance_samples`, variances are estimated from that number of samples.
-        :class:`~gpytorch_partition.settings.predictive_variances` chooses the method.
+        :class:`~gpytorch_partition.settings.variance_tolerance`; for more points than
+        :class:`~gpytorch_partition.settings.num_variance_samples`, they are estimated from that number of samples.
+        :class:`~gpytorch_partition.settings.predictive_variances` chooses the method, except `"feature_space"`.
 
-        :param x: `N_test x D` points.
         :raises RuntimeError: As of :meth:`means`.
-        :raises ValueError: If variances by `"feature_space"` are asked for.
         """
         points = self._points(x)
         method = predictive_variances.value()
@@ -173,12 +155,8 @@ class ClusterSpaceGP:
 
     def sample(self, x: Tensor, num_samples: int, random_state: Any = None) -> Tensor:
         """
-        Return joint posterior samples of the latent function, `num_samples x N_test`, by a solve for each sample.
-
-        :param x: `N_test x D` points.
-        :param num_samples: Number of samples.
-        :param random_state: An int for the same samples again. (Default: None, others in each call.)
-        :raises RuntimeError: As of :meth:`means`.
+        Return joint posterior samples of the latent function at points (`num_samples x N_test`), by a solve for each
+        sample; an int as `random_state` gives the same samples again.
         """
         checked_count(num_samples, "samples", "num_samples")
         seed = int(random_state_of(random_state).randint(2**31))
@@ -187,24 +165,9 @@ class ClusterSpaceGP:
 
     def effects(self) -> EffectsPosterior:
         r"""
-        Return the means of the effects of clusters, and a root of their covariance (`p x 1` and `p x k`), to predict
-        elsewhere. The root is of :class:`~gpytorch_partition.settings.num_variance_samples` samples.
-
-        The mean of a point is c plus the sum of the mean effects of its clusters. Its variance is the sum of squares of
-        the summed rows of the root, within a relative :math:`\sqrt{2 / k}` (a standard error).
-
-        :raises RuntimeError: As of :meth:`means`.
-
-        Example:
-            >>> from gpytorch_partition import FastClusterKernel, settings
-            >>> x = torch.rand(300, 1, generator=torch.Generator().manual_seed(0))
-            >>> kernel = FastClusterKernel(x, 10, height=3, random_state=0)
-            >>> model = ClusterSpaceGP(kernel, local_rows(kernel, x, (99 * x.squeeze(-1)).sin()))
-            >>> values = model.fit()
-            >>> with settings.num_variance_samples(16):
-            ...     mean, root = model.effects()
-            >>> mean.shape[0] == root.shape[0] == model.rows.num_clusters, root.shape[1]
-            (True, 16)
+        Return what :meth:`FeatureSpaceGP.effects` does, with a root (`p x k`) of
+        :class:`~gpytorch_partition.settings.num_variance_samples` samples: variances are within a relative
+        :math:`\sqrt{2 / k}` (a standard error).
         """
         key = num_variance_samples.value(), probe_seed.value()
         known = self.__dict__.get("_sampled")
@@ -216,8 +179,9 @@ class ClusterSpaceGP:
         """The state without the solver and its solutions, which are computed again to the same bits."""
         return {name: value for name, value in self.__dict__.items() if name != "_posterior"}
 
-    def _means(self, points: Incidence) -> Tensor:
-        return self._fitted_values.mean + points.row_values(self._posterior.mean_effects).squeeze(-1)
+    @property
+    def _mean_effects(self) -> Tensor:
+        return self._posterior.mean_effects
 
     def _points(self, x: Tensor) -> Incidence:
         _ = self._fitted_values
@@ -232,24 +196,13 @@ class ClusterSpaceGP:
         if not self.kernel.partition.has_tensors(self._tensors):
             raise RuntimeError("the kernel's partitions have changed since rows were coded: code them again")
 
-    @property
-    def _fitted_values(self) -> Maximum:
-        if self.values is None:
-            raise RuntimeError("ClusterSpaceGP is not fitted: call fit()")
-        return self.values
-
     @cached_property
     def _posterior(self) -> SpacePosterior:
-        return SpacePosterior(self.rows, self._cluster_operator(), self._fitted_values)
-
-    def _cluster_operator(self) -> ClusterOperator:
-        with torch.no_grad():
-            return self.kernel._cluster_operator(self._index.sizes, torch.ones((), dtype=torch.float64))
+        return SpacePosterior(self.rows, self._kernels_operator(self._index.sizes), self._fitted_values)
 
 
 def _check_kernel(kernel: Any) -> None:
-    if not isinstance(kernel, PartitionKernel):
-        raise TypeError(f"expected a kernel of this package with partitions, got a {type(kernel).__name__}")
+    check_has_partitions(kernel)
     if kernel.partition.cluster_counts is None:
         raise ValueError(
             "expected a kernel whose numbers of clusters are known (forests, fast clusters, clusterings), got a "

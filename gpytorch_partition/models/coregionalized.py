@@ -61,7 +61,6 @@ class CoregionalizedGP(torch.nn.Module):
         in N.
     :param coregionalization: B, noise and means.
     :param description: Description of the kernel, as :class:`~gpytorch_partition.presets.assembly.DefaultGP` has it.
-        (Default: None.)
 
     Example:
         >>> from gpytorch_partition import MondrianKernel
@@ -183,10 +182,8 @@ class CoregionalizedGP(torch.nn.Module):
 
     def _of_entries(self, x1: Tensor, loadings1: Tensor, x2: Tensor, loadings2: Tensor) -> LinearOperator:
         """
-        Covariances (`n1 x n2`) of entries.
-
-        :param x1: `n1 x D` their points.
-        :param loadings1: `n1` their targets where errors are independent, else `n1 x T` loadings on functions.
+        Covariances (`n1 x n2`) of entries: their points, and their targets (`n`) where errors are independent, else
+        loadings on functions (`n x T`).
         """
         own = to_linear_operator(self.covar_module(x1, x2)).evaluate_kernel()
         if not self.has_independent_errors:
@@ -225,11 +222,7 @@ class CoregionalizedGP(torch.nn.Module):
 
     @torch.no_grad()
     def means(self, x: Tensor) -> Tensor:
-        """
-        Return posterior means (`n x T`, float64).
-
-        :param x: `n x D` points.
-        """
+        """Return posterior means (`n x T`, float64) at points (`n x D`)."""
         weights = self.dual_weights
         with settings.iterative(), settings.no_debug():
             terms = enumerate(structured_terms(self._cross(encode_missing(x))))
@@ -244,10 +237,8 @@ class CoregionalizedGP(torch.nn.Module):
     @torch.no_grad()
     def variances(self, x: Tensor) -> Tensor:
         """
-        Return posterior variances of the functions (`n x T`, float64), by the method of
+        Return posterior variances of the functions (`n x T`, float64) at points (`n x D`), by the method of
         :class:`gpytorch_partition.settings.predictive_variances`.
-
-        :param x: `n x D` points.
         """
         x = encode_missing(x)
         with settings.iterative(), settings.no_debug():
@@ -258,11 +249,7 @@ class CoregionalizedGP(torch.nn.Module):
 
     @torch.no_grad()
     def covariances(self, x: Tensor) -> Tensor:
-        """
-        Return dense posterior covariances between points, for each target (`n x n x T`, float64).
-
-        :param x: `n x D` points.
-        """
+        """Return dense posterior covariances between points (`n x D`), for each target (`n x n x T`, float64)."""
         x = encode_missing(x)
         with settings.iterative(), settings.no_debug():
             if self.is_complete:
@@ -277,12 +264,8 @@ class CoregionalizedGP(torch.nn.Module):
     @torch.no_grad()
     def samples(self, x: Tensor, num_samples: int, *, include_noise: bool) -> Tensor:
         """
-        Return joint samples of all targets at all points (`num_samples x n x T`, float64), by PyTorch's global
-        generator.
-
-        :param x: `n x D` points.
-        :param num_samples: Number of samples.
-        :param include_noise: Whether to add noise to each sample at every point, correlated between targets as S is.
+        Return joint samples of all targets at points (`num_samples x n x T`, float64), by PyTorch's global generator;
+        noise is correlated between targets as S is.
         """
         checked_count(num_samples, "samples", "num_samples")
         points, shape = encode_missing(x), torch.Size([num_samples, len(x), self.num_targets])
@@ -332,9 +315,6 @@ class TargetView:
     """
     One of several targets as a model of its own, with the mean `constant + k(x, X) w`, for functions that explain
     models.
-
-    :param model: The model of all targets.
-    :param number: The number of the target.
     """
 
     def __init__(self, model: CoregionalizedGP, number: int) -> None:
@@ -346,10 +326,8 @@ class TargetView:
     @torch.no_grad()
     def variances_of(self, priors: Tensor, cross: Tensor) -> Tensor:
         """
-        Return posterior variances (`G`, float64) of linear functionals of the target's function.
-
-        :param priors: `G` variances of the functionals under k.
-        :param cross: `G x N` covariances of the functionals and the training rows under k.
+        Return posterior variances (`G`, float64) of linear functionals of the target's function, from their variances
+        under k (`G`) and covariances with the training rows (`G x N`).
         """
         model, number = self.model, self.number
         with settings.iterative(), settings.no_debug():

@@ -21,14 +21,13 @@ from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP
 
 
 class CountedGP(torch.nn.Module):
-    r"""
+    """
     A fitted :class:`~gpytorch_partition.models.FeatureSpaceGP` with a sample of the rows that it has counted.
 
-    It has the modules of a :class:`~gpytorch_partition.models.PartitionGP` (`mean_module`, `covar_module`,
-    `likelihood`), with the fitted values. `train_inputs` and `train_targets` are the sample, from which statistics of
-    rows are taken (medians, rows like new ones). Called with points, it returns their :class:`CountedPosterior`.
-
-    Means cost :math:`O(m)` each; variances :math:`O(m p)`, after :math:`O(p^3)` once.
+    It has the modules of a :class:`~gpytorch_partition.models.PartitionGP` with the fitted values. `train_inputs` and
+    `train_targets` are the sample, from which statistics of rows are taken (medians, rows like new ones). Called with
+    points, it returns their :class:`CountedPosterior`. Means cost :math:`O(m)` each; variances :math:`O(m p)`, after
+    :math:`O(p^3)` once.
 
     :param space: The fitted model, in float64.
     :param x: `n x D` rows of the sample; NaN is a missing value.
@@ -76,12 +75,7 @@ class CountedGP(torch.nn.Module):
         return self.posterior(x, include_noise=False)
 
     def posterior(self, x: Tensor, *, include_noise: bool) -> CountedPosterior:
-        """
-        Return the posterior of the function at points, or of new observations.
-
-        :param x: `N x D` points, NaN where a value is missing.
-        :param include_noise: Whether to return the posterior of new observations.
-        """
+        """Return the posterior of the function at points (`N x D`, NaN is missing), or of new observations."""
         assert self.space.values is not None
         return CountedPosterior(self.space, encode_missing(x), self.space.values.noise if include_noise else 0.0)
 
@@ -92,13 +86,7 @@ class CountedGP(torch.nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class CountedPosterior:
-    """
-    A posterior that computes each quantity when it is asked for, with the names of GPyTorch.
-
-    :param space: The fitted model.
-    :param x: `N x D` points.
-    :param noise: The variance of the noise that is added; 0 for the function.
-    """
+    """A posterior at points, with noise of a given variance; quantities are computed when asked for."""
 
     space: FeatureSpaceGP
     x: Tensor
@@ -121,24 +109,13 @@ class CountedPosterior:
         return to_linear_operator(covariance + self.noise * torch.eye(len(covariance), dtype=covariance.dtype))
 
     def sample(self, size: torch.Size) -> Tensor:
-        """
-        Return joint samples (`num_samples x N`).
-
-        :param size: The number of samples, as one number.
-        """
+        """Return joint samples (`num_samples x N`); the size is the number of samples."""
         samples = self.space.sample(self.x, size[0])
         return samples + self.noise**0.5 * torch.randn(samples.shape, dtype=samples.dtype)
 
 
 def rebuilt_counted(state: Mapping[str, Any], x: Tensor, y: Tensor, kernel: PartitionKernel) -> CountedGP:
-    """
-    Return the model of a state of :meth:`CountedGP.state`.
-
-    :param state: The state.
-    :param x: `n x D` rows of the sample.
-    :param y: Their `n` targets.
-    :param kernel: The kernel, with its tensors.
-    """
+    """Return the model of a state of :meth:`CountedGP.state`, with the sample (`n x D`, `n`) and the kernel."""
     space = FeatureSpaceGP(kernel)
     space.load_state_dict(state["space"])
     return CountedGP(space, x, y, state["extremes"])

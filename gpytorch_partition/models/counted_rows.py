@@ -1,4 +1,4 @@
-"""Common parts of models of sums over clusters: checks of rows, default bounds, and a warning about the least noise."""
+"""Common parts of models of sums over clusters: their means, checks of rows, and a warning about the least noise."""
 
 from __future__ import annotations
 
@@ -7,39 +7,82 @@ from typing import Any
 
 import torch
 from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
 
 from gpytorch_partition.callers import level_of_caller
+from gpytorch_partition.clusters.cluster_index import ClusterSizes
+from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum
+from gpytorch_partition.kernels.partition_kernel import PartitionKernel
+from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
 
 BOUNDS = Bounds((0.0, float("inf")), (1e-4, float("inf")))  # default bounds of outputscale and noise
 _BOUND_TOLERANCE = 1e-3  # relative distance from its bound at which the noise is "at" it
 
 
-def check_rows(x: Any, y: Any) -> None:
+class CountedModel:
     """
-    Raise an error unless x and y are rows and targets.
+    The base class of models of sums over clusters, which are fitted by :meth:`fit`.
 
-    :param x: The rows to check.
-    :param y: The targets to check.
-    :raises TypeError: If x or y is no tensor of real numbers.
-    :raises ValueError: If they do not match (`n x D` and `n`), or targets are not finite.
+    A subclass has `_points`, which codes points as the rows, and `_mean_effects` of the clusters, a column.
+    """
+
+    kernel: PartitionKernel
+    values: Maximum | None = None  #: outputscale, noise and mean once fitted
+
+    @property
+    def _fitted_values(self) -> Maximum:
+        if self.values is None:
+            raise RuntimeError(f"{type(self).__name__} is not fitted: call fit()")
+        return self.values
+
+    @property
+    def _mean_effects(self) -> Tensor:
+        raise NotImplementedError
+
+    def _points(self, x: Tensor) -> Incidence:
+        raise NotImplementedError
+
+    def means(self, x: Tensor) -> Tensor:
+        """
+        Return the mean of each point (`N_test`, float64), without the cost of variances.
+
+        :param x: `N_test x D` points.
+        :raises RuntimeError: If the model is not fitted, or means would be off by more than a tenth of the noise's
+            standard deviation because a solver does not converge.
+        """
+        return self._means(self._points(x))
+
+    def _means(self, points: Incidence) -> Tensor:
+        return self._fitted_values.mean + points.row_values(self._mean_effects).squeeze(-1)
+
+    def _kernels_operator(self, sizes: ClusterSizes) -> ClusterOperator:
+        with torch.no_grad():
+            return self.kernel._cluster_operator(sizes, torch.ones((), dtype=torch.float64))
+
+
+def check_has_partitions(kernel: Any) -> None:
+    """Raise a `TypeError` unless the kernel is one of this package with partitions."""
+    if not isinstance(kernel, PartitionKernel):
+        raise TypeError(f"expected a kernel of this package with partitions, got a {type(kernel).__name__}")
+
+
+def check_rows(x: Any, y: Any, least: int = 0) -> None:
+    """
+    Raise an error unless x and y are a least number of rows (`N x D`) and as many finite targets (`N`): a `TypeError`
+    if they are no tensors of real numbers, else a `ValueError`.
     """
     _check_are_tensors(rows=x, targets=y)
-    if x.dim() != 2 or y.shape != x.shape[:1]:
+    if x.dim() != 2 or y.shape != x.shape[:1] or len(y) < least:
+        number = f"N >= {least}" if least else "N"
         shapes = f"{tuple(x.shape)} and {tuple(y.shape)}"
-        raise ValueError(f"expected rows (n x D) and as many targets (n), got {shapes}")
+        raise ValueError(f"expected rows (N x D) and as many targets ({number}), got {shapes}")
     if not torch.isfinite(y).all():
         raise ValueError("expected finite targets, got NaN or infinity: drop these rows")
 
 
 def check_points(x: Any) -> None:
-    """
-    Raise an error unless x are points to predict.
-
-    :param x: The points to check.
-    :raises TypeError: If it is no tensor of real numbers.
-    :raises ValueError: If it is no matrix.
-    """
+    """Raise an error unless x is a matrix of points: a `TypeError` if it is no tensor, else a `ValueError`."""
     _check_are_tensors(points=x)
     if x.dim() != 2:
         raise ValueError(f"expected points (N x D), got shape {tuple(x.shape)}")

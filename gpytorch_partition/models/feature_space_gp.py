@@ -32,12 +32,18 @@ from gpytorch_partition.inference.feature_space.level_weights import (
 from gpytorch_partition.inference.feature_space.statistics import ClusterStatistics
 from gpytorch_partition.inference.feature_space.updates import EffectsPosterior
 from gpytorch_partition.inputs.numbers import checked_count
-from gpytorch_partition.kernels.gamma_mondrian_kernel import GammaMondrianKernel
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixtureKernel
 from gpytorch_partition.kernels.random_forest_kernel import RandomForestKernel
-from gpytorch_partition.models.counted_rows import BOUNDS, check_points, check_rows, warn_of_least_noise
+from gpytorch_partition.models.counted_rows import (
+    BOUNDS,
+    CountedModel,
+    check_has_partitions,
+    check_points,
+    check_rows,
+    warn_of_least_noise,
+)
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
 from gpytorch_partition.partitions.forest import ForestPartition
 from gpytorch_partition.progress import progress
@@ -46,31 +52,25 @@ _KIND = "file of a FeatureSpaceGP"
 _CLUSTERS_PER_ROW = 4  # clusters for each new row, at least, for an update of the solution instead of a new one
 
 
-class FeatureSpaceGP:
+class FeatureSpaceGP(CountedModel):
     r"""
     A Gaussian process, :math:`y \sim N(c, s K + \sigma^2 I)`, computed exactly in the feature space of a partition
     kernel.
 
-    Use it when rows do not fit in memory or arrive in chunks, and clusters are a few thousand in all.
-
-    Rows arrive in chunks, are counted, and can be forgotten. Data may be larger than memory, and rows can be added and
-    removed later, exactly. Evidence, means, variances and samples are exact for any number of rows.
+    Use it when rows do not fit in memory or arrive in chunks, and clusters are a few thousand in all. Rows are counted,
+    can be added and removed later, exactly, and can be forgotten. Evidence, means, variances and samples are exact for
+    any number of rows.
 
     Counting costs the labels and :math:`O(N m^2)`; the first use after that :math:`O(p^3)` time and 32 `p^2` bytes for
     p clusters, 64 for all heights of a forest (seconds for p = 3,000 on two cores, half a minute for 5,000); a mean
     then :math:`O(m)` per point, a variance :math:`O(m p)`.
 
-    Targets may have any mean, since the mean of the first rows is subtracted. Their standard deviation should not be
-    far from 1, since the noise is 1e-4 at least.
-
-    :meth:`fit_level_weights` learns how much each depth of a forest counts, :meth:`fit_lifetime` how early Mondrian
-        trees are best cut. Both need the counts only.
-
-    Rows that come later, one or a few at a time, update a fitted model (:meth:`add_rows`). With Mondrian trees they
-    open new cells, and p grows by m per row at most.
+    The mean of the first targets is subtracted. Their standard deviation should not be far from 1, since the noise is
+    1e-4 at least.
 
     :param kernel: The kernel; partitions with few clusters keep p moderate. The model uses the weights (of levels, of a
-        mixture) that the kernel has when the model is fitted.
+        mixture) that the kernel has when the model is fitted. With Mondrian trees new rows open new cells, m at most
+        each.
     :param max_clusters: Largest number of clusters. Rows that would open more raise an error, and nothing changes.
         (Default: 65,536.)
     :raises ValueError: If the kernel is a mixture with Mondrian trees, groups or a user's function, or a
@@ -95,16 +95,14 @@ class FeatureSpaceGP:
                 "expected a mixture of kernels whose numbers of clusters are known (forests, fast clusters), got one "
                 "with Mondrian trees, groups or a function of yours: use the kernels one at a time, or a PartitionGP"
             )
-        if isinstance(kernel, GammaMondrianKernel):
+        check_has_partitions(kernel)
+        if not kernel.can_be_counted:
             raise ValueError(
-                "expected a kernel whose rows can be counted, got a GammaMondrianKernel: use a PartitionGP"
+                f"expected a kernel whose rows can be counted, got a {type(kernel).__name__}: use a PartitionGP"
             )
-        if not isinstance(kernel, PartitionKernel):
-            raise TypeError(f"expected a kernel of this package with partitions, got a {type(kernel).__name__}")
         checked_count(max_clusters, "clusters", "max_clusters")
         self.kernel = kernel
         self.statistics = ClusterStatistics(kernel.partition, max_clusters)
-        self.values: Maximum | None = None  # outputscale, noise and mean once fitted
         self._level_weights: Tensor | None = None
 
     @property
@@ -113,31 +111,18 @@ class FeatureSpaceGP:
         return self.statistics.num_rows
 
     def add_rows(self, x: Tensor, y: Tensor) -> None:
-        r"""
+        """
         Count more rows, without changing outputscale, noise and mean.
 
         The solution of a fitted model is updated in :math:`O(n p^2)` for n rows (Balog et al. 2016, section 5 and
         supplement C), and equals that of all rows up to rounding. Where n is more than a quarter of p, it is computed
-        anew when it is needed.
+        anew.
 
         :param x: `n x D` points.
         :param y: `n` targets. A mean that is 10,000 standard deviations or more from that of the first rows costs
             digits.
         :raises TypeError: If x or y is no tensor.
         :raises ValueError: If x and y do not match, hold NaN or infinity, or open more than `max_clusters` clusters.
-
-        Example:
-            >>> from gpytorch_partition import MondrianKernel
-            >>> generator = torch.Generator().manual_seed(0)
-            >>> x = torch.rand(1_000, 1, generator=generator)
-            >>> model = FeatureSpaceGP(MondrianKernel(x, 10, lifetime=4.0, random_state=0))
-            >>> model.add_rows(x, x.squeeze(-1).sin())
-            >>> _ = model.fit()
-            >>> point = torch.tensor([[9.0]])  # where no row was
-            >>> before = model.predict(point)
-            >>> model.add_rows(point, torch.tensor([3.0]))
-            >>> bool(before[0] < 1), bool(model.predict(point)[0] > 2.5)
-            (True, True)
         """
         x, y = self._checked(x, y)
         posterior = self._posterior if self._is_worth_updating(len(y)) else None
@@ -148,20 +133,15 @@ class FeatureSpaceGP:
 
     def remove_rows(self, x: Tensor, y: Tensor) -> None:
         """
-        Remove rows that were added.
+        Remove rows that were added (`n x D` points, `n` targets), with the errors of :meth:`add_rows`.
 
-        :param x: `n x D` points.
-        :param y: `n` targets.
-        :raises TypeError: If x or y is no tensor.
-        :raises ValueError: If x and y do not match, or the remaining counts show that these rows were not added with
-            these targets; nothing changes then.
+        :raises ValueError: If the remaining counts show that these rows were not added; nothing changes then.
         """
         x, y = self._checked(x, y)
         self._forget()
         self.statistics.remove(x, y)
 
     def _is_worth_updating(self, num_rows: int) -> bool:
-        """Whether there is a solution, and updating it by so few rows is faster than computing it anew."""
         return self.values is not None and 0 < _CLUSTERS_PER_ROW * num_rows <= len(self.statistics.sums)
 
     def _updated(self, posterior: EffectsPosterior, places: Tensor, codes: Tensor, y: Tensor) -> EffectsPosterior:
@@ -188,29 +168,16 @@ class FeatureSpaceGP:
 
     def add_statistics(self, other: ClusterStatistics) -> None:
         """
-        Count rows that were counted elsewhere, such as on other machines, in :math:`O(p^2)`.
+        Count rows that were counted elsewhere by the same partitions, such as on other machines, in :math:`O(p^2)`.
 
-        :param other: Statistics of these rows, by the same partitions.
+        :param other: The `statistics` of another model.
         :raises ValueError: If the partitions are not the same, or there would be too many clusters.
-
-        Example:
-            >>> from gpytorch_partition import FastClusterKernel
-            >>> x = torch.linspace(0, 1, 100).unsqueeze(-1)
-            >>> model, other = (FeatureSpaceGP(FastClusterKernel(x, 10, random_state=0)) for _ in range(2))
-            >>> other.add_rows(x, x.squeeze(-1))
-            >>> model.add_statistics(other.statistics)
-            >>> model.num_rows
-            100
         """
         self._forget()  # first, as in add_rows
         self.statistics.merge_(other)
 
     def __add__(self, other: FeatureSpaceGP) -> FeatureSpaceGP:
-        """
-        Return an unfitted model of the rows of both, with the level weights that both have.
-
-        :raises ValueError: If the kernels have different partitions; a user's functions are not compared.
-        """
+        """Return an unfitted model of the rows of both, with the level weights that both have."""
         total = FeatureSpaceGP(self.kernel)
         total.statistics = self.statistics + other.statistics
         own, others = self.level_weights, other.level_weights
@@ -239,21 +206,12 @@ class FeatureSpaceGP:
 
     def cut(self, lifetime: float) -> FeatureSpaceGP:
         """
-        Return an unfitted model of the same rows, whose Mondrian trees have an earlier lifetime.
-
-        Costs the labels of p points, :math:`O(p m)`, and :math:`O(p^2)`.
+        Return an unfitted model of the same rows, whose Mondrian trees have an earlier lifetime. Costs the labels of p
+        points, :math:`O(p m)`, and :math:`O(p^2)`.
 
         :param lifetime: Lifetime in units of 1/x, up to the kernel's own.
         :raises ValueError: If the kernel is no :class:`~gpytorch_partition.MondrianKernel`, or the lifetime is not
             positive or longer than its own.
-
-        Example:
-            >>> from gpytorch_partition import MondrianKernel
-            >>> x = torch.rand(100, 1, generator=torch.Generator().manual_seed(0))
-            >>> model = FeatureSpaceGP(MondrianKernel(x, 5, lifetime=8.0, random_state=0))
-            >>> model.add_rows(x, x.squeeze(-1))
-            >>> model.cut(2.0).num_rows, model.cut(2.0).kernel.lifetime
-            (100, 2.0)
         """
         return self._under(_cut(self.kernel, lifetime))
 
@@ -262,8 +220,8 @@ class FeatureSpaceGP:
         Return the fitted model whose lifetime, of the same Mondrian trees cut earlier, has the greatest marginal
         likelihood.
 
-        Calls :meth:`cut` and :meth:`fit` for each lifetime, with a progress bar; no row is needed again. Give the
-        kernel the longest lifetime, whose model sets the cost of counting and fitting. This model does not change.
+        Calls :meth:`cut` and :meth:`fit` for each lifetime; no row is needed again. Give the kernel the longest
+        lifetime, whose model sets the cost. This model does not change.
 
         :param lifetimes: Lifetimes to choose from, in units of 1/x, up to the kernel's own. (Default: the kernel's own,
             and six more, each half as long.)
@@ -271,17 +229,6 @@ class FeatureSpaceGP:
         :return: A new model, whose :attr:`kernel` has the lifetime; more rows can be added to it.
         :raises RuntimeError: If no row was added.
         :raises ValueError: If there are no lifetimes, or as of :meth:`cut`.
-
-        Example:
-            >>> from gpytorch_partition import MondrianKernel
-            >>> generator = torch.Generator().manual_seed(0)
-            >>> x = torch.rand(2_000, 1, generator=generator)
-            >>> y = 4 * x.squeeze(-1) + 0.3 * torch.randn(2_000, generator=generator)
-            >>> model = FeatureSpaceGP(MondrianKernel(x, 20, lifetime=8.0, random_state=0))
-            >>> model.add_rows(x, y)
-            >>> best = model.fit_lifetime([1.0, 2.0, 4.0, 8.0])
-            >>> best.kernel.lifetime
-            4.0
         """
         longest = _mondrian_kernel(self.kernel).lifetime
         chosen = [longest / 2**k for k in range(7)] if lifetimes is None else list(lifetimes)
@@ -296,30 +243,17 @@ class FeatureSpaceGP:
         r"""
         Choose outputscale, noise and mean as :meth:`fit` does, together with the weights of all heights of a forest.
 
-        The kernel becomes :math:`\sum_d u_d K_d` with :math:`K_d` the trees cut at depth d,
-        :math:`u \ge 0, \sum_d u_d = 1`, where :class:`~gpytorch_partition.RandomForestKernel` has the same weight for
-        each height (Davies & Ghahramani 2014, section 4.3.1). L-BFGS starts from equal weights, and
-        :attr:`level_weights` keeps the u that it finds; no row is needed again. Each of some 20 to 50 evaluations costs
-        :math:`O(p^3)` time, up to that of :meth:`fit`, and `120 p^2` bytes are held meanwhile for p leaves.
+        The kernel becomes :math:`\sum_d u_d K_d` with :math:`K_d` the trees cut at depth d, :math:`u \ge 0, \sum_d u_d
+        = 1` (Davies & Ghahramani 2014, section 4.3.1), and :attr:`level_weights` keeps u. L-BFGS starts from equal
+        weights; no row is needed again. Each of some 20 to 50 evaluations costs up to one :meth:`fit`, and `120 p^2`
+        bytes are held meanwhile for p leaves.
 
         :param bounds: As in :meth:`fit`.
         :param max_iterations: L-BFGS iterations at most.
-        :return: The values, also kept in :attr:`values`, and the log marginal likelihood.
+        :return: The values, also kept in :attr:`values`, and the log marginal likelihood. A
+            :class:`~sklearn.exceptions.ConvergenceWarning` says that the iterations did not suffice.
         :raises RuntimeError: If no row was added.
         :raises ValueError: If the kernel is no :class:`~gpytorch_partition.RandomForestKernel` with all heights.
-
-        A :class:`~sklearn.exceptions.ConvergenceWarning` says that the iterations did not suffice.
-
-        Example:
-            >>> from gpytorch_partition import RandomForestKernel
-            >>> generator = torch.Generator().manual_seed(0)
-            >>> x = torch.rand(2_000, 2, generator=generator)
-            >>> y = 4 * x[:, 0] + 0.3 * torch.randn(2_000, generator=generator)
-            >>> model = FeatureSpaceGP(RandomForestKernel(x, y, 5, min_samples_leaf=20, random_state=0))
-            >>> model.add_rows(x, y)
-            >>> average = model.fit()
-            >>> model.fit_level_weights().log_likelihood > average.log_likelihood
-            True
         """
         checked_count(max_iterations, "iterations", "max_iterations")
         layout, statistics, bounds = _forest_layout(self.kernel), self.statistics, bounds or BOUNDS
@@ -334,10 +268,9 @@ class FeatureSpaceGP:
     @property
     def level_weights(self) -> Tensor | None:
         """
-        Return the weights of the depths 0 ... H of a forest (`H + 1`, float64), or None for the kernel's own; H is the
-        height of its tallest tree.
+        The weights of the depths 0 ... H of a forest of height H (`H + 1`, float64), or None for the kernel's own.
 
-        Adding rows and fitting keep them. Setting None restores the kernel's own. After setting them, call :meth:`fit`.
+        Adding rows and fitting keep them. After setting them, call :meth:`fit`.
 
         :raises ValueError: If the weights are not one number, 0 or more, for each depth, do not sum to 1, or the kernel
             is no :class:`~gpytorch_partition.RandomForestKernel` with all heights.
@@ -354,7 +287,6 @@ class FeatureSpaceGP:
         return self._likelihood().value(outputscale, noise, mean - self.statistics.center)
 
     def _centered(self, bounds: Bounds) -> Bounds:
-        """Bounds of the mean of targets less the reference value."""
         return bounds if bounds.mean is None else replace(bounds, mean=bounds.mean - self.statistics.center)
 
     def predict(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -364,48 +296,32 @@ class FeatureSpaceGP:
         :param x: `N_test x D` points.
         :raises RuntimeError: If the model is not fitted.
         """
-        rows = self._rows(x)
+        rows = self._points(x)
         return self._means(rows), summed_variances(rows, self._posterior.root)
 
-    def means(self, x: Tensor) -> Tensor:
-        """
-        Return the mean of each point (`N_test`, float64), without the cost of variances.
-
-        :param x: `N_test x D` points.
-        :raises RuntimeError: If the model is not fitted.
-        """
-        return self._means(self._rows(x))
-
-    def _means(self, rows: Incidence) -> Tensor:
-        return self._fitted_values.mean + rows.row_values(self._posterior.mean).squeeze(-1)
+    @property
+    def _mean_effects(self) -> Tensor:
+        return self._posterior.mean
 
     def covariance(self, x: Tensor) -> Tensor:
-        r"""
+        """
         Return the joint posterior covariance of the latent function at points (`N_test x N_test`, float64).
 
         Costs :math:`O(N_{test}^2 (p + m) + N_{test} m p)`, and holds `N_test (N_test + p)` numbers.
-
-        :param x: `N_test x D` points.
-        :raises RuntimeError: If the model is not fitted.
         """
-        root = self._rows(x).row_values(self._seen_root)
+        root = self._points(x).row_values(self._seen_root)
         covariance, (new, deviations) = root @ root.mT, self._new_clusters(x)
         for clusters in new.codes.unbind(-1):
             covariance += deviations[clusters.long()].square() * (clusters == clusters.unsqueeze(-1))
         return covariance
 
     def sample(self, x: Tensor, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
-        r"""
-        Return joint posterior samples of the latent function, `num_samples x N_test`, at :math:`O(p^2 + N_{test} m)`
-        each.
-
-        :param x: `N_test x D` points.
-        :param num_samples: Number of samples.
-        :param generator: Source of random numbers. (Default: PyTorch's.)
-        :raises RuntimeError: If the model is not fitted.
+        """
+        Return joint posterior samples of the latent function at points (`num_samples x N_test`), drawn by PyTorch's
+        generator or the given one, at :math:`O(p^2 + N_{test} m)` each.
         """
         checked_count(num_samples, "samples", "num_samples")
-        rows, values, root = self._rows(x), self._fitted_values, self._seen_root
+        rows, values, root = self._points(x), self._fitted_values, self._seen_root
         normal = partial(torch.randn, generator=generator, dtype=torch.float64)
         effects = root @ normal(root.shape[1], num_samples)
         new, deviations = self._new_clusters(x)
@@ -436,8 +352,6 @@ class FeatureSpaceGP:
 
         The mean of a point is c plus the sum of the mean effects of its clusters. Its variance is the sum of squares of
         the summed rows of the root.
-
-        :raises RuntimeError: If the model is not fitted.
         """
         self._check_counted()
         return self._posterior
@@ -449,32 +363,19 @@ class FeatureSpaceGP:
 
     @all_or_nothing
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """
-        Restore the state that :meth:`state_dict` returned.
-
-        :raises ValueError: If the counts were made with other partitions.
-        """
+        """Restore what :meth:`state_dict` returned; a `ValueError` if the counts were made with other partitions."""
         values = None if state["values"] is None else Maximum(**state["values"])
         self.statistics = copy(self.statistics)
         self.statistics.load_state_dict(state["statistics"])
         self.values, self.level_weights = values, state["level_weights"]
 
     def __getstate__(self) -> dict[str, Any]:
-        """
-        The state without the solution and its factors, several times `p^2` numbers.
-
-        They are computed again to the same values, or up to rounding if rows have updated the solution.
-        """
+        """The state without the solution and its factors, several times `p^2` numbers, which are computed again."""
         state = {name: value for name, value in self.__dict__.items() if name not in ("_posterior", "_space")}
         return {**state, "_is_decomposed": "_space" in self.__dict__ and self._space.is_decomposed}
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """
-        Write the model to a file that :meth:`load` reads; it replaces another once it is complete.
-
-        :param path: The file.
-        :raises OSError: If it cannot be written; an existing file then stays.
-        """
+        """Write the model to a file that :meth:`load` reads; it replaces another once it is complete."""
         content = {"kernel": dict(self.kernel.state_dict()), "model": self.state_dict()}
         files.save(path, _KIND, {**content, "max_clusters": self.statistics.max_clusters})
 
@@ -488,20 +389,6 @@ class FeatureSpaceGP:
             partitions.
         :raises gpytorch_partition.files.DamagedFileError: If the file is of another kind or format, or damaged.
         :raises ValueError: If the saved kernel is of another kind.
-        :raises OSError: If it cannot be read.
-
-        Example:
-            >>> from tempfile import TemporaryDirectory
-            >>> from gpytorch_partition import FastClusterKernel
-            >>> x = torch.linspace(0, 1, 100).unsqueeze(-1)
-            >>> model = FeatureSpaceGP(FastClusterKernel(x, 10, random_state=0))
-            >>> model.add_rows(x, x.squeeze(-1).sin())
-            >>> _ = model.fit()
-            >>> with TemporaryDirectory() as folder:
-            ...     model.save(f"{folder}/model.pt")
-            ...     copy = FeatureSpaceGP.load(f"{folder}/model.pt", FastClusterKernel())
-            >>> torch.allclose(copy.predict(x)[0], model.predict(x)[0], rtol=1e-12)
-            True
         """
         content, kernel = files.load(path, _KIND), deepcopy(kernel)
         try:
@@ -524,18 +411,12 @@ class FeatureSpaceGP:
         check_rows(x, y)
         return self.kernel.columns.select(x), y
 
-    def _rows(self, x: Tensor) -> Incidence:
+    def _points(self, x: Tensor) -> Incidence:
         self._check_counted()
         check_points(x)
         self.statistics.check_partition()
         labels = self.kernel.cluster_ids(x)
         return Incidence(self.statistics.codes(labels), len(self.statistics.sums))
-
-    @property
-    def _fitted_values(self) -> Maximum:
-        if self.values is None:
-            raise RuntimeError("FeatureSpaceGP is not fitted: call fit() after adding rows")
-        return self.values
 
     def _check_counted(self) -> None:
         if not self.num_rows:
@@ -551,8 +432,7 @@ class FeatureSpaceGP:
 
     def _cluster_operator(self) -> ClusterOperator:
         if self._level_weights is None:
-            with torch.no_grad():
-                return self.kernel._cluster_operator(self.statistics.index.sizes, torch.ones((), dtype=torch.float64))
+            return self._kernels_operator(self.statistics.index.sizes)
         return level_operator(_forest_layout(self.kernel), self._level_weights)
 
     def _likelihood(self) -> SpectralLikelihood:
@@ -572,9 +452,7 @@ class FeatureSpaceGP:
 
 def array_chunks(x: Any, y: Any, num_rows: int = 2**17, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
     """
-    Yield chunks of two arrays, memory-mapped ones too, as tensors, reading one chunk at a time.
-
-    Call it to give arrays to :meth:`FeatureSpaceGP.add_chunks`.
+    Yield chunks of two arrays, memory-mapped ones too, as tensors, for :meth:`FeatureSpaceGP.add_chunks`.
 
     :param x: `N x D` points, anything that can be sliced to a floating point NumPy array.
     :param y: `N` targets.
@@ -582,7 +460,6 @@ def array_chunks(x: Any, y: Any, num_rows: int = 2**17, start: int = 0) -> Itera
     :param start: The first row, to go on after an interruption. (Default: 0.)
 
     Example:
-        >>> import numpy as np
         >>> [len(y) for _, y in array_chunks(np.zeros((5, 2)), np.zeros(5), num_rows=2)]
         [2, 2, 1]
     """

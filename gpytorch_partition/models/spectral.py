@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.cache import without_computed
 from gpytorch_partition.inputs.numbers import check_tensors, random_state_of
-from gpytorch_partition.kernels.given import checked_kernel
+from gpytorch_partition.kernels.wrapper_kernels import checked_kernel
 from gpytorch_partition.linalg.factors import Eigenpairs, largest_eigenpairs
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.settings import eager_kernels
@@ -29,10 +29,9 @@ class SpectralTruncation:
     r"""
     The largest eigenvalues of a kernel matrix and their eigenvectors, :math:`K \approx U \Lambda U^\top`.
 
-    Use it to replace a kernel by its best few columns; `spectral_truncation` makes it.
-
-    No matrix of this rank is closer to K, in any unitarily invariant norm (Eckart & Young 1936). With rows centred in
-    feature space, it is kernel principal component analysis.
+    Use it to replace a kernel by its best few columns; `spectral_truncation` makes it. No matrix of this rank is closer
+    to K, in any unitarily invariant norm (Eckart & Young 1936). With rows centred in feature space, it is kernel
+    principal component analysis.
 
     :param kernel: The kernel k.
     :param x: `N x D` rows.
@@ -52,15 +51,12 @@ class SpectralTruncation:
     @torch.no_grad()
     def features(self, points: Tensor) -> Tensor:
         r"""
-        Return the coordinates of points, :math:`\varphi(x) = \Lambda^{-1/2} U^\top k(X, x)`, whose products are the
-        truncated kernel. Those of rows of X are rows of :math:`U \Lambda^{1/2}`; those of other points are the Nystrom
-        extension. With centred rows, points are centred by the rows' mean, and coordinates are scores of the principal
-        components.
+        Return the coordinates of points (`N2 x r`, float64), :math:`\varphi(x) = \Lambda^{-1/2} U^\top k(X, x)`, whose
+        products are the truncated kernel; zeros where an eigenvalue is 0.
 
-        Costs one product with the kernel, :math:`O((N + N_2) m r)`.
-
-        :param points: `N2 x D` points.
-        :return: `N2 x r`, float64; zeros where an eigenvalue is 0.
+        Those of rows of X are rows of :math:`U \Lambda^{1/2}`; those of other points are the Nystrom extension. With
+        centred rows they are scores of the principal components. Costs one product with the kernel, :math:`O((N + N_2)
+        m r)`.
         """
         return _Covariance(self.kernel, points, self.x).matmul(self._weights) - self._offset
 
@@ -90,7 +86,7 @@ def spectral_truncation(
     tolerance: float = 1e-9,
     random_state: Any = None,
 ) -> SpectralTruncation:
-    r"""
+    """
     Return the approximation of rank r of a kernel by its largest eigenvalues (spectral theorem; Yuille 2014, lecture 9,
     1.5).
 
@@ -98,15 +94,13 @@ def spectral_truncation(
     `eigenvalues.sum() / total` is the share of the trace that these columns keep.
 
     Costs some tens to hundreds of products of the kernel with r + 6 columns, :math:`O(N m r)` each for a partition
-    kernel (:func:`~gpytorch_partition.linalg.factors.largest_eigenpairs`), and 8 (r + 6) numbers per row of work
-    space. Eigenvalues close together take the most products.
+    kernel, the most for eigenvalues close together, and 8 (r + 6) numbers per row of work space.
 
     :param kernel: Any kernel whose products are linear in N: one of this package, a sum of such kernels, or a
         :class:`gpytorch.kernels.ScaleKernel` around them.
     :param x: `N x D` rows.
     :param rank: r, from 1 to N.
-    :param is_centred: Whether the rows are centred in feature space, as in principal component analysis. (Default:
-        False.)
+    :param is_centred: Whether the rows are centred in feature space. (Default: False.)
     :param tolerance: Residual of each eigenvector, relative to the largest eigenvalue. (Default: 1e-9.)
     :param random_state: Seed of the first vectors; another seed changes the result by about the tolerance. (Default:
         None, a fresh one.)
@@ -140,7 +134,7 @@ def spectral_truncation(
 def spectral_embedding(
     kernel: Kernel, x: Tensor, num_components: int, *, tolerance: float = 1e-6, random_state: Any = None
 ) -> Eigenpairs:
-    r"""
+    """
     Return coordinates in which rows that are alike to the kernel are close: the relaxed normalized cut (Shi & Malik
     2000).
 
@@ -149,14 +143,10 @@ def spectral_embedding(
 
     The coordinates are the leading eigenvectors of :math:`D^{-1/2} A D^{-1/2}`, divided by :math:`D^{1/2}`, with A the
     kernel matrix without its diagonal and D its row sums. They are those of :func:`sklearn.manifold.spectral_embedding`
-    on the affinity K, with its first, constant coordinate. A is not formed; costs are those of
-    :func:`spectral_truncation`.
+    on the affinity K, with its first, constant coordinate. Costs and parameters are those of
+    :func:`spectral_truncation`, except for the entries of the kernel, which must not be negative, and the number k of
+    coordinates.
 
-    :param kernel: As in :func:`spectral_truncation`, with entries that are not negative.
-    :param x: `N x D` rows.
-    :param num_components: Number k of coordinates, from 1 to N.
-    :param tolerance: Residual of each eigenvector, relative to the largest eigenvalue, 1. (Default: 1e-6.)
-    :param random_state: Seed of the first vectors. (Default: None, a fresh one.)
     :return: `k` eigenvalues, largest first, and the coordinates (`N x k`).
     :raises ValueError: If `num_components` is not from 1 to N, the rows are no N x D tensor, or a row's sum is
         negative.
@@ -167,8 +157,6 @@ def spectral_embedding(
         >>> embedding = spectral_embedding(kernel, torch.tensor([[0.1], [0.2], [1.5], [7.0], [7.5]]), 2)
         >>> embedding.values.numpy().round(3)
         array([1., 1.])
-        >>> bool((embedding.vectors[:3] - embedding.vectors[0]).abs().max() < 1e-6)
-        True
     """
     _check_rows(x)
     _check_rank(num_components, len(x), "num_components")
@@ -195,18 +183,16 @@ def spectral_embedding(
 @torch.no_grad()
 def kernel_distance(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:
     r"""
-    Return the distances of points in the kernel's feature space (Yuille 2014, lecture 9, 1.4):
+    Return the distances (`N1 x N2`) of points in the kernel's feature space (Yuille 2014, lecture 9, 1.4):
 
     .. math:: d(x, x')^2 = k(x, x) + k(x', x') - 2 k(x, x') = \| \phi(x) - \phi(x') \|^2
 
-    Use this metric (of clusters, if some points always fall together) for methods that take distances, such as nearest
-    neighbours and hierarchical clustering. With flat partitions, :math:`d^2 / 2` is the share of partitions that
-    separate two points. Costs :math:`O(N_1 N_2 m)` time and a number per pair.
+    Use this metric for methods that take distances, such as nearest neighbours and hierarchical clustering. With flat
+    partitions, :math:`d^2 / 2` is the share of partitions that separate two points. Costs :math:`O(N_1 N_2 m)` time.
 
     :param kernel: Any kernel of GPyTorch.
     :param x1: `N1 x D` points.
     :param x2: `N2 x D` points.
-    :return: `N1 x N2` distances.
     :raises ValueError: If the points cannot be used.
 
     Example:
@@ -235,8 +221,6 @@ class _Covariance:
 
 
 def _centred(matmul: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    r"""The product with :math:`H K H`, :math:`H = I - 1 1^\top / N`."""
-
     def product(columns: Tensor) -> Tensor:
         image = matmul(columns - columns.mean(0))
         return image - image.mean(0)

@@ -26,7 +26,7 @@ from gpytorch_partition.all_or_nothing import unchanged_by_errors
 from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
-from gpytorch_partition.kernels.iterative_kernel import IterativeKernel
+from gpytorch_partition.kernels.wrapper_kernels import IterativeKernel
 from gpytorch_partition.training.predictive_density import Fold, dense_covariances, maximize_predictive_density
 
 # A kernel that has not seen targets, or a function that builds one from rows and targets.

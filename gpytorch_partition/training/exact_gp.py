@@ -22,8 +22,6 @@ from gpytorch_partition.inference.feature_space.feature_space import measure_of
 from gpytorch_partition.inference.prediction import work
 from gpytorch_partition.inputs.numbers import checked_count
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
-from gpytorch_partition.kernels.mondrian_kernel import LONGER, MondrianKernel
-from gpytorch_partition.kernels.random_binning_kernel import RandomBinningKernel
 from gpytorch_partition.operators.direct import MOST_COLUMNS
 from gpytorch_partition.training.marginal_likelihood import (
     MarginalLikelihoodFit,
@@ -147,26 +145,9 @@ def fit_in_one_pass(
 
 
 def _say_width(model: ExactGP) -> None:
-    grids = [each for each in model.modules() if isinstance(each, RandomBinningKernel) and each.has_usual_lengthscale]
-    if grids:
-        warnings.warn(
-            "the lengthscale of a RandomBinningKernel (by the median distance of its rows) stays as it is: build it "
-            "with another lengthscale; or take a GammaMondrianKernel, whose lengthscale is trained, or a "
-            "MondrianKernel, whose width lifetime_sweep chooses",
-            stacklevel=level_of_caller(),
-        )
-    usual = [each for each in model.modules() if isinstance(each, MondrianKernel) and each.has_usual_lifetime]
-    if usual:
-        lifetime, longest = usual[0].lifetime, usual[0].max_lifetime
-        trees = (
-            f"build it as MondrianKernel(train_x, max_lifetime={LONGER * lifetime:.3g}), so that it has others, and "
-        )
-        said = (
-            f"the lifetime of a MondrianKernel ({lifetime:.3g}, by the median distance of its rows) stays as it is: "
-            f"{trees if longest == lifetime else ''}lifetime_sweep(kernel, train_x, train_y) chooses it; or set "
-            "kernel.lifetime"
-        )
-        warnings.warn(said, stacklevel=level_of_caller())
+    usual = [each for each in model.modules() if isinstance(each, ClusterKernel) and each.has_usual_width]
+    for kernel in {type(each): each for each in reversed(usual)}.values():  # the first of each kind
+        warnings.warn(kernel.other_widths, stacklevel=level_of_caller())
 
 
 def _fit(scaled: ScaledCovariance, method: str, num_probes: int | None) -> MarginalLikelihoodFit:

@@ -8,7 +8,6 @@ import sys
 import pytest
 import torch
 from botorch.acquisition import (
-    ExpectedImprovement,
     LogExpectedImprovement,
     PosteriorMean,
     UpperConfidenceBound,
@@ -31,10 +30,9 @@ from gpytorch_partition import (
     RandomForestKernel,
 )
 from gpytorch_partition.botorch import optimize, optimize_acqf_cells
-from gpytorch_partition.botorch.cells import ModelCells
-from gpytorch_partition.botorch.search import CellSearch
-from gpytorch_partition.botorch.space import space_of
-from gpytorch_partition.kernels.standardized_kernel import StandardizedKernel
+from gpytorch_partition.botorch.cell_search import CellSearch, space_of
+from gpytorch_partition.botorch.model_cells import ModelCells
+from gpytorch_partition.kernels.wrapper_kernels import StandardizedKernel
 
 DOUBLE = torch.float64
 MIXED = torch.tensor([[0.0, 0.0, 0.0], [6.0, 1.0, 3.0]], dtype=DOUBLE)  # integers, numbers, categories
@@ -67,6 +65,10 @@ def best_of(acq_function, points):
     """By brute force, the highest value of many points."""
     with torch.no_grad():
         return max(acq_function(block.unsqueeze(-2)).max() for block in points.split(1000))
+
+
+def searched(acq_function, **options):
+    return optimize_acqf_cells(acq_function, MIXED, INTEGERS, CATEGORIES, **{"random_state": 0, **options})
 
 
 @pytest.fixture
@@ -142,14 +144,6 @@ class TestTheBestIsFound:
             line[:, column] = torch.as_tensor(values)
             assert best_of(improvement, line) <= improvement(found) + 1e-9
 
-    def test_in_the_middle_of_its_cell(self, improvement):
-        found, _ = optimize_acqf_cells(improvement, MIXED, INTEGERS, CATEGORIES, random_state=0)
-        line = found.repeat(20001, 1)
-        line[:, 1] = torch.linspace(0, 1, 20001)
-        labels = improvement.model.covar_module.base_kernel.cluster_ids(torch.cat([found, line]))
-        same = line[(labels[1:] == labels[0]).all(-1), 1]
-        assert abs((same.min() + same.max()) / 2 - found[0, 1]) < 1e-4
-
 
 KERNELS = {
     "forest": lambda x, y: ScaleKernel(RandomForestKernel(x, y[:, 0], 20, random_state=0)),
@@ -178,9 +172,7 @@ class TestEveryKindOfModel:
         x, y = mixed_rows()
         model = gp(KERNELS[kind](x, y), x, y)
         acq_function = LogExpectedImprovement(model, best_f=y.max())
-        found, value = optimize_acqf_cells(
-            acq_function, MIXED, INTEGERS, CATEGORIES, num_restarts=3, raw_samples=64, random_state=0
-        )
+        found, value = searched(acq_function, num_restarts=3, raw_samples=64, random_state=0)
         points = grid_of(range(7), torch.linspace(0.005, 0.995, 34), range(4))
         torch.testing.assert_close(value, acq_function(found))
         assert value >= best_of(acq_function, points) - 1e-9
@@ -192,7 +184,7 @@ class TestEveryKindOfModel:
         evaluated = []
         forward = acq_function.forward
         monkeypatch.setattr(acq_function, "forward", lambda X: evaluated.append(X) or forward(X))
-        optimize_acqf_cells(acq_function, MIXED, INTEGERS, CATEGORIES, num_restarts=2, raw_samples=64, random_state=0)
+        searched(acq_function, num_restarts=2, raw_samples=64, random_state=0)
         points = torch.cat(evaluated[:-1]).squeeze(-2)  # the last evaluation is of the result
         kernel = next(each for each in acq_function.model.modules() if isinstance(each, PartitionKernel))
         is_standardized = isinstance(acq_function.model.covar_module, StandardizedKernel)
@@ -207,16 +199,12 @@ class TestEveryKindOfModel:
         model = forest_gp(x, y)
         acq_function = kind(model, y.max()) if kind is qLogExpectedImprovement else kind(model, x)
         known = acq_function.X_pending
-        found, value = optimize_acqf_cells(
-            acq_function, MIXED, INTEGERS, CATEGORIES, q=q, num_restarts=2, raw_samples=32, random_state=0
-        )
+        found, value = searched(acq_function, q=q, num_restarts=2, raw_samples=32, random_state=0)
         assert found.shape == (q, 3)
         assert len(found.unique(dim=0)) == q
         assert acq_function.X_pending is known
         torch.testing.assert_close(value, acq_function(found))
-        alone, best = optimize_acqf_cells(
-            acq_function, MIXED, INTEGERS, CATEGORIES, num_restarts=2, raw_samples=32, random_state=0
-        )
+        alone, best = searched(acq_function, num_restarts=2, raw_samples=32, random_state=0)
         assert torch.equal(found[:1], alone)
         assert value >= best
 
@@ -224,7 +212,7 @@ class TestEveryKindOfModel:
         x, y = mixed_rows()
         acq_function = qLogExpectedImprovement(forest_gp(x, y), y.max())
         points, fixed = grid_of(range(7), [0.5], range(4)), {"fixed_features": {1: 0.5}, "random_state": 0}
-        found, _ = optimize_acqf_cells(acq_function, MIXED, INTEGERS, CATEGORIES, q=3, **fixed)
+        found, _ = searched(acq_function, q=3, **fixed)
         for number in range(3):
             acq_function.set_X_pending(found[:number] if number else None)
             others = points[(points.unsqueeze(1) != found[:number]).any(-1).all(-1)]
@@ -236,27 +224,17 @@ class TestEveryKindOfModel:
         models = ModelListGP(forest_gp(x, y, seed=1), forest_gp(x[:30], -y[:30], seed=2))
         difference = ScalarizedPosteriorTransform(torch.tensor([1.0, -1.0], dtype=DOUBLE))
         acq_function = UpperConfidenceBound(models, beta=1.0, posterior_transform=difference)
-        _, value = optimize_acqf_cells(acq_function, MIXED, INTEGERS, CATEGORIES, random_state=0)
+        _, value = searched(acq_function, random_state=0)
         points = grid_of(range(7), torch.linspace(0.0005, 0.9995, 500), range(4))
         assert value >= best_of(acq_function, points) - 1e-9
-
-    def test_single_precision(self):
-        x, y = (values.float() for values in mixed_rows())
-        found, value = optimize_acqf_cells(
-            ExpectedImprovement(forest_gp(x, y), y.max()), MIXED.float(), INTEGERS, CATEGORIES, random_state=0
-        )
-        assert found.dtype == value.dtype == torch.float32
 
 
 class TestTheSpace:
     def test_linear_and_nonlinear_constraints(self, improvement):
         linear = [(torch.tensor([0, 2]), torch.tensor([-1.0, -1.0], dtype=DOUBLE), -4.0)]  # integer + category <= 4
         nonlinear = [(lambda x: 0.3 - (x[1] - 0.5).abs(), True)]
-        found, value = optimize_acqf_cells(
+        found, value = searched(
             improvement,
-            MIXED,
-            INTEGERS,
-            CATEGORIES,
             inequality_constraints=linear,
             nonlinear_inequality_constraints=nonlinear,
             random_state=0,
@@ -267,19 +245,11 @@ class TestTheSpace:
         points = points[points[:, 0] + points[:, 2] <= 4]
         assert value >= best_of(improvement, points) - 1e-9
 
-    def test_fixed_features(self, improvement):
-        found, value = optimize_acqf_cells(
-            improvement, MIXED, INTEGERS, CATEGORIES, fixed_features={0: 2, 1: 0.25}, random_state=0
-        )
-        points = grid_of([2.0], [0.25], range(4))
-        assert (points == found).all(-1).any()
-        torch.testing.assert_close(value.squeeze(), best_of(improvement, points))
-
     def test_points_to_avoid(self, improvement):
         points = grid_of(range(7), [0.25], range(4))
         fixed = {"fixed_features": {1: 0.25}, "random_state": 0}
-        first, best = optimize_acqf_cells(improvement, MIXED, INTEGERS, CATEGORIES, **fixed)
-        found, value = optimize_acqf_cells(improvement, MIXED, INTEGERS, CATEGORIES, X_avoid=first, **fixed)
+        first, best = searched(improvement, **fixed)
+        found, value = searched(improvement, X_avoid=first, **fixed)
         others = points[(points != first).any(-1)]
         assert (others == found).all(-1).any()
         torch.testing.assert_close(value.squeeze(), best_of(improvement, others))
@@ -288,30 +258,26 @@ class TestTheSpace:
         x, y = mixed_rows()
         acq_function = qLogExpectedImprovement(forest_gp(x, y), y.max())
         fixed = {"fixed_features": {0: 3.0, 1: 0.5}, "random_state": 0}
-        found, _ = optimize_acqf_cells(acq_function, MIXED, INTEGERS, CATEGORIES, q=4, **fixed)
+        found, _ = searched(acq_function, q=4, **fixed)
         assert sorted(found[:, 2].tolist()) == [0, 1, 2, 3]
         with pytest.raises(RuntimeError, match="X_avoid"):
-            optimize_acqf_cells(acq_function, MIXED, INTEGERS, CATEGORIES, q=5, **fixed)
+            searched(acq_function, q=5, **fixed)
         assert acq_function.X_pending is None
 
     def test_feasible_points_where_random_ones_are_not(self, improvement):
         needle = [(lambda x: 1e-9 - (x[1] - 0.123456789).abs(), True)]
         call = {"nonlinear_inequality_constraints": needle, "raw_samples": 16, "random_state": 0}
         with pytest.raises(RuntimeError, match="batch_initial_conditions"):
-            optimize_acqf_cells(improvement, MIXED, INTEGERS, CATEGORIES, **call)
+            searched(improvement, **call)
         start = torch.tensor([[[3.0, 0.123456789, 0.0]]], dtype=DOUBLE)
-        found, value = optimize_acqf_cells(
-            improvement, MIXED, INTEGERS, CATEGORIES, batch_initial_conditions=start, **call
-        )
+        found, value = searched(improvement, batch_initial_conditions=start, **call)
         assert found[0, 1] == start[0, 0, 1]
         assert value > improvement(start[0])
 
 
 def test_a_seed_reproduces_and_global_states_are_not_read(improvement):
     state = torch.get_rng_state()
-    first, again = (
-        optimize_acqf_cells(improvement, MIXED, INTEGERS, CATEGORIES, raw_samples=32, random_state=5) for _ in range(2)
-    )
+    first, again = (searched(improvement, raw_samples=32, random_state=5) for _ in range(2))
     assert torch.equal(first[0], again[0])
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -334,6 +300,10 @@ def test_a_seed_reproduces_and_global_states_are_not_read(improvement):
         ({"q": 0}, "1 or more"),
         ({"q": 2}, "qLogExpectedImprovement"),
         ({"random_state": "seed"}, "seed"),
+        ({"bounds": MIXED.float()}, "bounds like the inputs of the model"),
+        ({"bounds": MIXED[:, :1], "discrete_dims": None, "cat_dims": None}, "bounds like the inputs of the model"),
+        ({"discrete_dims": [1]}, "discrete_dims as a dictionary"),
+        ({"cat_dims": {1: ["red", "blue"]}}, "number the categories"),
     ],
 )
 def test_what_cannot_be_used_is_refused(improvement, change, message):
@@ -368,24 +338,6 @@ def test_without_botorch(monkeypatch):
 def test_the_package_itself_does_not_import_botorch():
     code = "import sys, gpytorch_partition; sys.exit('botorch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"bounds": torch.tensor([[0.0] * 3, [1.0] * 3])}, "bounds like the inputs of the model"),
-        ({"bounds": torch.tensor([[0.0], [1.0]], dtype=torch.float64)}, "bounds like the inputs of the model"),
-        ({"discrete_dims": [1]}, "discrete_dims as a dictionary"),
-        ({"cat_dims": {0: ["red", "blue"]}}, "number the categories"),
-    ],
-)
-def test_what_does_not_fit_the_model_is_a_clear_error(change, message):
-    x = torch.rand(20, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    kernel = RandomForestKernel(x, x[:, 0], num_trees=5, random_state=0)
-    acq_function = LogExpectedImprovement(SingleTaskGP(x, x[:, :1], covar_module=kernel), best_f=0.0)
-    arguments = {"bounds": torch.tensor([[0.0] * 2, [1.0] * 2], dtype=torch.float64)} | change
-    with pytest.raises(ValueError, match=message):
-        optimize_acqf_cells(acq_function, **arguments)
 
 
 def test_values_keep_their_digits():

@@ -85,25 +85,6 @@ def test_posterior_paths_have_the_exact_mean_and_variance(name):
     assert ((values.var(0) / variance - 1).abs() < 5 * (2 / NUM_SAMPLES) ** 0.5).all()
 
 
-def test_prior_paths_have_the_kernel_as_their_covariance():
-    model = SingleTaskGP(X, Y, covar_module=EXACT["scaled"], outcome_transform=None)
-    with torch.no_grad():
-        values = draw_kernel_feature_paths(model, torch.Size([NUM_SAMPLES]))(NEW)
-        expected = EXACT["scaled"](NEW).to_dense()
-    error = 5 * (expected.diagonal().max() ** 2 * 2 / NUM_SAMPLES).sqrt()
-    torch.testing.assert_close(torch.cov(values.mT), expected, rtol=0, atol=error.item())
-
-
-def test_paths_are_functions():
-    paths = draw_matheron_paths(SingleTaskGP(X, Y, covar_module=EXACT["scaled"]), torch.Size([4]))
-    with torch.no_grad():
-        values = paths(NEW)
-        assert values.shape == (4, 7)
-        assert torch.equal(paths(NEW), values)
-        torch.testing.assert_close(paths(NEW.flip(0)[:3]), values[:, -3:].flip(1))
-        torch.testing.assert_close(paths(NEW.expand(3, 1, 7, 3)), values.expand(3, 4, 7))
-
-
 @pytest.mark.parametrize("name", ["scaled", "mondrian"])
 def test_features_are_never_dense(name):
     features, x = _features(KERNELS[name]), torch.rand(500, 3, generator=GENERATOR, dtype=torch.float64)

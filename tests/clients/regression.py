@@ -25,7 +25,7 @@ from gpytorch.models import ExactGP
 from linear_operator import to_linear_operator
 from torch import Tensor
 
-from tests.clients.client import Client, Values, client
+from tests.clients.client import RECIPES, Client, Values, client
 from tests.clients.problems import KernelFactory, Problem
 
 
@@ -60,18 +60,19 @@ def exact(rows: Problem, model: ExactGP, objective: Callable = ExactMarginalLogL
     )
 
 
-def _one_kernel(rows: Problem, kernel: Kernel) -> Client:
-    return exact(rows, Regression(rows.train_x, rows.train_y, gaussian(), kernel))
+def regression(rows: Problem, kernel: Kernel) -> Regression:
+    """A model of the targets with Gaussian noise."""
+    return Regression(rows.train_x, rows.train_y, gaussian(), kernel)
 
 
-@client("exact GP")
-def simple(rows: Problem, kernel: KernelFactory) -> Client:
-    return _one_kernel(rows, ScaleKernel(kernel()))
+def _of_kernels(**kernels: Callable[[KernelFactory], Kernel]) -> None:
+    """Register an exact GP for each kernel, by the name of the client."""
+    for name, build in kernels.items():
+        client(name)(lambda rows, kernel, build=build: exact(rows, regression(rows, build(kernel))))
 
 
-@client("no ScaleKernel")
-def unscaled(rows: Problem, kernel: KernelFactory) -> Client:
-    return _one_kernel(rows, kernel())
+_of_kernels(**{"exact GP": lambda kernel: ScaleKernel(kernel()), "no ScaleKernel": lambda kernel: kernel()})
+simple = RECIPES["exact GP"]
 
 
 @client("fixed noise")
@@ -96,39 +97,17 @@ def heteroscedastic(rows: Problem, kernel: KernelFactory) -> Client:
     return found
 
 
-@client("kernel + RBF")
-def kernel_plus_rbf(rows: Problem, kernel: KernelFactory) -> Client:
-    return _one_kernel(rows, ScaleKernel(kernel()) + ScaleKernel(RBFKernel()))
-
-
-@client("RBF + kernel")
-def rbf_plus_kernel(rows: Problem, kernel: KernelFactory) -> Client:
-    return _one_kernel(rows, ScaleKernel(RBFKernel()) + ScaleKernel(kernel()))
-
-
-@client("kernel + constant")
-def kernel_plus_constant(rows: Problem, kernel: KernelFactory) -> Client:
-    return _one_kernel(rows, ScaleKernel(kernel()) + ConstantKernel())
-
-
-@client("constant + kernel")
-def constant_plus_kernel(rows: Problem, kernel: KernelFactory) -> Client:
-    return _one_kernel(rows, ConstantKernel() + ScaleKernel(kernel()))
-
-
-@client("kernel + linear")
-def kernel_plus_linear(rows: Problem, kernel: KernelFactory) -> Client:
-    return _one_kernel(rows, ScaleKernel(kernel()) + LinearKernel())
-
-
-@client("linear + kernel")
-def linear_plus_kernel(rows: Problem, kernel: KernelFactory) -> Client:
-    return _one_kernel(rows, LinearKernel() + ScaleKernel(kernel()))
-
-
-@client("scaled sum")
-def scaled_sum(rows: Problem, kernel: KernelFactory) -> Client:
-    return _one_kernel(rows, ScaleKernel(RBFKernel() + kernel()))
+_of_kernels(
+    **{
+        "kernel + RBF": lambda kernel: ScaleKernel(kernel()) + ScaleKernel(RBFKernel()),
+        "RBF + kernel": lambda kernel: ScaleKernel(RBFKernel()) + ScaleKernel(kernel()),
+        "kernel + constant": lambda kernel: ScaleKernel(kernel()) + ConstantKernel(),
+        "constant + kernel": lambda kernel: ConstantKernel() + ScaleKernel(kernel()),
+        "kernel + linear": lambda kernel: ScaleKernel(kernel()) + LinearKernel(),
+        "linear + kernel": lambda kernel: LinearKernel() + ScaleKernel(kernel()),
+        "scaled sum": lambda kernel: ScaleKernel(RBFKernel() + kernel()),
+    }
+)
 
 
 class _SumInForward(Regression):
@@ -192,14 +171,12 @@ def product_over_batch(rows: Problem, kernel: KernelFactory) -> Client:
     return exact(rows, _OverBatch(rows, _batch_of_two(kernel), "prod"))
 
 
-@client("kernel * RBF")
-def kernel_times_rbf(rows: Problem, kernel: KernelFactory) -> Client:
-    return _one_kernel(rows, ScaleKernel(kernel() * RBFKernel()))
-
-
-@client("RBF * kernel")
-def rbf_times_kernel(rows: Problem, kernel: KernelFactory) -> Client:
-    return _one_kernel(rows, ScaleKernel(RBFKernel() * kernel()))
+_of_kernels(
+    **{
+        "kernel * RBF": lambda kernel: ScaleKernel(kernel() * RBFKernel()),
+        "RBF * kernel": lambda kernel: ScaleKernel(RBFKernel() * kernel()),
+    }
+)
 
 
 class _Hadamard(Regression):
@@ -248,7 +225,7 @@ def fixed_sgpr(rows: Problem, kernel: KernelFactory) -> Client:
 
 @client("leave-one-out")
 def leave_one_out(rows: Problem, kernel: KernelFactory) -> Client:
-    model = Regression(rows.train_x, rows.train_y, gaussian(), ScaleKernel(kernel()))
+    model = regression(rows, ScaleKernel(kernel()))
     return exact(rows, model, LeaveOneOutPseudoLikelihood)
 
 
@@ -266,7 +243,7 @@ def deep_kernel(rows: Problem, kernel: KernelFactory) -> Client:
 
 
 def _with_fantasies(rows: Problem, kernel: KernelFactory, new_y: Tensor) -> Client:
-    model = Regression(rows.train_x, rows.train_y, gaussian(), ScaleKernel(kernel()))
+    model = regression(rows, ScaleKernel(kernel()))
     found = exact(rows, model)
 
     def predict() -> MultivariateNormal:
@@ -334,7 +311,7 @@ def filled(rows: Problem, kernel: KernelFactory) -> Client:
 
 @client("test points in batches")
 def batched_test(rows: Problem, kernel: KernelFactory) -> Client:
-    model = Regression(rows.train_x, rows.train_y, gaussian(), ScaleKernel(kernel()))
+    model = regression(rows, ScaleKernel(kernel()))
     found = exact(rows, model)
     found.predict = lambda: model(rows.test_x.view(4, 10, -1))
     return found
@@ -359,7 +336,7 @@ def some_points(rows: Problem, kernel: KernelFactory) -> Client:
 @client("training rows predicted first")
 def training_rows_first(rows: Problem, kernel: KernelFactory) -> Client:
     """What the first prediction keeps serves the second."""
-    model = Regression(rows.train_x, rows.train_y, gaussian(), ScaleKernel(kernel()))
+    model = regression(rows, ScaleKernel(kernel()))
     found = exact(rows, model)
 
     def predict() -> MultivariateNormal:

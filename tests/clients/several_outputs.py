@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gpytorch
 import torch
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
-from gpytorch.kernels import Kernel, LCMKernel, MultitaskKernel, ScaleKernel
+from gpytorch.kernels import Kernel, LCMKernel, MultitaskKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import DirichletClassificationLikelihood, LikelihoodList, MultitaskGaussianLikelihood
 from gpytorch.mlls import SumMarginalLogLikelihood
 from gpytorch.models import ExactGP, IndependentModelList
@@ -32,34 +33,24 @@ class _Multitask(ExactGP):
         return MultitaskMultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
-@client("multitask")
-def multitask(rows: Problem, kernel: KernelFactory) -> Client:
-    return exact(rows, _Multitask(rows, MultitaskKernel(kernel(), num_tasks=2, rank=1)))
-
-
-@client("multitask, ScaleKernel")
-def scaled_multitask(rows: Problem, kernel: KernelFactory) -> Client:
-    return exact(rows, _Multitask(rows, MultitaskKernel(ScaleKernel(kernel()), num_tasks=2, rank=1)))
-
-
-@client("multitask, correlated noise")
-def correlated_noise(rows: Problem, kernel: KernelFactory) -> Client:
-    return exact(rows, _Multitask(rows, MultitaskKernel(kernel(), num_tasks=2, rank=1), rank=1))
-
-
-@client("multitask, one noise")
-def one_noise(rows: Problem, kernel: KernelFactory) -> Client:
-    return exact(rows, _Multitask(rows, MultitaskKernel(kernel(), num_tasks=2, rank=1), has_task_noise=False))
-
-
-@client("LCM")
-def lcm(rows: Problem, kernel: KernelFactory) -> Client:
-    return exact(rows, _Multitask(rows, LCMKernel([kernel(), gpytorch.kernels.RBFKernel()], num_tasks=2, rank=1)))
-
-
-@client("LCM of two such kernels")
-def lcm_of_two(rows: Problem, kernel: KernelFactory) -> Client:
-    return exact(rows, _Multitask(rows, LCMKernel([kernel(), kernel()], num_tasks=2, rank=1)))
+_MULTITASK: dict[str, Callable[[Problem, KernelFactory], ExactGP]] = {
+    "multitask": lambda rows, kernel: _Multitask(rows, MultitaskKernel(kernel(), num_tasks=2, rank=1)),
+    "multitask, ScaleKernel": lambda rows, kernel: _Multitask(
+        rows, MultitaskKernel(ScaleKernel(kernel()), num_tasks=2, rank=1)
+    ),
+    "multitask, correlated noise": lambda rows, kernel: _Multitask(
+        rows, MultitaskKernel(kernel(), num_tasks=2, rank=1), rank=1
+    ),
+    "multitask, one noise": lambda rows, kernel: _Multitask(
+        rows, MultitaskKernel(kernel(), num_tasks=2, rank=1), has_task_noise=False
+    ),
+    "LCM": lambda rows, kernel: _Multitask(rows, LCMKernel([kernel(), RBFKernel()], num_tasks=2, rank=1)),
+    "LCM of two such kernels": lambda rows, kernel: _Multitask(
+        rows, LCMKernel([kernel(), kernel()], num_tasks=2, rank=1)
+    ),
+}
+for _name, _build in _MULTITASK.items():
+    client(_name)(lambda rows, kernel, build=_build: exact(rows, build(rows, kernel)))
 
 
 class _IndependentOutputs(ExactGP):

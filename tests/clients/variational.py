@@ -82,19 +82,18 @@ def _sparse(
     return _client(rows, model, likelihood or gaussian(), targets, objective)
 
 
-@client("SVGP")
-def svgp(rows: Problem, kernel: KernelFactory) -> Client:
-    return _sparse(rows, ScaleKernel(kernel()), learn_inducing_locations=True)
+def _sparse_clients(**options: dict[str, Any]) -> None:
+    for name, each in options.items():
+        client(name)(lambda rows, kernel, each=each: _sparse(rows, ScaleKernel(kernel()), **each))
 
 
-@client("SVGP, inducing points fixed")
-def fixed_svgp(rows: Problem, kernel: KernelFactory) -> Client:
-    return _sparse(rows, ScaleKernel(kernel()))
-
-
-@client("predictive log likelihood")
-def predictive(rows: Problem, kernel: KernelFactory) -> Client:
-    return _sparse(rows, ScaleKernel(kernel()), objective=PredictiveLogLikelihood)
+_sparse_clients(
+    **{
+        "SVGP": {"learn_inducing_locations": True},
+        "SVGP, inducing points fixed": {},
+        "predictive log likelihood": {"objective": PredictiveLogLikelihood},
+    }
+)
 
 
 @client("SVGP, RBF + kernel")
@@ -102,14 +101,12 @@ def svgp_of_sum(rows: Problem, kernel: KernelFactory) -> Client:
     return _sparse(rows, ScaleKernel(gpytorch.kernels.RBFKernel()) + ScaleKernel(kernel()))
 
 
-@client("SVGP, unwhitened")
-def unwhitened(rows: Problem, kernel: KernelFactory) -> Client:
-    return _sparse(rows, ScaleKernel(kernel()), variational.UnwhitenedVariationalStrategy)
-
-
-@client("SVGP, mean field")
-def mean_field(rows: Problem, kernel: KernelFactory) -> Client:
-    return _sparse(rows, ScaleKernel(kernel()), distribution=variational.MeanFieldVariationalDistribution)
+_sparse_clients(
+    **{
+        "SVGP, unwhitened": {"strategy": variational.UnwhitenedVariationalStrategy},
+        "SVGP, mean field": {"distribution": variational.MeanFieldVariationalDistribution},
+    }
+)
 
 
 @client("Bernoulli classification")

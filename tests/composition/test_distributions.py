@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import math
 
 import gpytorch
 import linear_operator
 import pytest
 import torch
-from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
-from gpytorch.kernels import MultitaskKernel, RBFKernel, ScaleKernel
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.mlls import LeaveOneOutPseudoLikelihood
 from torch.distributions import kl_divergence
 
@@ -192,26 +191,3 @@ def test_few_values_are_as_in_gpytorch():
     torch.testing.assert_close(kl_divergence(p, q), kl_divergence(dense(p), dense(q)))
     torch.testing.assert_close(kl_divergence(p, MultivariateNormal(q.loc, q.covariance_matrix)), kl_divergence(p, q))
     assert p.get_base_samples(torch.Size([3])).shape == (3, 200)
-
-
-def test_what_is_made_of_distributions():
-    p, _ = noisy(clusters())
-    expected = dense(p)
-    lower, upper = p.confidence_region()
-    torch.testing.assert_close(upper - lower, 4 * expected.stddev)
-    torch.testing.assert_close(p.to_data_independent_dist().stddev, expected.stddev)
-    torch.testing.assert_close(p.add_jitter(0.5).variance, expected.variance + 0.5, rtol=1e-6, atol=0)
-    torch.testing.assert_close(p.expand(torch.Size([2])).variance[1], expected.variance)
-    torch.testing.assert_close(p[100:200].covariance_matrix, expected.covariance_matrix[100:200, 100:200])
-    torch.testing.assert_close((2 * p.unsqueeze(0)[0].variance), (p + p).variance)
-    torch.testing.assert_close((p * 3).entropy(), p.entropy() + 900 * math.log(3))
-    assert torch.equal(copy.deepcopy(p.loc.detach()), p.loc.detach())
-
-
-def test_other_classes_stay_what_they_are():
-    assert type(MultivariateNormal(torch.zeros(3), torch.eye(3))) is MultivariateNormal
-    likelihood = gpytorch.likelihoods.GaussianLikelihood()
-    model = gpytorch.models.ExactGP(X, Y, likelihood)
-    assert type(LeaveOneOutPseudoLikelihood(likelihood, model)) is LeaveOneOutPseudoLikelihood
-    tasks = MultitaskKernel(clusters(), num_tasks=2).double()(X)
-    assert type(MultitaskMultivariateNormal(torch.zeros(900, 2), tasks)) is MultitaskMultivariateNormal

@@ -27,7 +27,7 @@ from gpytorch.kernels import (
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from linear_operator.operators import MaskedLinearOperator
 
-from gpytorch_partition import FastClusterKernel, LandmarkKernel, PartitionKernel, RandomForestKernel, fit_exact_gp
+from gpytorch_partition import FastClusterKernel, PartitionKernel, RandomForestKernel
 
 NUM_TASKS = 3
 BATCH = torch.Size([NUM_TASKS])
@@ -239,16 +239,6 @@ def test_is_exact_with_one(name):
         torch.testing.assert_close(got[key], value, rtol=1e-6, atol=1e-7, msg=lambda text, key=key: f"{key}: {text}")
 
 
-@pytest.mark.parametrize("name", ["smooth kernel first", "coregionalization", "independent outputs", "own tasks"])
-def test_samples_have_the_exact_variance(name):
-    torch.manual_seed(0)
-    variance = exact(name)["variance"]
-    model = build(name).eval()
-    with linear_operator.settings.max_cholesky_size(30), torch.no_grad():
-        samples = model(*points_of(model)).sample(torch.Size([4000]))
-    torch.testing.assert_close(samples.var(0), variance, rtol=0.12, atol=0)  # 5 standard errors
-
-
 @pytest.mark.parametrize(
     "build_kernel",
     [lambda: RBFKernel() * clusters(), lambda: clusters() * RBFKernel(), lambda: forest() * clusters()],
@@ -258,14 +248,6 @@ def test_a_dense_product_is_refused_in_any_order(build_kernel):
     assert kernel(X).to_dense().shape == (90, 90)
     with linear_operator.settings.max_cholesky_size(20), pytest.raises(RuntimeError, match="max_cholesky_size"):
         kernel(X).to_dense()
-
-
-def test_a_product_over_a_batch_is_refused():
-    kernel = batched(clusters(batch_shape=BATCH))
-    dense = kernel(X).to_dense()
-    torch.testing.assert_close(kernel(X).prod(-3).to_dense(), dense.prod(-3))
-    with linear_operator.settings.max_cholesky_size(20), pytest.raises(RuntimeError, match="max_cholesky_size"):
-        kernel(X).prod(-3)
 
 
 def test_singular_noise_between_tasks_is_refused():
@@ -300,17 +282,6 @@ def test_samples_of_tasks_in_unseen_clusters_covary_as_the_tasks_do():
     torch.testing.assert_close(samples.T.cov() / expected.max(), expected / expected.max(), rtol=0, atol=0.1)
 
 
-@pytest.mark.parametrize("name", ["tasks", "own tasks", "smooth kernel first", "sum over a batch"])
-def test_fit_exact_gp_raises_the_likelihood(name):
-    """None of them is one kernel with one outputscale: they are trained by L-BFGS."""
-    model = build(name)
-    mll = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
-    before = float(mll(model(*model.train_inputs), model.train_targets)) * model.train_targets.numel()
-    fit = fit_exact_gp(model, model.likelihood, max_iterations=5)
-    assert fit.method == "l-bfgs"
-    assert fit.log_marginal_likelihood > before + 10
-
-
 def gradients_of_a_prediction(model, points):
     with gpytorch.settings.detach_test_caches(False):
         prediction, joint = model(*points), model(*points).covariance_matrix
@@ -329,19 +300,6 @@ def test_predictions_have_the_exact_gradients_by_hyperparameters(name):
         got = gradients_of_a_prediction(model, points_of(model))
     scale = expected.abs().max()
     torch.testing.assert_close(got / scale, expected / scale, rtol=0, atol=2e-3)
-
-
-def test_predictions_of_a_smooth_kernel_have_the_exact_gradients_by_points():
-    gradients = []
-    for max_cholesky_size in (800, 20):
-        model = single(LandmarkKernel(X, Y, num_landmarks=20, random_state=0)).double().eval()
-        points = TEST_X.clone().requires_grad_()
-        eager = gpytorch.settings.max_eager_kernel_size(20)
-        with linear_operator.settings.max_cholesky_size(max_cholesky_size), eager:
-            prediction = model(points)
-            (prediction.mean + 10 * prediction.variance).sum().backward()
-        gradients.append(points.grad)
-    torch.testing.assert_close(gradients[1], gradients[0], rtol=0, atol=2e-3 * float(gradients[0].abs().max()))
 
 
 def test_equal_covariances_of_tasks_in_a_batch_keep_their_own_gradients():

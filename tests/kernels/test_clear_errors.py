@@ -7,29 +7,17 @@ import pytest
 import torch
 from gpytorch.kernels import InducingPointKernel, ScaleKernel
 
-from gpytorch_partition import (
-    FastClusterKernel,
-    GammaMondrianKernel,
-    IterativeKernel,
-    LandmarkKernel,
-    LocalLinearKernel,
-    MondrianKernel,
-    PartitionMixtureKernel,
-    RandomBinningKernel,
-    RandomForestKernel,
-)
+from tests.kernels.zoo import X, kernel_of
 
-X = torch.rand(60, 3, generator=torch.Generator().manual_seed(0))
-Y = X[:, 0].sin()
-FOREST = RandomForestKernel(X, Y, 5, random_state=0)
+FOREST = kernel_of("forest")
 INSTEAD_OF_LENGTHSCALE = {
-    "forest": (FOREST, "min_samples_leaf"),
-    "fast_cluster": (FastClusterKernel(X, 5, random_state=0), "height"),
-    "mondrian": (MondrianKernel(X, 5, random_state=0), "lifetime"),
-    "gamma_mondrian": (GammaMondrianKernel(X, 5, random_state=0), "lifetime"),
-    "landmark": (LandmarkKernel(X, Y, 10, random_state=0), "base_kernel.lengthscale"),
-    "mixture": (PartitionMixtureKernel([FOREST]), "mixture_weights"),
-    "local_linear": (LocalLinearKernel(FOREST, 3), "variance"),
+    "forest": "min_samples_leaf",
+    "fast_cluster": "height",
+    "mondrian": "lifetime",
+    "gamma_mondrian": "lifetime",
+    "landmark": "base_kernel.lengthscale",
+    "mixture": "mixture_weights",
+    "local_linear": "variance",
 }
 
 
@@ -48,7 +36,7 @@ class _Variational(gpytorch.models.ApproximateGP):
 def test_learned_inducing_points_name_what_freezes_them():
     with pytest.raises(RuntimeError, match="learn_inducing_locations=False"):
         _Variational(True)(X)
-    assert _Variational(False)(X).mean.shape == (60,)
+    assert _Variational(False)(X).mean.shape == (120,)
 
 
 def test_learned_points_of_an_inducing_point_kernel_name_what_freezes_them():
@@ -56,7 +44,7 @@ def test_learned_points_of_an_inducing_point_kernel_name_what_freezes_them():
     with pytest.raises(RuntimeError, match=r"inducing_points.requires_grad_\(False\)"):
         kernel(X).to_dense()
     kernel.inducing_points.requires_grad_(False)
-    assert kernel(X).to_dense().shape == (60, 60)
+    assert kernel(X).to_dense().shape == (120, 120)
 
 
 def test_gradients_of_acquisition_functions_name_the_optimizers():
@@ -67,7 +55,7 @@ def test_gradients_of_acquisition_functions_name_the_optimizers():
 
 @pytest.mark.parametrize("name", INSTEAD_OF_LENGTHSCALE)
 def test_a_lengthscale_that_is_none_names_what_there_is(name):
-    kernel, instead = INSTEAD_OF_LENGTHSCALE[name]
+    kernel, instead = kernel_of(name), INSTEAD_OF_LENGTHSCALE[name]
     with pytest.raises(AttributeError, match=f"{type(kernel).__name__} has no lengthscale.*{instead}"):
         kernel.lengthscale  # noqa: B018
     with pytest.raises(AttributeError, match=f"has no lengthscale.*{instead}"):
@@ -81,20 +69,20 @@ def test_a_lengthscale_that_is_none_names_what_there_is(name):
 
 
 def test_the_lengthscales_of_grids_are_read_only():
-    kernel = RandomBinningKernel(X, 5, lengthscale=0.5, random_state=0)
-    assert kernel.lengthscale.shape == (1, 3)
+    kernel = kernel_of("random_binning")
+    assert kernel.lengthscale.shape == (1, 10)
     with pytest.raises(AttributeError, match="new RandomBinningKernel"):
         kernel.lengthscale = 1.0
     with pytest.raises(AttributeError, match="no attribute 'other'"):
         kernel.other  # noqa: B018
 
 
-@pytest.mark.parametrize("kernel", [FOREST, ScaleKernel(FOREST), IterativeKernel(FOREST), LandmarkKernel(X, Y, 10)])
-def test_traces_are_refused_with_what_to_save_instead(kernel):
+@pytest.mark.parametrize("name", ["forest", "scaled", "iterative", "landmark"])
+def test_traces_are_refused_with_what_to_save_instead(name):
     class Covariance(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.kernel = kernel
+            self.kernel = kernel_of(name)
 
         def forward(self, x):
             return self.kernel(x, X).to_dense()

@@ -11,7 +11,7 @@ from scipy import stats
 from torch.autograd import gradcheck
 
 from gpytorch_partition import GammaMondrianKernel, MondrianKernel, PartitionMixtureKernel, fit_exact_gp
-from gpytorch_partition.kernels.gamma_lifetime import GammaLifetime, _GammaCDF
+from gpytorch_partition.kernels.gamma_mondrian_kernel import GammaLifetime, _GammaCDF
 from gpytorch_partition.models import FeatureSpaceGP, PartitionGP
 from tests.limits import many_rows
 
@@ -114,19 +114,6 @@ class TestMixture:
                 total += flat(x1, x2).to_dense() / 100
             assert (gamma(x1, x2).to_dense() - total).abs().max() < 0.011  # steps of .01, as trees are few
 
-    def test_blocks_are_those_of_all_points_together(self):
-        together = torch.cat([X, NEW])
-        whole = kernel_of()(together).to_dense()
-        n = len(X)
-        for block, (x1, x2) in zip(
-            (whole[:n, :n], whole[n:, :n], whole[:n, n:], whole[n:, n:]), ((X, X), (NEW, X), (X, NEW), (NEW, NEW))
-        ):
-            torch.testing.assert_close(kernel_of()(x1, x2).to_dense(), block)
-        assert torch.linalg.eigvalsh(whole.detach()).min() > -1e-12
-
-    def test_has_a_unit_diagonal(self):
-        torch.testing.assert_close(kernel_of()(X).diagonal(), torch.ones(60, dtype=torch.float64))
-
     def test_rows_do_not_depend_on_others(self):
         kernel = kernel_of()
         kernel(X)
@@ -178,13 +165,6 @@ class TestTraining:
 
 
 class TestState:
-    def test_survives_saving(self):
-        kernel, loaded = kernel_of(concentration=3.0), GammaMondrianKernel().double()
-        kernel.rate = 0.3
-        loaded.load_state_dict(kernel.state_dict())
-        assert torch.equal(loaded(NEW, X).to_dense(), kernel(NEW, X).to_dense())
-        assert loaded.max_lifetime == kernel.max_lifetime
-
     def test_default_reach(self):
         kernel = kernel_of(concentration=2.0)
         assert kernel.max_lifetime == pytest.approx(2 * stats.gamma.ppf(0.999, 2.0, scale=1.0))

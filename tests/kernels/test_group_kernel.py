@@ -9,8 +9,9 @@ import torch
 from gpytorch.kernels import ScaleKernel
 
 import gpytorch_partition
-from gpytorch_partition import GroupKernel, RandomForestKernel
+from gpytorch_partition import GroupKernel
 from gpytorch_partition.operators import PartitionLinearOperator
+from tests.kernels.zoo import Model
 
 
 def places(num_rows, seed=0):
@@ -40,15 +41,6 @@ def test_the_share_of_common_groups(nested, columns, weights):
         expected = torch.einsum("l,lij->ij", shares, same_groups(x1, x2, columns, nested))
         torch.testing.assert_close(operator.to_dense().detach(), expected)
         torch.testing.assert_close((operator @ torch.ones(len(x2)).double()).detach(), expected.sum(-1))
-
-
-class Model(gpytorch.models.ExactGP):
-    def __init__(self, train_x, train_y, kernel):
-        super().__init__(train_x, train_y, gpytorch.likelihoods.GaussianLikelihood())
-        self.mean_module, self.covar_module = gpytorch.means.ConstantMean(), kernel
-
-    def forward(self, x):
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
 def log_likelihood(x, y, weights, outputscale, noise, mean):
@@ -114,27 +106,6 @@ def test_the_weights_of_levels_are_learned():
         prediction = model.eval()(unseen)
     own = (x[:, 1] == 2) & (x[:, 2] == 3)
     assert prediction.mean.item() == pytest.approx(y[own].mean().item(), abs=0.3)
-
-
-def test_in_a_sum_with_a_forest():
-    x, y = observed(300)
-    kernel = ScaleKernel(GroupKernel((1, 2, 3), nested=True)) + ScaleKernel(
-        RandomForestKernel(x, y, 10, active_dims=(0,), random_state=0)
-    )
-    model = Model(x, y, kernel).double()
-    with torch.no_grad():
-        latent = model.eval()(x[:20])
-        noisy = kernel(x).to_dense() + model.likelihood.noise * torch.eye(300)
-        mean = model.mean_module.constant
-        expected = mean + kernel(x[:20], x).to_dense() @ torch.linalg.solve(noisy, y - mean)
-    torch.testing.assert_close(latent.mean, expected, rtol=1e-6, atol=1e-6)
-
-
-def test_what_is_saved_and_copied():
-    kernel = GroupKernel((1, 2, 3), nested=True, weights=(5.0, 2.0, 1.0))
-    other = GroupKernel((1, 2, 3), nested=True)
-    other.load_state_dict(kernel.state_dict())
-    torch.testing.assert_close(other(places(20)).to_dense(), kernel(places(20)).to_dense())
 
 
 @pytest.mark.parametrize(

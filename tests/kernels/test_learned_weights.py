@@ -234,7 +234,3 @@ class TestErrors:
         assert kernel.level_weights is None
         with pytest.raises(ValueError, match="a kernel that learns level_weights"):
             kernel.level_weights = [1.0]
-
-    def test_unknown_heights(self):
-        with pytest.raises(ValueError, match="'learned', 'impurity'"):
-            RandomForestKernel(heights="best")

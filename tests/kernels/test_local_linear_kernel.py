@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import io
-
 import gpytorch
 import pytest
 import torch
@@ -119,15 +116,6 @@ def test_the_gradient_of_the_likelihood(limit):
             assert float(parameter.grad.view(-1)[number]) == pytest.approx(exact, abs=tolerance)
 
 
-def test_samples_have_its_covariance():
-    kernel, points = _kernel(), X[:6]
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        samples = kernel(points).evaluate_kernel().zero_mean_mvn_samples(5_000)
-    expected = kernel(points).to_dense().detach()
-    torch.testing.assert_close(samples.T.cov(), expected, rtol=0, atol=0.08 * float(expected.max()))
-
-
 def test_functions_are_linear_within_clusters():
     """Noiseless slopes that differ from cluster to cluster are found, where levels alone leave steps."""
     points = torch.linspace(-2, 2, 200, dtype=X.dtype).unsqueeze(-1)
@@ -179,26 +167,12 @@ def test_missing_values_are_zero_in_the_linear_part():
         torch.testing.assert_close(found, base(missing).to_dense() * linear)
 
 
-def test_no_gradient_with_respect_to_points():
-    with pytest.raises(RuntimeError, match="no gradient"):
-        _kernel()(X.clone().requires_grad_(True)).to_dense()
-
-
-def test_state_prior_and_constraint():
+def test_prior_and_constraint():
     kernel = LocalLinearKernel(_forest(), 3, variance_prior=GammaPrior(2.0, 2.0), variance_constraint=GreaterThan(0.01))
     assert bool((kernel.variance > 0.01).all())
     name, module, prior, closure, setter = next(iter(kernel.named_priors()))
     setter(module, torch.tensor([0.3, 0.4, 0.5]))
     torch.testing.assert_close(closure(module), torch.tensor([[0.3, 0.4, 0.5]]))
-    buffer = io.BytesIO()
-    torch.save(kernel.state_dict(), buffer)
-    buffer.seek(0)
-    twin = LocalLinearKernel(RandomForestKernel(), 3, variance_constraint=GreaterThan(0.01))
-    twin.load_state_dict(torch.load(buffer, weights_only=True), strict=False)
-    torch.testing.assert_close(twin(X).to_dense(), kernel(X).to_dense())
-    changed = copy.deepcopy(kernel)
-    changed.variance = 1.0
-    assert not torch.allclose(changed(X).to_dense(), kernel(X).to_dense())
 
 
 class TestBatches:
@@ -209,13 +183,6 @@ class TestBatches:
         torch.testing.assert_close(kernel(NEW, X).to_dense(), expected)
         torch.testing.assert_close(kernel(NEW.expand(2, 20, 3), X.expand(2, 200, 3)).to_dense(), expected)
         torch.testing.assert_close(kernel[1](NEW, X).to_dense(), expected[1])
-
-    def test_of_points(self):
-        points, kernel = torch.randn(2, 4, 3, generator=GENERATOR, dtype=X.dtype), _kernel()
-        expected = torch.stack([_expected(_forest(), part, X) for part in points])
-        covariance = kernel(points, X.expand(2, 200, 3)).evaluate_kernel()
-        assert covariance.right_loadings.shape == (200, 4)
-        torch.testing.assert_close(covariance.to_dense(), expected)
 
 
 @pytest.mark.filterwarnings("ignore:.*at a bound of its constraint")

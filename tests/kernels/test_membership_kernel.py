@@ -12,10 +12,10 @@ import torch
 from gpytorch.kernels import MultitaskKernel, RBFKernel, ScaleKernel
 from scipy.sparse import coo_array, csc_matrix, csr_array
 
-import gpytorch_partition
 from gpytorch_partition import MembershipKernel, PartitionKernel, PartitionMixtureKernel
 from gpytorch_partition.models import ClusterFeatures
 from gpytorch_partition.operators import PartitionLinearOperator
+from tests.kernels.zoo import Model
 
 ITEMS, SETS = 400, 90
 
@@ -46,15 +46,6 @@ def oracle(members_only, weights=None, dense=TABLE):
 def rows(num_rows, seed=0, num_items=ITEMS):
     """Some of the items, repeatedly."""
     return torch.from_numpy(np.random.RandomState(seed).randint(num_items, size=(num_rows, 1))).double()
-
-
-class Model(gpytorch.models.ExactGP):
-    def __init__(self, train_x, train_y, kernel):
-        super().__init__(train_x, train_y, gpytorch.likelihoods.GaussianLikelihood())
-        self.mean_module, self.covar_module = gpytorch.means.ConstantMean(), kernel
-
-    def forward(self, x):
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
 @pytest.mark.parametrize("members_only", [False, True])
@@ -119,24 +110,6 @@ def test_a_model_of_gpytorch_at_its_own_settings(num_rows, members_only):
         torch.testing.assert_close(latent.variance, variances, rtol=0.02, atol=1e-6)
 
 
-@pytest.mark.parametrize("members_only", [False, True])
-def test_the_fit_in_one_pass(members_only):
-    """The likelihood that it finds is that of dense algebra, and neighbors of it have less."""
-    x, y, items = observed(500, members_only)
-    model = Model(x, y, ScaleKernel(MembershipKernel(TABLE, members_only=members_only))).double()
-    gpytorch_partition.fit_exact_gp(model, model.likelihood)
-    matrix = oracle(members_only)[items][:, items]
-
-    def likelihood(outputscale, noise):
-        mean = model.mean_module.constant.detach().expand(500)
-        noisy = outputscale * matrix + noise * torch.eye(500)
-        return torch.distributions.MultivariateNormal(mean, noisy).log_prob(y)
-
-    best = model.covar_module.outputscale.detach(), model.likelihood.noise.detach()
-    for factors in ((1.1, 1.0), (0.9, 1.0), (1.0, 1.1), (1.0, 0.9)):
-        assert likelihood(best[0] * factors[0], best[1] * factors[1]) < likelihood(*best)
-
-
 @pytest.mark.parametrize("limit", [800, 10])
 def test_in_sums_mixtures_and_tasks(limit):
     """By dense algebra and by iterations."""
@@ -158,28 +131,6 @@ def test_in_sums_mixtures_and_tasks(limit):
         tasks = MultitaskKernel(inner, num_tasks=2).double()
         expected = torch.kron(matrix, tasks.task_covar_module.covar_matrix.to_dense())
         torch.testing.assert_close(tasks(x) @ torch.eye(240).double(), expected)
-
-
-def test_samples_have_the_covariance():
-    torch.manual_seed(0)
-    x = torch.arange(8.0).unsqueeze(-1)
-    samples = MembershipKernel(TABLE)(x).evaluate_kernel().zero_mean_mvn_samples(40_000)
-    torch.testing.assert_close(samples.mT.cov(), oracle(False)[:8, :8].float(), rtol=0.05, atol=0.03)
-
-
-def test_joint_samples_of_many_points():
-    """Pathwise ones, of more points than the Cholesky limit."""
-    x, y, items = observed(200, True)
-    model = Model(x, y, ScaleKernel(MembershipKernel(TABLE, members_only=True))).double()
-    with gpytorch.settings.max_cholesky_size(50), torch.no_grad():
-        torch.manual_seed(0)
-        latent = model.eval()(torch.arange(ITEMS).double().unsqueeze(-1))
-        samples = torch.cat([latent.sample(torch.Size([300])) for _ in range(10)])
-    outputscale, noise = model.covar_module.outputscale.item(), model.likelihood.noise.item()
-    matrix = outputscale * oracle(True)
-    noisy = matrix[items][:, items] + noise * torch.eye(200)
-    expected = matrix - matrix[:, items] @ torch.linalg.solve(noisy, matrix[items])
-    torch.testing.assert_close(samples.mT.cov(), expected, rtol=0.1, atol=0.06)
 
 
 def test_what_is_saved_copied_and_pickled():
@@ -241,8 +192,3 @@ def test_the_matrix_that_was_given_stays_as_it_is():
 def test_clear_errors(make, message):
     with pytest.raises(ValueError, match=message):
         make().evaluate_kernel()
-
-
-def test_an_unfitted_kernel_says_so():
-    with pytest.raises(RuntimeError, match="not fitted"):
-        MembershipKernel()(torch.zeros(2, 1))

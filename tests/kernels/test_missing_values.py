@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import gpytorch
 import numpy as np
 import pytest
 import torch
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import LinearKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from gpytorch_partition import FastClusterKernel, RandomForestKernel, encode_missing, fit_exact_gp
-from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.partitions import ForestPartition, grow_forest
+from tests.kernels.zoo import Model
 
 GENERATOR = torch.Generator().manual_seed(0)
 COMPLETE = torch.randn(300, 4, generator=GENERATOR, dtype=torch.float64)
@@ -22,16 +20,6 @@ IS_MISSING = torch.rand(300, 4, generator=GENERATOR) < 0.2
 X = COMPLETE.masked_fill(IS_MISSING, torch.nan)
 Y = COMPLETE[:, 0].sin() + 2.0 * IS_MISSING[:, 1]
 NEW = X[:50].flip(-2)
-
-
-class UserModel(gpytorch.models.ExactGP):
-    def __init__(self, x, y, kernel):
-        super().__init__(x, y, GaussianLikelihood())
-        self.mean_module = gpytorch.means.ConstantMean()
-        self.covar_module = ScaleKernel(kernel)
-
-    def forward(self, x):
-        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -51,11 +39,6 @@ def test_cut_trees_send_missing_values_where_whole_ones_do():
         assert all(len(coarse[labels[:, tree] == leaf].unique()) == 1 for leaf in labels[:, tree].unique())
     with pytest.raises(ValueError, match="TreeCutPartition expected finite points"):
         whole.cut(heights).labels(X.nan_to_num(torch.inf))
-
-
-def test_sampled_heights_take_missing_values():
-    kernel = RandomForestKernel(X, Y, 20, heights="sampled", random_state=0)
-    assert torch.equal(kernel(X, X).to_dense(), kernel(encode_missing(X), X).to_dense())
 
 
 def test_trees_grow_on_missing_values_as_scikit_learn_grows_them():
@@ -78,8 +61,11 @@ def test_missing_values_pass_through_the_model():
 def test_a_users_own_model_takes_the_code():
     kernel = RandomForestKernel(X, Y, 20, random_state=0)
     with pytest.raises(ValueError, match="encode_missing"):
-        fit_exact_gp(UserModel(X, Y, kernel), GaussianLikelihood())
-    own, ready = UserModel(encode_missing(X), Y, kernel).double(), PartitionGP(X, Y, GaussianLikelihood(), kernel)
+        fit_exact_gp(Model(X, Y, ScaleKernel(kernel)), GaussianLikelihood())
+    own, ready = (
+        Model(encode_missing(X), Y, ScaleKernel(kernel)).double(),
+        PartitionGP(X, Y, GaussianLikelihood(), kernel),
+    )
     for model in (own, ready):
         fit_exact_gp(model, model.likelihood)
     torch.testing.assert_close(own.eval()(encode_missing(NEW)).mean, ready.eval()(NEW).mean)
@@ -95,29 +81,6 @@ def test_categories_pass_through_the_model():
     even, odd, _ = model.eval()(points).mean
     assert even > 0.8
     assert odd < -0.8
-
-
-@pytest.mark.slow
-def test_the_regressor_predicts_rows_with_missing_values():
-    x, y = X.numpy(), Y.numpy()
-    model = PartitionGPRegressor(num_partitions=50, random_state=0).fit(x, y)
-    mean, std = model.predict(x, return_std=True)
-    assert np.sqrt(np.mean((mean - y) ** 2)) < 0.5 * y.std()
-    assert np.isfinite(std).all()
-    same_scale = PartitionGPRegressor(num_partitions=50, random_state=0).fit(1e3 * x + 7, y).predict(1e3 * x + 7)
-    np.testing.assert_allclose(same_scale, mean, atol=1e-6)
-    with pytest.raises(ValueError, match="infinity"):
-        model.predict(np.full((1, 4), np.inf))
-    with pytest.raises(ValueError, match="NaN"):
-        PartitionGPRegressor("mondrian").fit(x, y)
-
-
-@pytest.mark.slow
-def test_a_column_without_any_value():
-    x = X.numpy().copy()
-    x[:, 2] = np.nan
-    model = PartitionGPRegressor(num_partitions=20, random_state=0).fit(x, Y.numpy())
-    assert np.isfinite(model.predict(x)).all()
 
 
 def test_partitions_of_distances_refuse_missing_values():

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import io
-import pickle
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -127,13 +123,6 @@ def test_gradients_of_entries(mixture):
     assert torch.autograd.gradcheck(total, logits.requires_grad_())
 
 
-def test_samples_have_the_covariance(mixture):
-    torch.manual_seed(0)
-    operator = mixture(X[:6]).evaluate_kernel().detach()
-    samples = operator.zero_mean_mvn_samples(100_000)
-    torch.testing.assert_close(samples.mT.cov(correction=0), operator.to_dense(), rtol=0.03, atol=0.02)
-
-
 def test_batches_share_everything_but_the_scale(mixture):
     expected = mixture(X).to_dense()
     kernel = ScaleKernel(
@@ -190,57 +179,6 @@ def test_loading_forgets_the_old_labels():
     torch.testing.assert_close(mixture(X).to_dense().detach(), by_hand(mixture, X, X), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda kernel: pickle.loads(pickle.dumps(kernel))])
-def test_copies_are_kernels_of_their_own(duplicate):
-    mixture = PartitionMixtureKernel(parts())
-    before = mixture(X).to_dense()
-    twin = duplicate(mixture)
-    assert torch.equal(twin(X).to_dense(), before)
-    twin.kernels[0].load_state_dict(RandomForestKernel(X, -Y, 9, "all", random_state=7).state_dict())
-    twin.mixture_weights = [1, 1, 1, 1, 1, 5]
-    torch.testing.assert_close(twin(X).to_dense().detach(), by_hand(twin, X, X), rtol=1e-5, atol=1e-5)
-    assert torch.equal(mixture(X).to_dense(), before)
-    assert twin.double().dtype == torch.float64
-    assert mixture.dtype == torch.float32
-
-
-MODEL = """
-import gpytorch, torch
-from gpytorch_partition import *
-class Model(gpytorch.models.ExactGP):
-    def __init__(self, x, y, kernels):
-        super().__init__(x, y, gpytorch.likelihoods.GaussianLikelihood())
-        self.mean_module = gpytorch.means.ConstantMean()
-        self.covar_module = gpytorch.kernels.ScaleKernel(PartitionMixtureKernel(kernels))
-    def forward(self, x):
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-"""
-
-
-@pytest.mark.slow
-def test_another_process_predicts_bit_identically(tmp_path):
-    namespace: dict = {}
-    exec(MODEL, namespace)
-    kernels = [kernel for kernel in parts() if type(kernel) is not PartitionKernel]
-    model = namespace["Model"](X, Y, kernels)
-    model.covar_module.base_kernel.mixture_weights = [1, 2, 3, 4, 5]
-    model.eval()
-    with torch.no_grad():
-        mean = model(NEW).mean
-    torch.save({"state": model.state_dict(), "x": X, "y": Y, "new": NEW, "mean": mean}, tmp_path / "model.pt")
-    code = MODEL + (
-        f"saved = torch.load({str(tmp_path / 'model.pt')!r}, weights_only=True)\n"
-        "forests = [RandomForestKernel() for _ in range(3)]\n"
-        "kernels = [forests[0], FastClusterKernel(), forests[1], MondrianKernel(), forests[2]]\n"
-        "model = Model(saved['x'], saved['y'], kernels)\n"
-        "model.load_state_dict(saved['state']); model.eval()\n"
-        "with torch.no_grad(): mean = model(saved['new']).mean\n"
-        "assert torch.equal(mean, saved['mean'])\n"
-    )
-    result = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-
-
 def test_missing_values_where_all_kernels_take_them():
     x = X.clone()
     x[::3, 1] = torch.nan
@@ -271,10 +209,6 @@ class TestErrors:
     def test_weights(self, weights):
         with pytest.raises(ValueError, match="expected 2 positive weights"):
             PartitionMixtureKernel(parts()[:2], weights)
-
-    def test_gradients_with_respect_to_inputs(self):
-        with pytest.raises(RuntimeError, match="piecewise constant"):
-            PartitionMixtureKernel(parts())(X.clone().requires_grad_())
 
     def test_columns(self):
         with pytest.raises(ValueError, match="4 columns, got points with 3"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from gpytorch.kernels import ScaleKernel
@@ -62,11 +60,3 @@ def test_partitions(kernel):
 def test_lines_are_indented_as_pytorch_does():
     kernel = gp.PartitionMixtureKernel([CLUSTERS])
     assert repr(kernel).splitlines()[2:4] == ["  (kernels): ModuleList(", f"    (0): {CLUSTERS!r}"]
-
-
-def test_a_repr_draws_nothing_and_changes_nothing():
-    state = torch.random.get_rng_state()
-    before = copy.deepcopy(FOREST.state_dict())
-    repr(FOREST)
-    assert torch.equal(torch.random.get_rng_state(), state)
-    assert all(torch.equal(before[name], value) for name, value in FOREST.state_dict().items())

@@ -118,25 +118,6 @@ def test_joint_weights_are_those_of_the_kernel(make):
     torch.testing.assert_close(weights[_codes(kernel)].mean(-1), fitted)
 
 
-def test_each_fit_minimizes_its_own_objective(make):
-    """Equations 3 and 4, for the same parameters' penalty."""
-    kernel = make(TREES)
-    codes = _codes(kernel)
-
-    def objectives(weights):
-        effects, penalty = weights[codes], NOISE / SCALE / TREES * weights.square().sum()
-        joint = (Y - effects.mean(-1)).square().sum() + penalty
-        return joint, (Y[:, None] - effects).square().mean(-1).sum() + penalty
-
-    joint, own = joint_weights(kernel, X, Y, outputscale=SCALE, noise=NOISE), _forest(kernel).weights
-    for equation, weights in enumerate((joint, own)):
-        weights = weights.clone().requires_grad_()
-        (gradient,) = torch.autograd.grad(objectives(weights)[equation], weights)
-        assert gradient.abs().max() < 1e-9
-    assert objectives(joint)[0] < 0.99 * objectives(own)[0]
-    assert objectives(own)[1] < 0.99 * objectives(joint)[1]
-
-
 def test_with_one_tree_forest_and_kernel_are_the_same(make):
     kernel = make(1)
     forest = _forest(kernel)
@@ -158,14 +139,6 @@ def test_predictions_do_not_depend_on_other_points(make):
     forest.kernel.partition._cached_rows.clear()
     torch.testing.assert_close(forest.predict(TEST), everything)
     assert forest.predict(TEST[:0]).shape == (0,)
-
-
-def test_keeps_its_own_training_rows():
-    x = X.clone()
-    forest = MondrianForest(MondrianKernel(x, 5, lifetime=0.7, random_state=0), x, Y, outputscale=SCALE, noise=NOISE)
-    before = forest.predict(TEST)
-    x.zero_()
-    torch.testing.assert_close(forest.predict(TEST), before)
 
 
 def test_joint_weights_of_many_rows_are_solved_for():

@@ -110,14 +110,6 @@ class TestPath:
         assert warm.lifetime == cold.lifetime
         assert loss(warm) < 0.7 * loss(cold)
 
-    def test_it_approaches_ridge_regression(self):
-        features = cluster_features(kernel_of("Mondrian"), X, X)
-        exact = Ridge(alpha=N * 1e-2).fit(features.toarray(), Y)
-        estimator = SGDRegressor(alpha=1e-2, learning_rate="invscaling", eta0=0.5)
-        found = path_of(estimator, epochs=300).models[-1]
-        # The intercept of sparse rows learns at a hundredth of the rate, and is not penalized in either.
-        np.testing.assert_allclose(found.predict(X), exact.predict(features.toarray()), atol=0.1)
-
     def test_each_model_predicts_by_its_own_cells(self):
         path = path_of(validation=(TEST[:40], TEST[:40, 0].sin()))
         for model in path.models:
@@ -153,12 +145,6 @@ class TestPath:
         twin = MondrianKernel(X[:, [2, 0]], M, lifetime=1.0, random_state=0)
         expected = fit_along_lifetimes(twin, regressor(), X[:, [2, 0]], Y, LIFETIMES, random_state=0)
         np.testing.assert_array_equal(path.models[-1].predict(TEST), expected.models[-1].predict(TEST[:, [2, 0]]))
-
-    def test_the_estimator_given_is_left_alone(self):
-        estimator = regressor()
-        path_of(estimator)
-        assert not hasattr(estimator, "coef_")
-        assert estimator.shuffle
 
     @pytest.mark.parametrize(
         ("options", "error", "message"),

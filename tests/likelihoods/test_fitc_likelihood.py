@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
-
 import gpytorch
 import pytest
 import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import MaternKernel, ScaleKernel
-from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from linear_operator.settings import max_cholesky_size
 
@@ -82,13 +79,6 @@ def test_predictions_are_those_of_the_paper(solver, tolerance):
     torch.testing.assert_close(found[1], expected[1], atol=tolerance, rtol=tolerance)
 
 
-def test_landmarks_at_all_rows_are_the_kernel_itself():
-    exact = set_up(PartitionGP(X, Y, GaussianLikelihood().double(), scaled(matern())).requires_grad_(False))
-    exact.likelihood.noise = NOISE
-    for found, expected in zip(predicted(set_up(fitc(X))), predicted(exact)):
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-
-
 def test_away_from_all_rows_the_variance_is_the_kernels():
     far = NEW + 100
     _, variance = predicted(set_up(fitc(X[:12])), far)
@@ -153,22 +143,3 @@ def test_points_are_needed():
     likelihood = fitc(X[:12]).likelihood
     with pytest.raises(ValueError, match=r"likelihood\(model\(x\), x\)"):
         likelihood(MultivariateNormal(torch.zeros(3), torch.eye(3)))
-
-
-def test_rounding_makes_nothing_negative():
-    likelihood = fitc(X[:12]).likelihood
-    likelihood.noise_covar.approximation.outputscale = 1.001 * OUTPUTSCALE
-    assert likelihood.noise_covar.unspanned(X[:12]).tolist() == [0.0] * 12
-
-
-@pytest.mark.parametrize("restore", ["state", "pickle"])
-def test_restored_ones_predict_the_same(restore):
-    model = set_up(fitc(X[:12]))
-    model.likelihood.noise_covar.threshold.fill_(0.1)
-    if restore == "pickle":
-        other = pickle.loads(pickle.dumps(model))
-    else:
-        other = set_up(fitc(None))
-        other.load_state_dict(model.state_dict())
-    for found, expected in zip(predicted(other), predicted(model)):
-        assert torch.equal(found, expected)

@@ -95,14 +95,6 @@ def test_gradients_by_products_are_those_of_dense_algebra():
     torch.testing.assert_close(products, dense, rtol=0.05, atol=1e-3)
 
 
-def test_means_above_the_dense_limit_are_those_of_dense_algebra():
-    model = PartitionGP(X, Y, likelihood_of(), FastClusterKernel(X, 50, random_state=0)).eval()
-    covariance = model.covar_module(X).to_dense() + torch.diag(variances(model.likelihood, X))
-    expected = model.covar_module(NEW, X).to_dense() @ torch.linalg.solve(covariance, Y)
-    with max_cholesky_size(10), settings.iterative(), gpytorch.settings.eval_cg_tolerance(1e-8), torch.no_grad():
-        torch.testing.assert_close(model(NEW).mean, expected, rtol=1e-4, atol=1e-6)
-
-
 def test_state_and_copies():
     likelihood = likelihood_of()
     likelihood.noise, likelihood.exponent = 0.2, 0.6
@@ -112,12 +104,6 @@ def test_state_and_copies():
         assert torch.equal(variances(other, NEW), variances(likelihood, NEW))
     narrow = variances(copy.deepcopy(likelihood).float(), NEW.float())
     torch.testing.assert_close(narrow.double(), variances(likelihood, NEW), rtol=1e-4, atol=1e-5)
-
-
-def test_the_same_seed_is_the_same_noise():
-    values = likelihood_of().noise_covar.leaf_values
-    assert torch.equal(likelihood_of().noise_covar.leaf_values, values)
-    assert not torch.equal(ForestNoise(X, NOISE, random_state=1).leaf_values, values.float())
 
 
 def test_batches_of_points():

@@ -6,7 +6,6 @@ import gpytorch
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.settings import max_cholesky_size
 from torch.distributions import MultivariateNormal
 
@@ -73,12 +72,6 @@ class TestFits:
             fit_exact_gp(model, model.likelihood)
         assert values(one) == pytest.approx(values(other), rel=1e-4)
 
-    def test_l_bfgs_finds_the_same(self):
-        one, other = model_of(), model_of()
-        fit_exact_gp(one, one.likelihood)
-        fit_exact_gp(other, other.likelihood, method="l-bfgs")
-        assert values(one) == pytest.approx(values(other), rel=0.1)
-
     def test_counts_of_clusters_know_no_weights(self):
         model = model_of()
         with pytest.raises(ValueError, match="krylov"):
@@ -111,27 +104,6 @@ class TestPredictions:
             torch.testing.assert_close(found.mean, expected, atol=1e-3 if most_dense == 50 else 1e-8, rtol=0)
             torch.testing.assert_close(found.variance, variance, rtol=0.02 if most_dense == 50 else 1e-6, atol=0)
 
-    def test_in_a_model_of_gpytorch(self):
-        class Model(gpytorch.models.ExactGP):
-            def __init__(self):
-                super().__init__(X, Y, WeightedGaussianLikelihood(W))
-                self.mean_module = gpytorch.means.ZeroMean()
-                self.covar_module = ScaleKernel(RBFKernel())
-
-            def forward(self, x):
-                return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-        model = Model().double()
-        both, noise = gram(model, X, NEW), float(model.likelihood.noise)
-        noisy = both[:N, :N] + torch.diag(noise / W)
-        with torch.no_grad():
-            likelihood = ExactMarginalLogLikelihood(model.likelihood, model)(model(X), Y, X)
-            exact = MultivariateNormal(torch.zeros_like(Y), noisy).log_prob(Y)
-            assert N * float(likelihood) == pytest.approx(float(exact), rel=1e-6)
-            found = model.eval().likelihood(model(NEW), NEW)
-        torch.testing.assert_close(found.mean, both[N:, :N] @ torch.linalg.solve(noisy, Y), rtol=1e-4, atol=1e-4)
-        assert float((found.variance - model(NEW).variance).mean()) == pytest.approx(noise, rel=1e-6)
-
     def test_fantasies_weigh_1(self):
         model = model_of()
         model.likelihood.noise = 0.2
@@ -156,15 +128,6 @@ def test_what_inducing_points_leave_out_is_not_divided():
     torch.testing.assert_close(likelihood.train()(prior, X).variance, 1 + missing + 0.3 / W)
     assert float(likelihood.eval()(prior, X).variance.mean()) == pytest.approx(1 + missing + 0.3)
     assert float(likelihood.noise) == pytest.approx(0.3)
-
-
-def test_a_state_has_the_weights():
-    copy = WeightedGaussianLikelihood(torch.ones(N))
-    one = WeightedGaussianLikelihood(W.float(), unit=3.0)
-    one.noise = 0.7
-    copy.load_state_dict(one.state_dict())
-    assert torch.equal(copy.noise_covar.weights, W.float())
-    assert float(copy.noise) == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize("weights", [torch.tensor([1.0, 0.0]), torch.tensor([1.0, torch.nan]), torch.ones(2, 2)])

@@ -85,13 +85,6 @@ def test_their_products_are_the_kernel(name, test_rows):
         assert rest.diagonal().max() > 0.1
 
 
-@pytest.mark.parametrize("name", FLAT)
-def test_columns_that_a_kernel_sees_are_chosen(name):
-    kernel = FLAT[name](active_dims=(2, 0))
-    test, train = (cluster_features(kernel, x, X) for x in (TEST, X))
-    np.testing.assert_allclose((test @ train.T).toarray(), dense(kernel, TEST, X), atol=1e-6)
-
-
 def test_of_flat_partitions_they_are_one_hot_labels_of_cells_with_training_rows():
     kernel = KERNELS["Mondrian"]()
     labels, test_labels = kernel.cluster_ids(X), kernel.cluster_ids(TEST)

@@ -93,16 +93,6 @@ def test_few_clusters_have_exact_fits(kind):
     )
 
 
-def test_few_rows_have_exact_likelihoods():
-    x, y = (part[:30] for part in problem())
-    model, reference = ClusterSpaceGP(kernel(), local_rows(kernel(), x, y)), FeatureSpaceGP(kernel())
-    reference.add_rows(x, y)
-    found = model.fit()
-    expected = reference.log_marginal_likelihood(found.outputscale, found.noise, found.mean)
-    assert found.log_likelihood == pytest.approx(expected, rel=1e-8)
-    assert model.standard_error == 0
-
-
 @pytest.mark.parametrize("kind", ["clusters", "forest"])
 def test_fits_by_probes_are_those_of_the_feature_space(kind):
     model = ClusterSpaceGP(kernel(kind), fitted(kind).rows)
@@ -150,17 +140,6 @@ def test_shards_are_the_model_of_all_rows():
     assert model.fit() == values
     with settings.num_variance_samples(5):
         assert torch.equal(model.effects().root, copy.deepcopy(model).effects().root)
-
-
-@pytest.mark.filterwarnings("ignore:the noise is at its lower bound")
-def test_other_values_have_other_predictions():
-    model = ClusterSpaceGP(kernel(), sharded())
-    model.fit(Bounds((1.0, 1.0), (0.5, 0.5), mean=0.0))
-    before = model.predict(points(5))
-    model.fit()
-    assert model.values == fitted().values or model.values.noise < 0.2
-    for one, other in zip(before, model.predict(points(5))):
-        assert not torch.allclose(one, other)
 
 
 def test_an_error_in_a_fit_leaves_the_model_as_it_was(monkeypatch):

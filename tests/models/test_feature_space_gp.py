@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import io
 
-import numpy as np
 import pytest
 import torch
+from sklearn.ensemble import AdaBoostRegressor
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.tree import DecisionTreeRegressor
 
-from gpytorch_partition import FastClusterKernel, MondrianKernel, PartitionKernel, RandomForestKernel
-from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum, maximize
+from gpytorch_partition import (
+    FastClusterKernel,
+    MondrianKernel,
+    PartitionKernel,
+    PartitionMixtureKernel,
+    RandomForestKernel,
+)
+from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, maximize
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood, dense_measure
 from gpytorch_partition.models import FeatureSpaceGP, array_chunks
 
@@ -25,18 +32,42 @@ def _callable(x):
     return torch.stack([(3 * x[..., 0]).floor(), (2 * x[..., 1]).floor() * 1000], -1).long()
 
 
+def forest(heights="all", **options):
+    kernel = RandomForestKernel(X, Y, 6, heights, min_samples_leaf=5, random_state=0, **options).double()
+    with torch.no_grad():
+        for parameter in kernel.logits.parameters():
+            parameter += torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+    return kernel
+
+
+def boosting(heights="all"):
+    """Its trees weigh differently."""
+    trees = AdaBoostRegressor(DecisionTreeRegressor(max_depth=3), n_estimators=4, random_state=0)
+    return RandomForestKernel.from_forest(trees.fit(X.numpy(), Y.numpy()), heights).double()
+
+
+def mixture(**options):
+    clusters = FastClusterKernel(X, 6, height=4, active_dims=(2, 0), random_state=0)
+    return PartitionMixtureKernel([forest("learned"), clusters, forest("impurity")], [1, 2, 3], **options).double()
+
+
 KERNELS = {
     "forest": lambda: RandomForestKernel(X, Y, 10, random_state=0),
     "fast cluster": lambda: FastClusterKernel(X, 20, height=5, random_state=0),
     "Mondrian": lambda: MondrianKernel(X, 20, random_state=0),
     "callable": lambda: PartitionKernel(_callable),
     "active dims": lambda: FastClusterKernel(X, 20, height=4, random_state=0, active_dims=(2, 0)),
+    "learned": lambda: forest("learned"),
+    "impurity": lambda: forest("impurity"),
+    "learned of weighted trees": lambda: boosting("learned"),
+    "leaf of weighted trees": lambda: boosting("leaf"),
+    "mixture of mixtures": lambda: PartitionMixtureKernel([mixture(), forest("leaf")], [3, 1]).double(),
 }
 
 
 @pytest.fixture(params=KERNELS)
 def kernel(request):
-    return KERNELS[request.param]().double()
+    return KERNELS[request.param]().double().requires_grad_(False)
 
 
 def _fitted(kernel, x=X, y=Y, size=90):
@@ -77,16 +108,6 @@ def test_joint_covariances(kernel):
     cross = model.values.outputscale * kernel(points, X).to_dense()
     expected = model.values.outputscale * kernel(points).to_dense() - cross @ torch.linalg.solve(noisy, cross.mT)
     torch.testing.assert_close(model.covariance(points), expected, rtol=1e-8, atol=1e-9)
-
-
-@pytest.mark.slow
-def test_joint_covariances_of_points_in_very_many_clusters():
-    """40,000 clusters of 100 points: nothing with a number for each pair of them is built."""
-    model = FeatureSpaceGP(PartitionKernel(lambda x: (x + torch.arange(400)).long()))
-    model.add_rows(torch.zeros(1, 1).double(), torch.ones(1).double())
-    model.values = Maximum(2.0, 0.1, 0.0, 0.0)
-    points = 1000 * (1 + torch.arange(100.0).double().unsqueeze(-1))
-    torch.testing.assert_close(model.covariance(points), 2.0 * torch.eye(100, dtype=torch.float64))
 
 
 def test_samples_have_the_joint_covariance(kernel):
@@ -148,15 +169,6 @@ def test_is_saved_and_resumed(kernel):
         torch.testing.assert_close(model.predict(TEST)[0], whole.predict(TEST)[0], rtol=1e-6, atol=1e-6)
 
 
-def test_memory_mapped_arrays(tmp_path):
-    np.save(tmp_path / "x.npy", X.numpy().astype(np.float32))
-    np.save(tmp_path / "y.npy", Y.numpy().astype(np.float32))
-    x, y = (np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in "xy")
-    model = FeatureSpaceGP(KERNELS["fast cluster"]())
-    model.add_chunks(array_chunks(x, y, 64))
-    assert model.num_rows == N
-
-
 def test_noise_at_its_bound_is_told(kernel):
     model = FeatureSpaceGP(kernel)
     model.add_rows(X, 1e-4 * Y)
@@ -175,11 +187,6 @@ class TestErrors:
         with pytest.raises(RuntimeError, match="call fit"):
             model.predict(TEST)
 
-    @pytest.mark.parametrize(("x", "y"), [(X, Y[:-1]), (X[0], Y[:3]), (X, Y[:, None])])
-    def test_rows_and_targets_that_do_not_match(self, x, y):
-        with pytest.raises(ValueError, match="as many targets"):
-            FeatureSpaceGP(KERNELS["forest"]()).add_rows(x, y)
-
     def test_targets_that_are_not_finite(self):
         model = FeatureSpaceGP(KERNELS["forest"]())
         with pytest.raises(ValueError, match="finite targets"):
@@ -194,11 +201,6 @@ class TestErrors:
             model.remove_rows(X[50:90], Y[50:90])
         assert torch.equal(model.statistics.counts, before)
 
-    def test_counts_of_other_partitions(self):
-        model, other = FeatureSpaceGP(KERNELS["forest"]()), _fitted(KERNELS["fast cluster"]())
-        with pytest.raises(ValueError, match="other partitions"):
-            model.load_state_dict(other.state_dict())
-
     def test_the_same_kind_of_partitions_with_another_seed(self):
         model = _fitted(MondrianKernel(X, 5, random_state=0))
         for other in (MondrianKernel(X, 5, random_state=1), FastClusterKernel(X, 5, height=3, random_state=0)):
@@ -206,15 +208,6 @@ class TestErrors:
                 FeatureSpaceGP(other).load_state_dict(model.state_dict())
             with pytest.raises(ValueError, match="other partitions"):
                 model + FeatureSpaceGP(other)
-
-
-def test_a_state_does_not_follow_the_model(kernel):
-    model = _fitted(kernel, X[:100], Y[:100])
-    state, before = model.state_dict(), model.predict(TEST)[0]
-    model.add_rows(X[100:], Y[100:])
-    model.load_state_dict(state)
-    assert model.num_rows == 100
-    torch.testing.assert_close(model.predict(TEST)[0], before)
 
 
 @pytest.mark.parametrize("level", [1e6, 1e8])
@@ -242,3 +235,37 @@ def test_targets_far_from_zero(make, level):
         return torch.cat([torch.tensor(numbers).double(), mean - shift, variance])
 
     torch.testing.assert_close(results(level), results(0.0), rtol=1e-5, atol=level * 1e-14 + 1e-6)
+
+
+def test_shards_are_of_one_mixture():
+    kernel, parts = mixture(), []
+    for rows in (slice(0, 80), slice(80, N)):
+        parts.append(FeatureSpaceGP(kernel))
+        parts[-1].add_rows(X[rows], Y[rows])
+    whole = FeatureSpaceGP(kernel)
+    whole.add_rows(X, Y)
+    assert (parts[0] + parts[1]).fit().log_likelihood == pytest.approx(whole.fit().log_likelihood, rel=1e-10)
+    other = mixture()
+    other.kernels[1].load_state_dict(FastClusterKernel(X, 6, height=4, active_dims=(2, 0), random_state=5).state_dict())
+    with pytest.raises(ValueError, match="other partitions"):
+        parts[0] + FeatureSpaceGP(other)
+
+
+def test_mixtures_with_unbounded_labels_are_refused():
+    with pytest.raises(ValueError, match="numbers of clusters are known"):
+        FeatureSpaceGP(PartitionMixtureKernel([forest(), MondrianKernel(X, 5, random_state=0)]))
+
+
+@pytest.mark.parametrize("kernel", [forest("learned"), forest("impurity"), mixture()])
+def test_level_weights_are_for_kernels_of_all_heights(kernel):
+    model = FeatureSpaceGP(kernel)
+    model.add_rows(X, Y)
+    with pytest.raises(ValueError, match="heights='all'"):
+        model.fit_level_weights()
+
+
+def test_level_weights_are_for_trees_that_weigh_the_same():
+    model = FeatureSpaceGP(boosting())
+    model.add_rows(X, Y)
+    with pytest.raises(ValueError, match="trees that weigh the same"):
+        model.fit_level_weights()

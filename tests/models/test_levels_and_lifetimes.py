@@ -68,18 +68,6 @@ class TestLifetime:
         assert best.values.log_likelihood == pytest.approx(max(likelihoods.values()), rel=1e-9)
         assert (model.kernel.lifetime, model.values) == (0.8, None)
 
-    def test_the_default_halves_the_kernels_own(self, monkeypatch):
-        tried, cut = [], MondrianKernel.cut
-        monkeypatch.setattr(
-            MondrianKernel, "cut", lambda self, lifetime: (tried.append(lifetime), cut(self, lifetime))[1]
-        )
-        _counted(_mondrian()).fit_lifetime()
-        assert tried == [0.8, 0.4, 0.2, 0.1, 0.05, 0.025, 0.0125]
-
-    def test_bounds_count(self):
-        fitted = _counted(_mondrian()).fit_lifetime([0.4, 0.8], Bounds((0.0, float("inf")), (2.0, 2.0)))
-        assert fitted.values.noise == pytest.approx(2.0)
-
     def test_rows_can_be_added_later(self):
         learned = _counted(_mondrian(), X[:100], Y[:100]).fit_lifetime([0.2])
         learned.add_rows(X[100:], Y[100:])
@@ -185,16 +173,6 @@ class TestLevelWeights:
         assert torch.equal((learned + other).level_weights, learned.level_weights)
         assert (learned + _counted(learned.kernel)).level_weights is None
 
-    def test_do_not_follow_the_users_tensor(self):
-        model = _counted(_forest())
-        weights = torch.zeros(int(model.kernel.partition.layout.heights.max()) + 1, dtype=torch.float64)
-        weights[0] = 1
-        model.level_weights = weights.requires_grad_()
-        with torch.no_grad():
-            weights[0] = 0
-        assert float(model.level_weights[0]) == 1
-        assert not model.level_weights.requires_grad
-
     def test_an_error_leaves_the_model_as_it_was(self, monkeypatch):
         model = _counted(_forest())
         values = model.fit()
@@ -203,11 +181,6 @@ class TestLevelWeights:
             model.fit_level_weights(Bounds((0.0, 9.0), (0.5, 9.0)))
         assert (model.level_weights, model.values) == (None, values)
         assert model.predict(TEST)[0] == pytest.approx(_fitted(values).predict(TEST)[0])
-
-    def test_are_saved(self, learned):
-        loaded = _saved_and_loaded(learned)
-        assert torch.equal(loaded.level_weights, learned.level_weights)
-        _assert_same(loaded, learned)
 
     def test_bounds_count(self):
         values = _counted(_forest()).fit_level_weights(Bounds((0.5, 0.5), (0.3, 0.3), mean=0.1))
@@ -228,7 +201,3 @@ class TestLevelWeights:
             model.fit_level_weights()
         with pytest.raises(ValueError, match=got):
             model.level_weights = torch.ones(1)
-
-    def test_without_rows(self):
-        with pytest.raises(RuntimeError, match="no rows"):
-            FeatureSpaceGP(_forest()).fit_level_weights()

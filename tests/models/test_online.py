@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gpytorch
 import pytest
 import torch
 
 from gpytorch_partition import MondrianKernel, RandomForestKernel
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.feature_space.updates import EffectsPosterior
-from gpytorch_partition.models import FeatureSpaceGP, PartitionGP
+from gpytorch_partition.models import FeatureSpaceGP
 
 
 def rows(n, seed, reach=1.0):
@@ -81,16 +80,6 @@ class TestUpdates:
         expected = batch_model(mondrian(), torch.cat([X, *[MORE] * 40]), torch.cat([Y, *[MORE_Y] * 40]), model.values)
         same_predictions(model, expected, 1e-8)
 
-    @pytest.mark.slow
-    def test_a_row_seen_many_times(self):
-        """Rounding does not add up, and variances stay positive."""
-        model = fitted(mondrian())
-        for _ in range(200):
-            model.add_rows(MORE[:1], MORE_Y[:1])
-        x, y = torch.cat([X, MORE[:1].expand(200, 2)]), torch.cat([Y, MORE_Y[:1].expand(200)])
-        same_predictions(model, batch_model(mondrian(), x, y, model.values), 1e-8)
-        assert (model.predict(NEW)[1] > 0).all()
-
     def test_can_be_followed_by_removals_and_another_fit(self):
         model = fitted(mondrian())
         model.add_rows(MORE[:3], MORE_Y[:3])
@@ -99,21 +88,6 @@ class TestUpdates:
         model.add_rows(MORE, MORE_Y)
         values = fitted(mondrian(), torch.cat([X, MORE]), torch.cat([Y, MORE_Y])).values
         assert model.fit().log_likelihood == pytest.approx(values.log_likelihood, rel=1e-9)
-
-    def test_no_rows_change_nothing(self):
-        model = fitted(mondrian())
-        before = model.predict(NEW)
-        model.add_rows(MORE[:0], MORE_Y[:0])
-        for found, wanted in zip(model.predict(NEW), before):
-            torch.testing.assert_close(found, wanted)
-
-    def test_a_failure_leaves_the_solution(self, monkeypatch):
-        model = fitted(mondrian())
-        before = model.predict(NEW)
-        with pytest.raises(ValueError, match="finite"):
-            model.add_rows(MORE[:1], torch.tensor([float("nan")]).double())
-        refuse_decomposition(monkeypatch)
-        assert torch.equal(model.predict(NEW)[0], before[0])
 
     def test_an_interruption_leaves_the_solution(self, monkeypatch):
         model = fitted(mondrian())
@@ -180,17 +154,3 @@ class TestPosterior:
         assert found.mean.flatten().tolist() == [2.0, 0.0, 1.0, 0.0]
         covariance = torch.tensor([[16.0, 0, 12, 0], [0, 0.25, 0, 0], [12, 0, 9, 0], [0, 0, 0, 0.25]])
         torch.testing.assert_close(found.root @ found.root.mT, covariance)
-
-
-def test_fantasies_are_the_model_of_all_rows():
-    likelihood = gpytorch.likelihoods.GaussianLikelihood()
-    kernel = mondrian()
-    model = PartitionGP(X, Y, likelihood, kernel).double().eval()
-    likelihood.eval()
-    with torch.no_grad():
-        model(NEW).mean.sum().item()
-        fantasy = model.get_fantasy_model(MORE, MORE_Y)(NEW)
-        whole = PartitionGP(torch.cat([X, MORE]), torch.cat([Y, MORE_Y]), likelihood, kernel).double().eval()
-        expected = whole(NEW)
-        torch.testing.assert_close(fantasy.mean, expected.mean, rtol=1e-6, atol=1e-8)
-        torch.testing.assert_close(fantasy.variance, expected.variance, rtol=1e-6, atol=1e-8)

@@ -9,10 +9,9 @@ import torch
 from gpytorch.kernels import AdditiveKernel, ConstantKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
 
-from gpytorch_partition.kernels.iterative_kernel import IterativeKernel
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixtureKernel
-from gpytorch_partition.kernels.standardized_kernel import StandardizedKernel
+from gpytorch_partition.kernels.wrapper_kernels import IterativeKernel, StandardizedKernel
 from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition
 from gpytorch_partition.partitions.keyed_random import hashed
 
@@ -48,10 +47,8 @@ class ModelCells:
 
     def check_bounds(self, bounds: Tensor) -> None:
         """
-        Raise an error for bounds (`2 x d`) that do not fit the inputs of the models.
-
-        :raises ValueError: If the bounds have another dtype, or, unless inputs are transformed, another number of
-            columns.
+        Raise a `ValueError` for bounds (`2 x d`) of another dtype than the models' inputs or, unless inputs are
+        transformed, another number of columns.
         """
         for model, _ in self._models:
             inputs = model.train_inputs[0]
@@ -63,12 +60,9 @@ class ModelCells:
                 )
 
     def keys(self, X: Tensor) -> Tensor:
-        r"""
-        Return a number for the cell of each point, a hash of its labels, which two cells share with a probability of
-        :math:`2^{-64}`. Costs the labels.
-
-        :param X: `n x d` points.
-        :return: `n` int64.
+        """
+        Return a number for the cell of each point (`n`, int64), a hash of its labels, which two cells share with a
+        probability of :math:`2^{-64}`. Costs the labels.
         """
         keys = torch.zeros(X.shape[0], dtype=torch.int64, device=X.device)
         for _, sources in self._models:
@@ -79,7 +73,7 @@ class ModelCells:
         return keys
 
     def walls(self, bounds: Tensor) -> list[Tensor | None]:
-        r"""
+        """
         Return the walls of cells along each column: between two consecutive walls no label depends on the column.
 
         Walls are the thresholds of the trees, in units of the space. They are unknown for other partitions, and for

@@ -7,8 +7,7 @@ import torch
 from torch.distributions import MultivariateNormal
 
 from gpytorch_partition.clusters.co_occurrence import count_co_occurrences, streamed_cluster_sums, zero_counts
-from gpytorch_partition.lifetimes.cluster_ridge import ClusterRidge, Regression
-from gpytorch_partition.lifetimes.cut_by_cut import along_cuts
+from gpytorch_partition.lifetimes.cluster_ridge import ClusterRidge, Regression, along_cuts
 from gpytorch_partition.partitions import MondrianPartition
 
 

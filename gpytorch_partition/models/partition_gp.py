@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -12,13 +12,14 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
 from torch import Tensor
+from torch.nn import ModuleList
 
 from gpytorch_partition.composition.covariance import lazy_covariance
 from gpytorch_partition.inputs.numbers import check_tensors
 from gpytorch_partition.inputs.training_rows import encode_missing
 from gpytorch_partition.kernels import EncodedKernel, IterativeKernel
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
-from gpytorch_partition.kernels.given import checked_kernel
+from gpytorch_partition.kernels.wrapper_kernels import checked_kernel
 from gpytorch_partition.settings import predictions
 
 
@@ -28,13 +29,10 @@ class PartitionGP(ExactGP):
 
     Use it as a ready-made model around a kernel; a model of your own works as well.
 
-    Three hyperparameters are trained, besides those of k: the constant c, the outputscale s, and the noise in the
-    likelihood. A kernel that is not a partition kernel itself is put into an
-    :class:`~gpytorch_partition.kernels.IterativeKernel`, so that sums are solved and predict as partition kernels do.
-    The model has the dtype and the device of `train_x`.
-
-    Above `max_cholesky_size` training rows the likelihood and the predictions cost products with the kernel,
-    :math:`O(N m)` each for a partition kernel, and memory linear in N. With fewer rows they are dense.
+    The constant c, the outputscale s, and the noise in the likelihood are trained, besides the hyperparameters of k. A
+    kernel that is not a partition kernel itself is put into an :class:`~gpytorch_partition.kernels.IterativeKernel`.
+    The model has the dtype and the device of `train_x`. Above `max_cholesky_size` training rows the likelihood and the
+    predictions cost products with the kernel, :math:`O(N m)` each for a partition kernel, and memory linear in N.
 
     :param train_x: `N x D` training inputs. NaN is a missing value, for kernels of trees that accept it; the model
         stores inputs encoded by :func:`~gpytorch_partition.encode_missing`, and accepts encoded ones in calls.
@@ -48,7 +46,6 @@ class PartitionGP(ExactGP):
     :raises RuntimeError: If the likelihood is not Gaussian.
 
     Example:
-        >>> import torch
         >>> from gpytorch.likelihoods import GaussianLikelihood
         >>> from gpytorch_partition import FastClusterKernel
         >>> x = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)
@@ -103,12 +100,13 @@ class PartitionGP(ExactGP):
         return MultivariateNormal(self.mean_module(x), lazy_covariance(self.covar_module, x))
 
 
-def innermost_kernels(kernel: Kernel) -> Iterator[Kernel]:
-    """Yield the kernels of which a kernel is composed; one of this package counts as a whole."""
-    parts = [part for part in kernel.children() if isinstance(part, Kernel | torch.nn.ModuleList)]
-    if not parts or isinstance(kernel, ClusterKernel | EncodedKernel):
+def innermost_kernels(kernel: Kernel, is_whole: Callable[[Kernel], bool] | None = None) -> Iterator[Kernel]:
+    """Yield the kernels of which a kernel is composed; by default, one of this package counts as a whole."""
+    children = [each for child in kernel.children() for each in (child if isinstance(child, ModuleList) else [child])]
+    inside = [each for each in children if isinstance(each, Kernel)]
+    closed = isinstance(kernel, ClusterKernel | EncodedKernel) if is_whole is None else is_whole(kernel)
+    if closed or not inside:
         yield kernel
     else:
-        for part in parts:
-            for each in part if isinstance(part, torch.nn.ModuleList) else [part]:
-                yield from innermost_kernels(each)
+        for each in inside:
+            yield from innermost_kernels(each, is_whole)

@@ -1,0 +1,160 @@
+"""Kernels of divisions that the data hold: columns of categories, hierarchies, and sets that contain items."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from gpytorch_partition.clusters.cluster_index import ClusterSizes
+from gpytorch_partition.inputs.kernel_columns import Columns
+from gpytorch_partition.kernels.partition_kernel import PartitionKernel
+from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixtureKernel
+from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
+from gpytorch_partition.operators.cluster_operators.membership_linear_operator import MembershipLinearOperator
+from gpytorch_partition.partitions.hashed_cells import GroupPartition
+from gpytorch_partition.partitions.membership_partition import MembershipPartition
+
+
+class GroupKernel(PartitionMixtureKernel):
+    r"""
+    The kernel whose value is the weight of the levels in which two points share a group (Davies & Ghahramani 2014,
+    section 4.2). Each column of categories is a partition of the data.
+
+    Use it for columns that are categories or a hierarchy (region, town, shop), in a sum with kernels of the other
+    columns: `ScaleKernel(GroupKernel((0, 1, 2), nested=True)) + ScaleKernel(RandomForestKernel(x, y))`.
+
+    .. math:: k(x, x') = \sum_l w_l\, 1[x \text{ and } x' \text{ are in the same group of level } l],
+        \qquad w_l > 0, \quad \sum_l w_l = 1
+
+    With `nested=True` columns are the levels of a hierarchy. Two points are in the same group of a level if they agree
+    in its column and in all columns before it, so equal numbers in two regions are two towns. Otherwise every column is
+    a level of its own (carrier, weekday).
+
+    This is a model of random effects, one for each group, whose variances are the weights times the outputscale. A
+    group without training rows has only the effects of the levels above it: new shops are predicted from their towns.
+
+    A product costs :math:`O(N L)` for L levels; memory is 8 bytes per row and level. If the number p of groups with
+    rows is at most half the number of rows and at most `max_cholesky_size`, a training step is exact and costs
+    :math:`O(N L + p^3)`; else it takes a solve. :func:`~gpytorch_partition.fit_exact_gp` stops where a step gains
+    little per row, for very many rows before the weights have moved. Train them on some 2,000 rows, and give them to a
+    kernel with `learn_weights=False`, which is fitted in one pass.
+
+    :param columns: Numbers of the columns of categories, from 0, which hold whole numbers; with `nested`, from the
+        coarsest to the finest.
+    :param nested: Whether columns are the levels of a hierarchy. (Default: False.)
+    :param weights: Initial weights of the levels, :attr:`mixture_weights`. (Default: all the same.)
+    :param learn_weights: Whether weights are trained. (Default: True.)
+    :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.
+    :raises ValueError: If columns are not distinct numbers from 0, or weights are not one positive number for each. In
+        calls, for points with too few columns, or with values in `columns` that are not whole numbers.
+
+    Example:
+        >>> places = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 1.0]])  # region, town
+        >>> GroupKernel((0, 1), nested=True)(places).to_dense().detach()
+        tensor([[1.0000, 0.5000, 0.0000, 0.5000],
+                [0.5000, 1.0000, 0.0000, 1.0000],
+                [0.0000, 0.0000, 1.0000, 0.0000],
+                [0.5000, 1.0000, 0.0000, 1.0000]])
+        >>> GroupKernel((0, 1))(places).to_dense().detach()[1]
+        tensor([0.5000, 1.0000, 0.5000, 1.0000])
+    """
+
+    _instead_of_lengthscale = "points of a group look alike, and mixture_weights say how much each level counts"
+
+    def __init__(
+        self,
+        columns: Sequence[int],
+        *,
+        nested: bool = False,
+        weights: Sequence[float] | Tensor | None = None,
+        learn_weights: bool = True,
+        batch_shape: torch.Size | tuple[int, ...] = (),
+    ) -> None:
+        chosen = tuple(Columns(() if columns is None else columns).numbers.tolist())  # None is no choice here
+        levels = [chosen[: level + 1] if nested else (column,) for level, column in enumerate(chosen)]
+        kernels = [PartitionKernel(GroupPartition(), active_dims=level) for level in levels]
+        super().__init__(kernels, weights, learn_weights=learn_weights, batch_shape=batch_shape)
+
+
+class MembershipKernel(PartitionKernel):
+    r"""
+    The kernel whose value is the weight of the sets in which two items are both members or both not (Davies &
+    Ghahramani 2014, section 4.2).
+
+    Use it for points that are members of sets: films split users into those who have seen them and the others,
+    documents split words, words split documents.
+
+    .. math:: k(i, j) = \sum_s w_s\, (b_{is} b_{js} + (1 - b_{is}) (1 - b_{js})), \qquad \sum_s w_s = 1
+
+    with :math:`b_{is} = 1` where item i is in set s. Points are numbers of items (`N x 1`), rows of the matrix B. An
+    item may have many rows of points, or none. Transpose the matrix for the kernel of films.
+
+    **Where sets are small**, two items are both outside most sets, and k is nearly 1 for all pairs (with 50 of 20,000
+    sets for an item, .995 or more). The outputscale multiplies the uncertainty of this constant as well; fits then need
+    outputscales of hundreds and float64. `members_only=True` leaves out the sets that contain neither item,
+
+    .. math:: k(i, j) = \sum_s w_s b_{is} b_{js} \Big/ \sqrt{\textstyle\sum_s w_s b_{is} \sum_s w_s b_{js}},
+
+    the cosine of two items; items in no set have the variance 0. Rare sets count more with `set_weights` of one over
+    their sizes.
+
+    A product costs :math:`O(E)` for E memberships, and not the n m of the table. Memory: 12 bytes per membership.
+
+    Parameters and errors are those of :class:`~gpytorch_partition.partitions.MembershipPartition`; `active_dims` has
+    the number of the column that holds the items.
+
+    Example:
+        >>> from scipy.sparse import csr_array
+        >>> viewed = csr_array([[1, 1, 0, 0], [1, 0, 0, 0], [0, 0, 1, 1]])  # three users, four films
+        >>> users = torch.tensor([[0.0], [1.0], [2.0]])
+        >>> MembershipKernel(viewed)(users).to_dense()
+        tensor([[1.0000, 0.7500, 0.0000],
+                [0.7500, 1.0000, 0.2500],
+                [0.0000, 0.2500, 1.0000]])
+        >>> MembershipKernel(viewed, members_only=True)(users[:1], users).to_dense()
+        tensor([[1.0000, 0.7071, 0.0000]])
+    """
+
+    _instead_of_lengthscale = "the sets that it was given say which items are alike"
+
+    def __init__(
+        self,
+        memberships: Any = None,
+        *,
+        members_only: bool = False,
+        set_weights: Any = None,
+        batch_shape: torch.Size | tuple[int, ...] = (),
+        active_dims: tuple[int, ...] | None = None,
+    ) -> None:
+        partition = MembershipPartition(memberships, set_weights=set_weights, members_only=members_only)
+        super().__init__(partition, batch_shape=batch_shape, active_dims=active_dims)
+
+    @property
+    def _items(self) -> MembershipPartition:
+        return cast(MembershipPartition, self.partition)
+
+    @property
+    def num_items(self) -> int:
+        """Number n of items."""
+        return self._items.num_items
+
+    @property
+    def num_sets(self) -> int:
+        """Number m of sets."""
+        return self._items.num_sets
+
+    @property
+    def set_weights(self) -> Tensor:
+        """Weights of the sets (`m`, float64), which sum to 1."""
+        return self._items.set_weights
+
+    def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:
+        items, scales = self._items, self._items.item_scales
+        return MembershipLinearOperator(
+            items.set_weights.to(like),
+            memberships=items.memberships,
+            item_scales=None if scales is None else scales.to(like),
+        )

@@ -1,0 +1,215 @@
+"""Kernels around another kernel: with this package's solver, of standardized columns, or of a view of a table."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+from gpytorch.kernels import Kernel
+from linear_operator import to_linear_operator
+from torch import Tensor
+
+from gpytorch_partition.descriptions import counted
+from gpytorch_partition.files import take_shapes
+from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
+from gpytorch_partition.inputs.numbers import bits_of, floats_of
+from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.inputs.training_rows import checked_rows, decode_missing
+from gpytorch_partition.operators.addition import structured_terms
+from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
+from gpytorch_partition.tables.number_view import NumberView
+
+
+def checked_kernel(kernel: Any) -> Kernel:
+    """Return a kernel, of this package or GPyTorch's; a `TypeError` for anything else, also a class of kernels."""
+    if isinstance(kernel, Kernel):
+        return kernel
+    got = f"the class {kernel.__name__}: build one" if isinstance(kernel, type) else f"a {type(kernel).__name__}"
+    raise TypeError(f"expected a kernel, of this package or GPyTorch's, got {got}")
+
+
+class _WrapperKernel(Kernel):
+    r"""A kernel of mapped points, :math:`k_0(\phi(x), \phi(x'))`, with the batch shape of :math:`k_0`."""
+
+    def __init__(self, base_kernel: Kernel) -> None:
+        super().__init__(batch_shape=checked_kernel(base_kernel).batch_shape)
+        self.base_kernel = base_kernel
+
+    def seen(self, x: Tensor) -> Tensor:
+        """Return points (`*batch x N x D`) as the kernel inside sees them."""
+        return x
+
+    def _around(self, base_kernel: Kernel) -> Self:
+        return type(self)(base_kernel)
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
+        """Return the covariance of points `*batch x N1 x D` and `*batch x N2 x D`, or its diagonal."""
+        return self.base_kernel(self.seen(x1), self.seen(x2), diag=diag, **params)
+
+    def __getitem__(self, index: Any) -> Self:
+        """Return the kernel of some batch elements."""
+        return self._around(self.base_kernel[index])
+
+    def expand_batch(self, *sizes: Any) -> Self:
+        """Return the kernel with a larger batch shape."""
+        return self._around(self.base_kernel.expand_batch(*sizes))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the base kernel, which may have no parameters."""
+        return self.base_kernel.dtype
+
+    def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> Any:
+        """Return the base kernel's number of outputs per input."""
+        return self.base_kernel.num_outputs_per_input(x1, x2)
+
+    def prediction_strategy(self, *args: Any) -> Any:
+        """Return the prediction strategy of the kernel inside."""
+        return self.base_kernel.prediction_strategy(*args)
+
+
+class IterativeKernel(_WrapperKernel):
+    r"""
+    A kernel with the covariance of `base_kernel`, as an operator with this package's solver, noise and predictions.
+
+    Use it for kernels of GPyTorch with a fast product, such as a sum of low-rank kernels. A sum with a partition kernel
+    in it needs no wrapper (:mod:`gpytorch_partition.composition`).
+
+    Time and memory are those of the terms: a dense RBF remains :math:`O(N^2)`, a constant costs :math:`O(N)`, and
+    low-rank kernels :math:`O(N k)` (`LinearKernel(ard_num_dims=D)`, random Fourier features). If all terms are of these
+    kinds or partition kernels, means cost :math:`O(m + k)` per point. GPyTorch's `InducingPointKernel` is an exception:
+    it adds a diagonal of its own in evaluation.
+
+    :param base_kernel: Any kernel.
+
+    Example:
+        >>> import gpytorch
+        >>> from gpytorch_partition import FastClusterKernel
+        >>> x = torch.randn(20, 2, generator=torch.Generator().manual_seed(0))
+        >>> base = gpytorch.kernels.RBFKernel() + FastClusterKernel(x, 50, random_state=0)
+        >>> bool(torch.allclose(IterativeKernel(base)(x).to_dense(), base(x).to_dense()))
+        True
+    """
+
+    @property
+    def is_stationary(self) -> bool:
+        """Whether the base kernel is stationary."""
+        return self.base_kernel.is_stationary
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
+        """Return the base kernel's covariance `*batch x N1 x N2` as a sum of terms, or its diagonal `*batch x N`."""
+        if diag:
+            return self.base_kernel(x1, x2, diag=True, **params)
+        covariance = to_linear_operator(self.base_kernel(x1, x2, **params)).evaluate_kernel()
+        return PartitionSumLinearOperator(*structured_terms(covariance))
+
+    def prediction_strategy(self, *args: Any) -> PartitionPredictionStrategy:
+        """Return a prediction strategy that uses sums over clusters and this package's solver."""
+        return PartitionPredictionStrategy(*args)
+
+
+class EncodedKernel(_WrapperKernel):
+    r"""
+    A kernel of points mapped to numbers by a :class:`~gpytorch_partition.tables.NumberView`, :math:`k_0(\phi(x),
+    \phi(x'))`.
+
+    Use it to compare rows of a table by a smooth, linear or distance-based kernel: :math:`\phi` has numbers for the
+    levels of categories and medians for missing cells. Forests do not need it: they split on sets of levels and accept
+    missing values. Costs one pass over the points.
+
+    :param base_kernel: :math:`k_0`, built on the view of the training rows.
+    :param view: :math:`\phi`. (Default: None, an unfitted one for `load_state_dict`.)
+
+    Example:
+        >>> from gpytorch.kernels import LinearKernel
+        >>> x = torch.tensor([[0.0], [1.0], [2.0], [1.0]])  # codes of three levels
+        >>> kernel = EncodedKernel(LinearKernel(), NumberView(x, categories={0: 3}))
+        >>> kernel.base_kernel.variance = 1.0
+        >>> kernel(x).to_dense().detach()[1]
+        tensor([0., 1., 0., 1.])
+    """
+
+    def __init__(self, base_kernel: Kernel, view: NumberView | None = None) -> None:
+        super().__init__(base_kernel)
+        self.view = NumberView() if view is None else view
+
+    def seen(self, x: Tensor) -> Tensor:
+        """Return the view of points."""
+        return self.view(x)
+
+    def _around(self, base_kernel: Kernel) -> EncodedKernel:
+        return EncodedKernel(base_kernel, self.view)
+
+
+class StandardizedKernel(_WrapperKernel):
+    r"""
+    A kernel of standardized columns, :math:`k(x, x') = k_0((x - \mu) / \sigma, (x' - \mu) / \sigma)`.
+
+    Use it for points in any units with a kernel that compares columns with each other (fast cluster, Mondrian) or with
+    0 (linear kernels). Means and standard deviations are those of the training rows. The kernel inside gets NaN for NaN
+    and for its code by :func:`~gpytorch_partition.encode_missing`. Costs one pass over the points.
+
+    :param base_kernel: :math:`k_0`, built on standardized rows.
+    :param train_x: `N x D` rows, or their means and scales; None for an unfitted kernel for `load_state_dict`.
+    :raises ValueError: If the rows are not a floating point tensor, are empty, or hold infinity.
+
+    Example:
+        >>> from gpytorch.kernels import LinearKernel
+        >>> x = torch.tensor([[100.0], [101.0], [102.0]])
+        >>> kernel = StandardizedKernel(LinearKernel(), x)
+        >>> kernel.base_kernel.variance = 1.0
+        >>> kernel(x, x[:1]).to_dense().squeeze(-1).detach()
+        tensor([ 1.5000,  0.0000, -1.5000])
+    """
+
+    def __init__(self, base_kernel: Kernel, train_x: Tensor | Standardization | None = None) -> None:
+        super().__init__(base_kernel)
+        self.units = _Units(train_x if isinstance(train_x, Standardization) else _columns_of(train_x))
+
+    def standardized(self, x: Tensor) -> Tensor:
+        """
+        Standardize points (`*batch x N x D`) for the kernel inside.
+
+        :raises RuntimeError: If the kernel is unfitted.
+        :raises ValueError: If there are not as many columns as the training rows have.
+        """
+        columns = Standardization(floats_of(self.units.mean), floats_of(self.units.scale))
+        if not columns.scale.numel():
+            raise RuntimeError("StandardizedKernel is not fitted: give it training rows, or load a state")
+        if x.shape[-1] != (size := columns.scale.numel()):
+            raise ValueError(f"StandardizedKernel was built on {size} columns, got points with {x.shape[-1]}")
+        return columns.apply(decode_missing(x)).to(x.dtype)
+
+    def seen(self, x: Tensor) -> Tensor:
+        """Return standardized points."""
+        return self.standardized(x)
+
+    def _around(self, base_kernel: Kernel) -> StandardizedKernel:
+        kernel = StandardizedKernel(base_kernel)
+        kernel.units = self.units
+        return kernel
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        take_shapes(self.units, state_dict, f"{prefix}units.")
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class _Units(torch.nn.Module):
+    """Means and scales of the columns; GPyTorch would treat buffers of the kernel itself as batched."""
+
+    mean: Tensor  # (D,) bit patterns of float64, which no change of dtype can round
+    scale: Tensor  # (D,)
+
+    def __init__(self, columns: Standardization) -> None:
+        super().__init__()
+        self.register_buffer("mean", bits_of(columns.mean))
+        self.register_buffer("scale", bits_of(columns.scale))
+
+    def extra_repr(self) -> str:
+        """Describe the number of columns."""
+        return counted(self.mean.numel(), "column") if self.mean.numel() else "unfitted"
+
+
+def _columns_of(train_x: Tensor | None) -> Standardization:
+    rows = torch.empty(0, 0) if train_x is None else checked_rows(train_x, "StandardizedKernel", missing=True)
+    return Standardization.of(decode_missing(rows))
