@@ -21,19 +21,18 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.callers import level_of_caller
-from gpytorch_partition.estimators.copies import LeavesOutCopies
+from gpytorch_partition.estimators.checks import check_count, check_n_jobs, check_verbose
 from gpytorch_partition.estimators.given_kernels import kernel_of_ensemble, targets_of_ensemble
 from gpytorch_partition.estimators.kernels import KERNELS, KernelLike, check_name, is_built, resolved_kernel
-from gpytorch_partition.estimators.machine import KernelMachine, check_count, check_n_jobs, check_verbose
-from gpytorch_partition.estimators.sample_weight import counted_rows
-from gpytorch_partition.estimators.training_range import ToldOfRange, TrainingRange, tends_to_frequencies
+from gpytorch_partition.estimators.machines import KernelMachine
+from gpytorch_partition.estimators.reading import counted_rows
+from gpytorch_partition.estimators.training_range import TrainingRange, telling_once, tends_to_frequencies
 from gpytorch_partition.explain import ClassSummary, Importance, PartialDependence
 from gpytorch_partition.explain.dependence import number_of_class, rows_on_grid
 from gpytorch_partition.explain.given_columns import model_column_names
 from gpytorch_partition.explain.importance import importance
-from gpytorch_partition.explain.kernel_parts import KernelExpansion
-from gpytorch_partition.explain.nearest_rows import nearest_rows
-from gpytorch_partition.explain.summarize import class_summary, title_of
+from gpytorch_partition.explain.kernel_parts import KernelExpansion, nearest_rows
+from gpytorch_partition.explain.summary import class_summary, title_of
 from gpytorch_partition.inference.prediction.effect_tables import EffectTables
 from gpytorch_partition.inputs.row_weights import RowWeights, checked_weights
 from gpytorch_partition.inputs.seeds import random_state_of
@@ -91,7 +90,7 @@ class _Rows(NamedTuple):
         return None if self.weights is None else self.weights.values / self.weights.values.mean()
 
 
-class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, KernelMachine):
+class PartitionGPClassifier(ClassifierMixin, KernelMachine):
     r"""
     A classifier with calibrated probabilities, by Gaussian process regression on indicators, linear in the rows.
 
@@ -205,19 +204,20 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         self._check_parameters()
         weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y))
         blocks = None if groups is None and time is None else Blocks.of(groups, time, _num_samples(y))
-        X, y, row_weights, self._counted_rows = counted_rows(X, y, weights)
-        table, labels = self._checked(X, y)
+        given = counted_rows(X, y, weights)
+        table, labels = self._checked(given.X, given.y)
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         if (num_classes := len(self.classes_)) < 2:
-            counted = "" if self._counted_rows is None else ", in the rows whose sample_weight is above 0"
+            counted = "" if given.numbers is None else ", in the rows whose sample_weight is above 0"
             raise ValueError(f"expected two classes or more, got 1 class{counted}: {self.classes_.tolist()}")
-        table, numbers, row_weights = self._without_copies(table, numbers, row_weights, are_classes=True)
+        data = given._replace(X=table, y=numbers).without_copies(are_classes=True)
+        numbers, row_weights, self._counted_rows = data.y, data.weights, data.numbers
         counts = np.bincount(numbers, None if row_weights is None else row_weights.values.numpy())
         indicators = torch.nn.functional.one_hot(torch.from_numpy(numbers)).double()
         indicators = indicators[:, 1:] if num_classes == 2 else indicators
-        x = self._training_rows(table)
-        blocks = self._counted_blocks(blocks)
+        x = self._training_rows(data.X)
+        blocks = data.blocks(blocks)
         new_x = x if is_ensemble(self.kernel) else as_new_rows(x, self._categories, blocks)
         rows = _Rows(x, new_x, indicators, row_weights, blocks)
         self._has_view, random = needs_view(rows.x, self._categories), random_state_of(self.random_state)
@@ -268,7 +268,8 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         x = self._new_rows(X)
         self._warn_of_new_holes(x, self._train_x)
         if not tends_to_frequencies(self.kernel_):
-            self._warn_of_rows_outside(x, _FREQUENCIES)
+            codes = tuple(self._categories)
+            self._range.warn_of_rows_outside(x, model_column_names(self), codes, _FREQUENCIES, self._told)
         blocks = self._complete(x).split(_ROWS_AT_ONCE)
         with settings.iterative(), verbosity(self.verbose):
             found = [self.link_.log_probabilities(self._excess(x)).numpy() for x in progress(blocks, "predicting rows")]
@@ -321,7 +322,7 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         functions = self._functions()
         options: dict[str, Any] = {"n_repeats": n_repeats, "random_state": random_state, "n_jobs": n_jobs}
         options |= {"scoring": "neg_log_loss", "measure": "rise of the log loss"}
-        return importance(self._telling_once(), functions, X, y, **options)
+        return importance(telling_once(self), functions, X, y, **options)
 
     def partial_dependence(
         self, X: Any, column: int | str, *, grid: Any = None, grid_resolution: int = 30, target: Any = None
@@ -345,7 +346,7 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         """
         check_is_fitted(self, "kernel_")
         number = number_of_class(target, self.classes_.tolist())
-        rows, teller = rows_on_grid(self, X, column, grid, grid_resolution), self._telling_once()
+        rows, teller = rows_on_grid(self, X, column, grid, grid_resolution), telling_once(self)
         means = np.array([teller.predict_proba(table)[:, number].mean() for table in rows.tables])
         return PartialDependence(
             rows.column, rows.grid, means, None, rows.values, f"probability of {self.classes_[number]}"
@@ -362,6 +363,8 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         return nearest_rows(self.kernel_, points, self._train_x, k, self._counted_rows)
 
     # Inside.
+
+    _counted_rows: np.ndarray | None = None  # numbers of the training rows among all that were given; None for all
 
     def _functions(self) -> KernelExpansion:
         """Return the functions of the indicators; parts are named as their weights, if each has one."""

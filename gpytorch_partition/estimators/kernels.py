@@ -12,10 +12,12 @@ from torch import Tensor
 from gpytorch_partition.estimators.given_kernels import (
     check_callable,
     check_columns_seen,
+    check_has_rows,
+    check_one_output,
+    check_standardizable,
     kernel_of_ensemble,
     name_or_function,
 )
-from gpytorch_partition.estimators.unusable_kernels import check_has_rows, check_one_output, check_standardizable
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels import (

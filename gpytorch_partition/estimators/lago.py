@@ -15,8 +15,8 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted
 
 from gpytorch_partition.all_or_nothing import all_or_nothing
-from gpytorch_partition.estimators.regressor import check_magnitudes
-from gpytorch_partition.estimators.tables import ReadsNumbers
+from gpytorch_partition.estimators.checks import check_magnitudes
+from gpytorch_partition.estimators.reading import ReadsNumbers
 from gpytorch_partition.inputs.standardization import Standardization
 
 SHAPES = ("spherical", "elliptical")

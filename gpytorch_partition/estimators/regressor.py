@@ -2,98 +2,89 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
-from copy import deepcopy
-from functools import partial
-from math import inf
-from typing import Any
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
-import torch
 from gpytorch.kernels import Kernel
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import _num_samples, check_is_fitted
-from torch import Tensor
+from sklearn.metrics import r2_score
+from sklearn.utils.validation import _num_samples, check_consistent_length, check_is_fitted
 
-from gpytorch_partition import settings
+from gpytorch_partition import files
 from gpytorch_partition.all_or_nothing import all_or_nothing
-from gpytorch_partition.callers import level_of_caller
-from gpytorch_partition.estimators.budget import check_budget, fit_in_time
-from gpytorch_partition.estimators.chunked_fit import FitsChunks
-from gpytorch_partition.estimators.copies import LeavesOutCopies
-from gpytorch_partition.estimators.given_kernels import (
-    check_columns,
-    check_dense_size,
-    check_given,
-    kernel_of_ensemble,
-    name_of,
-    name_or_function,
-    sees_raw_columns,
-)
-from gpytorch_partition.estimators.kernels import KERNELS, kernel_and_rows
-from gpytorch_partition.estimators.machine import (
+from gpytorch_partition.estimators.checks import (
     LARGEST,
     check_count,
     check_flag,
     check_magnitudes,
     check_n_jobs,
     check_verbose,
+    check_word,
     warn_of_rounding,
 )
-from gpytorch_partition.estimators.moments import Moments
-from gpytorch_partition.estimators.sample_weight import counted_rows, new_likelihood, target_unit
-from gpytorch_partition.estimators.saved_regressor import SavedRegressor
+from gpytorch_partition.estimators.chunked_fit import ChunkedFit, check_for_chunks
+from gpytorch_partition.estimators.fitted_regressor import FittedRegressor, checked_quantiles
+from gpytorch_partition.estimators.given_kernels import check_given, name_of, sees_raw_columns, state_name
+from gpytorch_partition.estimators.kernels import KERNELS
+from gpytorch_partition.estimators.reading import (
+    FEWEST_ENTRIES,
+    CountedRows,
+    ReadsTables,
+    check_targets,
+    counted_rows,
+    has_several,
+    known_rows,
+    name_of_target,
+    read_targets,
+    target_values,
+)
+from gpytorch_partition.estimators.regression_fit import (
+    DTYPES,
+    Found,
+    RegressionFit,
+    check_budget,
+    check_for_several,
+    chooses_by_folds,
+    columns_of,
+    noises_at_bound,
+    target_unit,
+)
+from gpytorch_partition.estimators.regressor_states import KIND, fitted_of, plain, restored, state_of
 from gpytorch_partition.estimators.scores import Judgement
-from gpytorch_partition.estimators.several_targets import SeveralTargets
-from gpytorch_partition.estimators.tables import ReadsTables
-from gpytorch_partition.estimators.targets import has_several, name_of_target
-from gpytorch_partition.estimators.training_range import ToldOfRange, TrainingRange, is_blind
-from gpytorch_partition.estimators.uncertainty import checked_quantiles, judged, sampled
+from gpytorch_partition.estimators.training_range import is_blind, telling_once
 from gpytorch_partition.explain import Importance, ModelSummary, PartialDependence
 from gpytorch_partition.explain.dependence import average_function, rows_on_grid
 from gpytorch_partition.explain.given_columns import model_column_names
 from gpytorch_partition.explain.importance import importance
-from gpytorch_partition.explain.kernel_parts import KernelExpansion
-from gpytorch_partition.explain.nearest_rows import nearest_rows
-from gpytorch_partition.explain.summarize import model_summary, title_of
-from gpytorch_partition.inputs.row_weights import RowWeights, checked_weights
+from gpytorch_partition.explain.kernel_parts import KernelExpansion, nearest_rows
+from gpytorch_partition.explain.summary import model_summary, title_of
+from gpytorch_partition.inputs.row_weights import checked_weights
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
-from gpytorch_partition.linalg.random import drawn_from
-from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
-from gpytorch_partition.presets import Options, default_model, ensemble_model
+from gpytorch_partition.presets import Options
 from gpytorch_partition.presets.assembly import description_of
-from gpytorch_partition.presets.default import FEWEST_ROWS
 from gpytorch_partition.presets.folds import Blocks
-from gpytorch_partition.presets.options import some_rows
-from gpytorch_partition.progress import doing, recorded_stages, stage, verbosity
-from gpytorch_partition.tables import needs_view
-from gpytorch_partition.training.exact_gp import fit_exact_gp
+from gpytorch_partition.progress import doing, recorded_stages, verbosity
+from gpytorch_partition.tables.cells import plain_targets
+from gpytorch_partition.tables.chunks import ChunkSource
 
 NAMES = ("auto", *KERNELS)
-DTYPES = {"auto": None, "float32": torch.float32, "float64": torch.float64}
 
-_MOST_DENSE_ROWS = 2_000  # up to here solves are dense and cheap in float64
-_LEAST_DEVIATION = 1e-3  # of standardized targets; constant ones have 1e-15 by rounding
 _WIDENS = (
     "kernel='auto' has a smooth part, whose intervals widen there; or leave these rows out, or fit to some from there"
 )
 _FIT_THERE = "Leave these rows out, or fit to some from there"
+_OF_FITS = ("kernel", "num_partitions", "max_iterations", "dtype", "random_state", "n_jobs", "options")
+_PARAMETERS = ("num_partitions", "max_iterations", "dtype")  # of a state
+_RESULTS = ("log_marginal_likelihood_value_", "at_bounds_", "n_iter_", "seconds_", "left_out_")  # of a state
+_LEARNED = ("_constant_columns", "_constants", "_counted_rows")  # of a state
 
 
-class PartitionGPRegressor(
-    FitsChunks,
-    Moments,
-    SeveralTargets,
-    SavedRegressor,
-    LeavesOutCopies,
-    ToldOfRange,
-    ReadsTables,
-    RegressorMixin,
-    BaseEstimator,
-):
+class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     r"""
     A scikit-learn regressor by exact Gaussian processes with random partition kernels, at a cost linear in the rows.
 
@@ -283,140 +274,91 @@ class PartitionGPRegressor(
         :raises TypeError: If X is sparse, or `kernel` cannot be used, with the reason.
         :raises FloatingPointError: If the marginal likelihood is not a number.
         """
-        self._check_parameters()
-        blocks = self._checked_blocks(y, groups, time)
-        X, y, weights = self._rows_and_targets(X, y, sample_weight)
-        blocks = self._counted_blocks(blocks)
-        rows = X if unlabelled is None else np.concatenate([X, self._checked_unlabelled(unlabelled)])
-        self._columns, self._unit = self._standardization(rows), target_unit(y, weights)
-        self.options_, self.left_out_ = None, ()
-        with verbosity(self.verbose), doing(f"fitting {len(y):,} rows"), recorded_stages() as self.seconds_:
-            if y.ndim == 1 and self._chooses_by_folds and len(y) >= FEWEST_ROWS and self._vary(y):
-                self._fit_by_folds(X, y, weights, blocks)
-            else:
-                self._warn_of_few_rows(y)
-                self._fit_kernel(X, y, rows, weights, blocks)
+        _check_parameters(self)
+        blocks = _checked_blocks(self.kernel, y, groups, time)
+        data = self._training_rows(X, y, sample_weight)
+        check_magnitudes(data.X, "X")
+        check_magnitudes(data.y, "y")
+        warn_of_rounding(data.y)
+        data = data.without_copies()
+        blocks = data.blocks(blocks)
+        rows = data.X if unlabelled is None else np.concatenate([data.X, _checked_unlabelled(self, unlabelled)])
+        columns, unit = columns_of(self, self.kernel, rows), target_unit(data.y, data.weights)
+        x, points, targets = columns.apply_array(data.X), columns.apply_array(rows), unit.apply_array(data.y)
+        parameters = {name: getattr(self, name) for name in _OF_FITS}
+        fit = RegressionFit(x, targets, unit, data.numbers, data.weights, blocks, self._categories, **parameters)
+        with verbosity(self.verbose), doing(f"fitting {len(targets):,} rows"), recorded_stages() as self.seconds_:
+            found = fit.run(data.y, points, self.budget)
+        self._learn(found, columns, unit)
+        if self._known.has_several:
+            self.at_bounds_ = noises_at_bound(found.model, self.target_names_.tolist())
         return self
 
-    def _vary(self, y: np.ndarray) -> bool:
-        return float(self._unit.apply_array(y).std()) > _LEAST_DEVIATION
+    @all_or_nothing
+    def fit_chunks(self, chunks: Any, target: str | None = None, *, sample_rows: int = 100_000) -> Any:
+        r"""
+        Fit to more rows than fit in memory, such as a parquet folder or memory-mapped arrays.
 
-    def _warn_of_few_rows(self, y: np.ndarray) -> None:
-        if self._chooses_by_folds and y.ndim == 1 and 1 < len(y) < FEWEST_ROWS:
-            warnings.warn(
-                f"expected {FEWEST_ROWS} rows or more to choose a model by, got {len(y)}: the kernel is a plain "
-                "forest, or that of the ensemble, and its intervals are too narrow (of 90 % they held 76 with 5 rows)",
-                UserWarning,
-                stacklevel=level_of_caller(),
-            )
+        Rows are read twice. The first pass draws a uniform sample, which determines the columns (their units, and
+        levels of text) and the kernel. The second pass counts all other rows by cluster
+        (:class:`~gpytorch_partition.models.FeatureSpaceGP`). Scale, noise and mean maximize the marginal likelihood of
+        these other rows, as trees fit the noise of the targets that they are grown on. Finally the sample is counted,
+        so that means and deviations are those of an exact GP on all rows. The ends of chunks change no bit of the
+        result.
 
-    def _rows_and_targets(self, X: Any, y: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, RowWeights | None]:
-        weights, row_weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y)), None
-        if has_several(y):
-            self._check_one_target_only(weights)
-            X, y, self._counted_rows = self._read_targets(X, y)
-        else:
-            X, y, row_weights, self._counted_rows = counted_rows(X, y, weights)
-            X, y = self._read_target(X, y)
-        check_magnitudes(X, "X")
-        check_magnitudes(y, "y")
-        warn_of_rounding(y)
-        return self._without_copies(X, y, row_weights)
+        All pairs of clusters are counted: there must be few, some thousands, not the hundreds of thousands of a forest
+        in memory. `"auto"` is therefore another model than that of :meth:`fit`: the leaves of 100 boosted trees of 32
+        leaves (with a smaller sample a leaf for 400 of its rows), with effects and uncertainty from all rows.
+        `"forest"` and tree ensembles are cut at the depth that leaves at most 3,200 clusters, which `left_out_`
+        reports. `"fast_cluster"` gets coarser. A :class:`~gpytorch_partition.PartitionKernel` that is built, or a
+        function that builds one, may have up to 8,192 clusters. `"mondrian"`, kernels of GPyTorch, weights, several
+        targets and budgets are refused. Where rows fit in memory, :meth:`fit` may predict better (docs/many_rows.md).
 
-    def _checked_blocks(self, y: Any, groups: Any, time: Any) -> Blocks | None:
-        if groups is None and time is None:
-            return None
-        blocks = Blocks.of(groups, time, _num_samples(y))
-        if blocks is not None and not self._chooses_by_folds:
-            raise ValueError(
-                "expected groups=None and time=None with a kernel that is not chosen by folds, got "
-                f"kernel={self.kernel!r}: give kernel='auto' or a tree ensemble"
-            )
-        return blocks
+        Costs two readings, the labels and :math:`O(N m^2)` for m partitions, and :math:`O(p^3)` for p clusters. Memory
+        for any number of rows is the sample, a chunk, 131,072 rows (fewer wide ones) and some :math:`12 p^2` numbers (a
+        GiB for 3,200 clusters). It computes in float64.
 
-    def _fit_by_folds(self, X: np.ndarray, y: np.ndarray, weights: RowWeights | None, blocks: Blocks | None) -> None:
-        x, targets = self._columns.apply_array(X), self._unit.apply_array(y)
-        fit = partial(self._fit_some_rows, x, targets, torch.from_numpy(y), weights, blocks, self._counted_rows)
-        num_columns = inf if needs_view(x, self._categories) else x.shape[1]
-        fit_in_time(self, fit, (len(y), num_columns), self.options or Options())
+        :param chunks: A path of a parquet file, or of a folder of such; a pair of arrays, such as
+            `(np.load("x.npy", mmap_mode="r"), np.load("y.npy", mmap_mode="r"))`; a list, or another iterable that can
+            be iterated over again, of pairs (X, y), X an array or a table as in :meth:`fit`; or a function without
+            arguments that returns an iterator of such pairs.
+        :param target: The name of the column of parquet files that is the target; the others are the columns of X.
+            (Default: None, for all other chunks.)
+        :param sample_rows: Rows of the sample, half of all rows at most; they stay in the model. (Default: 100,000.)
+        :return: The regressor itself. Its `summary()` describes rows of the sample, and `nearest_rows` finds them;
+            `importance` and `partial_dependence` are refused.
+        :raises TypeError: If chunks are none of these, such as a generator, which can be read once only, or the target
+            is no name, as in `fit_chunks(X, y)`.
+        :raises ValueError: If a chunk (the error has its number) or a parameter cannot be used, or there are fewer than
+            500 rows.
+        :raises ImportError: If parquet files are to be read without pandas and pyarrow.
+        :raises RuntimeError: If the second pass reads other rows than the first, by number, targets or order.
 
-    def _fit_kernel(
-        self, X: np.ndarray, y: np.ndarray, rows: np.ndarray, weights: RowWeights | None, blocks: Blocks | None
-    ) -> None:
-        """Fit one kernel, built on `rows`, which may include unlabelled ones."""
-        is_exact = len(y) <= _MOST_DENSE_ROWS or sees_raw_columns(self.kernel)
-        dtype = DTYPES[self.dtype] or (torch.float64 if is_exact else torch.float32)
-        x, points = (self._columns.apply_array(each).to(dtype) for each in (X, rows))
-        targets = self._unit.apply_array(y).to(dtype)
-        if y.ndim == 2:
-            self._fit_targets(x, targets, points, blocks)
-        else:
-            self._fit_model(x, targets, points, weights)
+        Example:
+            >>> from gpytorch_partition.estimators import PartitionGPRegressor
+            >>> X = np.random.RandomState(0).rand(600, 2)
+            >>> y = np.sin(6 * X[:, 0]) + 0.1 * np.random.RandomState(1).randn(600)
+            >>> chunks = [(X[i : i + 200], y[i : i + 200]) for i in range(0, 600, 200)]
+            >>> model = PartitionGPRegressor(random_state=0).fit_chunks(chunks)
+            >>> mean, std = model.predict(X, return_std=True)
+            >>> bool(abs(mean - np.sin(6 * X[:, 0])).mean() < 0.1), bool(0.09 < std.mean() < 0.13)
+            (True, True)
+        """
+        _check_parameters(self)
+        check_for_chunks(self.kernel, self.budget, self.options, self.dtype)
+        check_count(sample_rows, "sample_rows")
+        source, random = ChunkSource(chunks, target), random_state_of(self.random_state)
+        fit = ChunkedFit(self, self.kernel, {"num_partitions": self.num_partitions, "n_jobs": self.n_jobs})
+        with verbosity(self.verbose), doing("fitting chunks"), recorded_stages() as self.seconds_:
+            self._learn(*fit.run(source, sample_rows, random))
+        self._target_names = None if target is None else [target]
+        return self
 
-    def _read_target(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-        self._target_names = name_of_target(y)
-        X, y = self._read(X, y, reset=True, y_numeric=True, ensure_all_finite=self._finiteness)
-        return X, y.astype(np.float64)
-
-    def _checked_unlabelled(self, unlabelled: Any) -> np.ndarray:
-        if sees_raw_columns(self.kernel):
-            raise ValueError(f"expected no unlabelled rows with a {type(self.kernel).__name__}, which is built already")
-        if name_of(self.kernel) in ("auto", "forest"):
-            raise ValueError(
-                f"kernel={self.kernel!r} learns its partitions from targets, which unlabelled rows lack: give "
-                "kernel='fast_cluster' or 'mondrian', or a function that builds a kernel on rows alone"
-            )
-        rows = self._read(unlabelled, reset=False)
-        check_magnitudes(rows, "unlabelled")
-        return rows
-
-    def _fit_model(self, x: Tensor, targets: Tensor, points: Tensor, weights: RowWeights | None) -> None:
-        """Fit by marginal likelihood, with a kernel built on points, which may include unlabelled ones."""
-        with stage("building the kernel"):
-            kernel, rows = self._kernel_and_rows(x, targets, points, weights)
-            self._set_model(PartitionGP(rows, targets, new_likelihood(weights), kernel))
-            check_dense_size(self.kernel_, x)
-        with stage("fitting noise and scales"):
-            found = fit_exact_gp(self.model_, self.likelihood_, max_iterations=self.max_iterations)
-        self.log_marginal_likelihood_value_ = found.log_marginal_likelihood
-        self.at_bounds_ = found.at_bounds
-        self.n_iter_ = found.num_iterations
-
-    def _fit_some_rows(
-        self,
-        x: Tensor,
-        targets: Tensor,
-        original: Tensor,
-        weights: RowWeights | None,
-        blocks: Blocks | None,
-        counted: np.ndarray | None,
-        options: Options,
-    ) -> None:
-        """Fit to the rows that the options keep."""
-        rows = some_rows(len(x), options, self.random_state)
-        numbers = np.arange(len(x)) if counted is None else counted
-        self._counted_rows = counted if isinstance(rows, slice) else numbers[rows]
-        own_weights = None if weights is None else weights.values[rows]
-        own_blocks = None if blocks is None else blocks.of_rows(rows)
-        self._choose_model(x[rows], targets[rows], original[rows], own_weights, own_blocks, options)
-
-    def _choose_model(
-        self,
-        x: Tensor,
-        targets: Tensor,
-        original: Tensor,
-        weights: Tensor | None,
-        blocks: Blocks | None,
-        options: Options,
-    ) -> None:
-        """Fit by predictions of held-out rows; an ensemble takes the targets in their own units."""
-        others: dict[str, Any] = {"random_state": self.random_state, "n_jobs": self.n_jobs, "options": options}
-        others |= {"weights": weights, "blocks": blocks}
-        if is_ensemble(self.kernel):
-            self._set_model(ensemble_model(x, targets, self.kernel, original=original, **others))
-        else:
-            self._set_model(default_model(x, targets, categories=self._categories, **others))
-        self.log_marginal_likelihood_value_, self.at_bounds_, self.n_iter_ = None, {}, 0
+    def _learn(self, found: Found, columns: Standardization, unit: Standardization) -> None:
+        self._fitted = FittedRegressor(found.model.eval(), columns, unit, self._categories, self.num_partitions)
+        self._counted_rows, self.n_iter_ = found.numbers, found.num_iterations
+        self.log_marginal_likelihood_value_, self.at_bounds_ = found.log_marginal_likelihood, dict(found.at_bounds)
+        self.options_, self.left_out_ = found.options, found.left_out
 
     def predict(
         self,
@@ -469,17 +411,17 @@ class PartitionGPRegressor(
             raise ValueError("expected at most one of return_std and return_cov")
         check_flag(include_noise, "include_noise")
         probabilities = None if quantiles is None else checked_quantiles(quantiles)
-        rows = self._checked_rows(X)
-        if return_cov:
-            mean, covariance = self._joint_moments(rows, include_noise)
-            found, std = [mean, covariance], np.sqrt(covariance.diagonal().T.clip(0))
-        else:
-            mean, std = self._moments(rows, return_std or probabilities is not None, include_noise)
-            found = [mean, std] if return_std else [mean]
-        found += [] if probabilities is None else [self._quantiles(rows, mean, std, probabilities, include_noise)]
+        rows, known = self._checked_rows(X), self._known
+        with verbosity(self.verbose):
+            if return_cov:
+                mean, covariance = known.joint_moments(rows, include_noise)
+                found, std = [mean, covariance], np.sqrt(covariance.diagonal().T.clip(0))
+            else:
+                mean, std = known.moments(rows, return_std or probabilities is not None, include_noise)
+                found = [mean, std] if return_std else [mean]
+        found += [] if probabilities is None else [known.quantiles(rows, mean, std, probabilities, include_noise)]
         return tuple(found) if len(found) > 1 else mean
 
-    @torch.no_grad()
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, *, include_noise: bool = True) -> np.ndarray:
         r"""
         Return joint samples of new observations, or of the function, in units of the targets.
@@ -501,12 +443,7 @@ class PartitionGPRegressor(
         check_count(n_samples, "n_samples")
         check_flag(include_noise, "include_noise")
         rows, seed = self._checked_rows(X), random_state_of(random_state).randint(2**31)
-        with settings.iterative(), settings.no_debug(), drawn_from(seed):
-            if self._has_several:
-                return self._samples_of_targets(rows, n_samples, include_noise)
-            samples = sampled(self.model_, self._points(rows), n_samples, include_noise=include_noise)
-        found, unknown = self._unit.undo(samples.T).numpy(), self._unknown_cells(rows, True, include_noise)
-        return found if unknown is None else unknown.samples(found, np.random.RandomState(seed))
+        return self._known.samples(rows, n_samples, seed, include_noise)
 
     def judge(self, X: Any, y: Any, sample_weight: Any = None) -> Judgement:
         """
@@ -535,8 +472,29 @@ class PartitionGPRegressor(
             >>> bool(0.8 < found.coverage(0.9) <= 1.0)
             True
         """
-        check_is_fitted(self, "model_")
-        return judged(self, X, y, sample_weight)
+        y = _checked_observations(self, X, y)
+        weights = _weights_above_0(sample_weight, len(y))
+        rows = self._checked_rows(X)
+        with verbosity(self.verbose):
+            return self._known.judgement(rows, y, weights)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        r"""
+        Return :math:`R^2` of the means; for several targets their average, as in scikit-learn.
+
+        Each of several targets is scored on the rows where it is known.
+
+        :param X: `N x D` rows.
+        :param y: `N` targets, or `N x T` with or without missing entries (NaN, None).
+        :param sample_weight: `N` weights of the rows. (Default: None, 1.)
+        :raises ValueError: If y cannot be used, a single target is missing in a row, or one of several is known in
+            fewer than two rows.
+        :raises sklearn.exceptions.NotFittedError: Before `fit`.
+        """
+        if self._known.has_several:
+            return _known_score(y, self.predict(X), self.target_names_.tolist(), sample_weight)
+        check_targets(y, are_numbers=True)
+        return float(super().score(X, plain_targets(y), sample_weight))
 
     def summary(self) -> ModelSummary:
         """
@@ -555,12 +513,12 @@ class PartitionGPRegressor(
             >>> found.num_rows, [part.name for part in found.parts]
             (40, ['MondrianKernel'])
         """
-        check_is_fitted(self, "model_")
+        known = self._known
         return model_summary(
-            self.model_,
-            self._unit,
+            known.model,
+            known.unit,
             model_column_names(self),
-            self.target_names_.tolist() if self._has_several else [],
+            self.target_names_.tolist() if known.has_several else [],
             num_columns=self.n_features_in_,
             title=title_of(self),
             log_marginal_likelihood=self.log_marginal_likelihood_value_,
@@ -600,10 +558,9 @@ class PartitionGPRegressor(
             x1                                1.000
             x0                                0.000
         """
-        check_is_fitted(self, "model_")
-        self._refuse_counted("importance", "sklearn.inspection.permutation_importance(model, X, y)")
+        _refuse_counted(self._known, "importance", "permutation_importance(model, X, y)")
         options: dict[str, Any] = {"n_repeats": n_repeats, "random_state": random_state, "n_jobs": n_jobs}
-        return importance(self._telling_once(), KernelExpansion.of_model(self.model_), X, y, **options)
+        return importance(telling_once(self), KernelExpansion.of_model(self.model_), X, y, **options)
 
     def partial_dependence(
         self,
@@ -641,10 +598,10 @@ class PartitionGPRegressor(
             >>> bool(found.mean[1] > found.mean[0] + 1)
             True
         """
-        check_is_fitted(self, "model_")
-        self._refuse_counted("partial_dependence", "sklearn.inspection.partial_dependence(model, X, [column])")
-        rows, teller = rows_on_grid(self, X, column, grid, grid_resolution), self._telling_once()
-        return average_function(self, rows, lambda table: self._points(teller._checked_rows(table)), self._unit, target)
+        known = self._known
+        _refuse_counted(known, "partial_dependence", "partial_dependence(model, X, [column])")
+        rows, teller = rows_on_grid(self, X, column, grid, grid_resolution), telling_once(self)
+        return average_function(self, rows, lambda x: known.points(teller._checked_rows(x)), known.unit, target)
 
     def nearest_rows(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         r"""
@@ -668,104 +625,270 @@ class PartitionGPRegressor(
             >>> sorted(rows[0].tolist())
             [19, 20]
         """
-        points = self._points(self._checked_rows(X))
-        return nearest_rows(self.model_.covar_module, points, self.model_.train_inputs[0], k, self._counted_rows)
+        points, known = self._known.points(self._checked_rows(X)), self._known
+        return nearest_rows(known.model.covar_module, points, known.train_x, k, self._counted_rows)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """
+        Write the fitted regressor, training rows included, to a file; :meth:`load` has an example.
+
+        :param path: The file. An existing one is replaced once the new one is complete.
+        :raises TypeError: If the kernel came from a function, which has no plain value.
+        :raises OSError: If it cannot be written; an existing file then stays.
+        :raises sklearn.exceptions.NotFittedError: Before `fit`.
+        """
+        files.save(path, KIND, self.to_state())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """
+        Return the regressor that :meth:`save` has written, to the last bit, without running code of the file.
+
+        :param path: The file.
+        :raises gpytorch_partition.files.DamagedFileError: If it is no such file, of another format, or damaged.
+        :raises OSError: If it cannot be read.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from gpytorch_partition.estimators import PartitionGPRegressor
+            >>> X = np.linspace(0, 1, 30)[:, None]
+            >>> model = PartitionGPRegressor("mondrian", num_partitions=10, random_state=0).fit(X, X[:, 0] ** 2)
+            >>> with TemporaryDirectory() as folder:
+            ...     model.save(f"{folder}/model.gp")
+            ...     copies = PartitionGPRegressor.load(f"{folder}/model.gp"), model.from_state(model.to_state())
+            >>> [bool((copy.predict(X) == model.predict(X)).all()) for copy in copies]
+            [True, True]
+        """
+        return cls.from_state(files.load(path, KIND))
+
+    def to_state(self) -> dict[str, Any]:
+        """
+        Return the fitted regressor as plain values and its own tensors, for storage of your own.
+
+        Errors are those of :meth:`save`; :meth:`load` has an example.
+        """
+        known, names, chosen = self._known, getattr(self, "feature_names_in_", None), self.categorical_features
+        return {
+            "parameters": {
+                **{name: plain(getattr(self, name)) for name in _PARAMETERS},
+                "kernel": state_name(self.kernel),
+                "categorical_features": None if chosen is None else list(map(plain, chosen)),
+            },
+            "results": {name: plain(getattr(self, name)) for name in (*_RESULTS, *_LEARNED)},
+            "feature_names": None if names is None else list(map(str, names)),
+            "target_names": self._target_names,
+            **state_of(known, self.encoder_),
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        """
+        Return the regressor of a state; a refit uses the default options and draws new partitions.
+
+        :param state: The result of :meth:`to_state`, or a load of it; :meth:`load` has an example.
+        :raises KeyError: If a part is missing.
+        """
+        regressor, results, names = cls(), state["results"], state["feature_names"]
+        regressor.set_params(**state["parameters"])
+        regressor._fitted, regressor.encoder_ = fitted_of(state)
+        regressor.__dict__ |= {name: restored(results[name]) for name in (*_RESULTS, *_LEARNED)} | {"options_": None}
+        regressor._target_names = state["target_names"]
+        encoder = state["encoder"]
+        regressor.n_features_in_ = state["train_x"].shape[1] if encoder is None else len(encoder["columns"])
+        if names is not None:
+            regressor.feature_names_in_ = np.array(names, dtype=object)
+        return regressor
 
     @property
-    def noise_(self) -> Any:
-        """Variance of the noise, in squared units of the targets; its level where `"auto"` chose a varying noise."""
-        check_is_fitted(self, "model_")
-        return (self.model_.noise.numpy() if self._has_several else self.likelihood_.noise.item()) * self._y_scale**2
+    def _known(self) -> FittedRegressor:
+        check_is_fitted(self, "_fitted")
+        return self._fitted
 
     @property
-    def outputscale_(self) -> Any:
-        """Variance of the function, in squared units of the targets."""
-        check_is_fitted(self, "model_")
-        if self._has_several:
-            return self.target_covariance_.diagonal()
-        return self.model_.covar_module.outputscale.item() * self._y_scale**2
+    def model_(self) -> Any:
+        """The GPyTorch model of standardized data."""
+        return self._known.model
+
+    @property
+    def likelihood_(self) -> Any:
+        """The likelihood of the model; None for several targets."""
+        return self._known.likelihood
 
     @property
     def kernel_(self) -> Kernel:
         """The kernel, without its outputscale, of rows such as `model_.train_inputs[0]`."""
-        check_is_fitted(self, "model_")
-        return self.model_.covar_module if self._has_several else self.model_.covar_module.base_kernel
+        covariance = self.model_.covar_module
+        return covariance if self._known.has_several else covariance.base_kernel
+
+    @property
+    def log_predictive_density_(self) -> float | None:
+        """The mean log density of held-out rows, in nats, of standardized targets; None where none were held out."""
+        return description_of(self.model_)["log_predictive_density"]
+
+    @property
+    def noise_(self) -> Any:
+        """Variance of the noise, in squared units of the targets; its level where `"auto"` chose a varying noise."""
+        known = self._known
+        return (known.model.noise.numpy() if known.has_several else known.likelihood.noise.item()) * known.scale**2
+
+    @property
+    def outputscale_(self) -> Any:
+        """Variance of the function, in squared units of the targets."""
+        if self._known.has_several:
+            return self.target_covariance_.diagonal()
+        return self.model_.covar_module.outputscale.item() * self._known.scale**2
+
+    @property
+    def target_covariance_(self) -> NDArray[np.float64]:
+        """The covariance of the functions of several targets (`T x T`), in units of the targets."""
+        return _of_several(self._known).in_units(self.model_.task_covariance)
+
+    @property
+    def noise_covariance_(self) -> NDArray[np.float64]:
+        """The covariance of the errors of a row (`T x T`), in units of the targets; diagonal where none was found."""
+        return _of_several(self._known).in_units(self.model_.noise_covariance)
+
+    @property
+    def target_names_(self) -> NDArray[np.object_]:
+        """The names of several targets (`T`): those of the data frame, or y0, y1 and so on."""
+        names = self._target_names or [f"y{number}" for number in range(_of_several(self._known).model.num_targets)]
+        return np.array(names, dtype=object)
+
+    @property
+    def target_name_(self) -> str | None:
+        """The name of the one target: that of the Series, or of the column of parquet files; None if it had none."""
+        return None if self._known.has_several or self._target_names is None else self._target_names[0]
 
     # Inside.
 
     _for_new_holes = "predictions are averaged over the values of similar training rows, and as uncertain as these vary"
+    _counted_rows: np.ndarray | None = None  # numbers of the training rows among all that were given; None for all
+    _target_names: list[str] | None = None
     log_marginal_likelihood_value_: float | None
 
-    def _check_parameters(self) -> None:
-        check_given(self.kernel, NAMES)
-        check_budget(self.budget, self.kernel)
-        check_count(self.num_partitions, "num_partitions")
-        check_count(self.max_iterations, "max_iterations")
-        check_n_jobs(self.n_jobs)
-        check_verbose(self.verbose)
-        if self.options is not None and not isinstance(self.options, Options):
-            raise ValueError(f"expected options to be None or gpytorch_partition.presets.Options, got {self.options!r}")
-        if not isinstance(self.dtype, str) or self.dtype not in DTYPES:
-            raise ValueError(f"expected dtype to be one of {tuple(DTYPES)}, got {self.dtype!r}")
-
-    def _kernel_and_rows(
-        self, x: Tensor, y: Tensor, points: Tensor, weights: RowWeights | None
-    ) -> tuple[Kernel, Tensor]:
-        if is_ensemble(self.kernel):
-            return kernel_of_ensemble(self.kernel, x, self._unit.undo(y), self.random_state), x
-        if sees_raw_columns(self.kernel):
-            return deepcopy(self.kernel), x
-        return kernel_and_rows(
-            "forest" if self.kernel == "auto" else name_or_function(self.kernel, **self._building),
-            x,
-            y,
-            points,
-            categories=self._categories,
-            sample_weight=None if weights is None else weights.capped,
-            **self._building,
-        )
-
-    @property
-    def _building(self) -> dict[str, Any]:
-        return {"num_partitions": self.num_partitions, "random_state": self.random_state, "n_jobs": self.n_jobs}
-
-    @property
-    def _chooses_by_folds(self) -> bool:
-        return name_of(self.kernel) == "auto" or is_ensemble(self.kernel)
-
-    def _standardization(self, rows: np.ndarray) -> Standardization:
-        """Return the standardization of columns other than codes; of none for kernels that see columns as they are."""
-        columns = Standardization.of_array(rows)
-        if sees_raw_columns(self.kernel):
-            check_columns(self.kernel, self)
-        return columns.without(range(rows.shape[1]) if sees_raw_columns(self.kernel) else self._categories)
-
-    def _set_model(self, model: Any) -> None:
-        self.model_ = model.eval()
-        self._range = TrainingRange.of(model.extremes if self._is_counted else model.train_inputs[0])
-        self.likelihood_: Any = getattr(model, "likelihood", None)  # of several targets none
-        self.log_predictive_density_ = description_of(model)["log_predictive_density"]
+    def _training_rows(self, X: Any, y: Any, sample_weight: Any) -> CountedRows:
+        """Read rows and targets; return those that count."""
+        weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y))
+        options: dict[str, Any] = {"reset": True, "y_numeric": True, "ensure_all_finite": self._finiteness}
+        if has_several(y):
+            check_for_several(self.kernel, self.budget, weights)
+            values, self._target_names = read_targets(X, y)
+            rows = self._read(X, np.zeros(len(values)), **options)[0]
+            known = known_rows(values)
+            return CountedRows(rows[known], values[known], None, None if known.all() else np.flatnonzero(known))
+        given = counted_rows(X, y, weights)
+        self._target_names = name_of_target(given.y)
+        rows, targets = self._read(given.X, given.y, **options)
+        return given._replace(X=rows, y=targets.astype(np.float64))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
-        tags.input_tags.allow_nan = name_of(self.kernel) in ("auto", "forest", "ensemble") or sees_raw_columns(
-            self.kernel
-        )
         return tags
 
     def _checked_rows(self, X: Any) -> np.ndarray:
-        check_is_fitted(self, "model_")
+        """Read new rows, and warn of those outside the training range and of cells that only they miss."""
+        known = self._known
         rows = self._read(X, reset=False, ensure_all_finite=self._finiteness)
         if (largest := np.nanmax(np.abs(rows), initial=0.0)) > LARGEST:
             raise ValueError(f"expected X of numbers up to {LARGEST:g}, got {largest:.3g}: drop such rows")
-        model = self.model_
-        remedy = _FIT_THERE if self._is_chosen and not is_ensemble(self.kernel) else _WIDENS
-        if is_blind(model.covar_module, self.likelihood_):
-            self._warn_of_rows_outside(self._columns.apply_array(rows), remedy)
+        x = known.columns.apply_array(rows)
+        if is_blind(known.model.covar_module, known.likelihood):
+            remedy = _FIT_THERE if known.is_chosen and not is_ensemble(self.kernel) else _WIDENS
+            known.range.warn_of_rows_outside(x, model_column_names(self), tuple(self._categories), remedy, self._told)
+        self._warn_of_new_holes(x, known.train_x)
         return rows
 
-    @property
-    def _finiteness(self) -> bool | str:
-        """The `ensure_all_finite` of scikit-learn: trees take missing values."""
-        return "allow-nan" if self.__sklearn_tags__().input_tags.allow_nan else True
+
+def _check_parameters(model: PartitionGPRegressor) -> None:
+    check_given(model.kernel, NAMES)
+    check_budget(model.budget, model.kernel)
+    check_count(model.num_partitions, "num_partitions")
+    check_count(model.max_iterations, "max_iterations")
+    check_n_jobs(model.n_jobs)
+    check_verbose(model.verbose)
+    if model.options is not None and not isinstance(model.options, Options):
+        raise ValueError(f"expected options to be None or gpytorch_partition.presets.Options, got {model.options!r}")
+    check_word(model.dtype, "dtype", tuple(DTYPES))
+
+
+def _checked_blocks(kernel: Any, y: Any, groups: Any, time: Any) -> Blocks | None:
+    if groups is None and time is None:
+        return None
+    blocks = Blocks.of(groups, time, _num_samples(y))
+    if blocks is not None and not chooses_by_folds(kernel):
+        raise ValueError(
+            "expected groups=None and time=None with a kernel that is not chosen by folds, got "
+            f"kernel={kernel!r}: give kernel='auto' or a tree ensemble"
+        )
+    return blocks
+
+
+def _checked_unlabelled(model: PartitionGPRegressor, unlabelled: Any) -> np.ndarray:
+    if sees_raw_columns(model.kernel):
+        raise ValueError(f"expected no unlabelled rows with a {type(model.kernel).__name__}, which is built already")
+    if name_of(model.kernel) in ("auto", "forest"):
+        raise ValueError(
+            f"kernel={model.kernel!r} learns its partitions from targets, which unlabelled rows lack: give "
+            "kernel='fast_cluster' or 'mondrian', or a function that builds a kernel on rows alone"
+        )
+    rows = model._read(unlabelled, reset=False)
+    check_magnitudes(rows, "unlabelled")
+    return rows
+
+
+def _of_several(known: FittedRegressor) -> FittedRegressor:
+    if not known.has_several:
+        raise AttributeError("the regressor was fitted to one target, which has noise_ and outputscale_")
+    return known
+
+
+def _refuse_counted(known: FittedRegressor, name: str, instead: str) -> None:
+    if known.is_counted:
+        raise ValueError(
+            f"{name} needs the training rows, which fit_chunks has counted and not kept: sklearn.inspection.{instead}"
+        )
+
+
+def _checked_observations(model: PartitionGPRegressor, X: Any, y: Any) -> np.ndarray:
+    if model._known.has_several:
+        raise ValueError(
+            f"expected a model of one target, got one of {len(model.target_names_)}: log densities "
+            "of target number t are scipy.stats.norm.logpdf(y[:, t], mean[:, t], std[:, t])"
+        )
+    y = np.asarray(y, dtype=np.float64)
+    num_rows = len(next(iter(X.values())) if isinstance(X, Mapping) else X)
+    if y.shape != (num_rows,) or not np.isfinite(y).all():
+        raise ValueError(
+            f"expected a known target for each of the {num_rows} rows of X, got targets of shape {y.shape} with "
+            f"{int((~np.isfinite(y)).sum())} missing"
+        )
+    return y
+
+
+def _weights_above_0(sample_weight: Any, num_rows: int) -> np.ndarray | None:
+    weights = checked_weights(sample_weight, num_rows)
+    if weights is not None and not weights.all():
+        raise ValueError(
+            f"expected weights above 0 of rows to judge, got 0 for row {int((weights == 0).argmax())}: leave "
+            "such rows out"
+        )
+    return weights
+
+
+def _known_score(y: Any, mean: NDArray[np.float64], names: Sequence[str], sample_weight: Any) -> float:
+    """Return the mean of R squared over targets, each over the rows where it is known."""
+    values = target_values(y)
+    if values.shape != mean.shape:
+        raise ValueError(f"expected targets of shape {mean.shape}, one column for each target, got {values.shape}")
+    known = ~np.isnan(values)
+    for name, count in zip(names, known.sum(0)):
+        if count < FEWEST_ENTRIES:
+            raise ValueError(
+                f"expected two known entries or more of target {name}, got {count}: R squared has no value. Score rows "
+                "where it is known, or the other targets by sklearn.metrics"
+            )
+    weights = np.ones(len(values)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    check_consistent_length(values, weights)
+    targets = zip(values.T, mean.T, known.T)
+    return float(np.mean([r2_score(y[rows], own[rows], sample_weight=weights[rows]) for y, own, rows in targets]))

@@ -22,14 +22,9 @@ from sklearn.utils.multiclass import _ovr_decision_function, check_classificatio
 from torch import Tensor
 
 from gpytorch_partition.all_or_nothing import all_or_nothing
+from gpytorch_partition.estimators.checks import check_count, check_magnitudes, check_positive
 from gpytorch_partition.estimators.kernels import KernelLike
-from gpytorch_partition.estimators.machine import (
-    KernelMachine,
-    check_count,
-    check_magnitudes,
-    check_positive,
-    class_indicators,
-)
+from gpytorch_partition.estimators.machines import KernelMachine, class_indicators
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.models.cluster_features import ClusterFeatures
 from gpytorch_partition.progress import doing

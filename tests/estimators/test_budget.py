@@ -11,8 +11,8 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from gpytorch_partition.estimators import PartitionGPRegressor, regressor
-from gpytorch_partition.estimators.budget import fit_in_time
+from gpytorch_partition.estimators import PartitionGPRegressor, regression_fit
+from gpytorch_partition.estimators.regression_fit import fit_in_time
 from gpytorch_partition.presets import Options
 
 RANDOM = np.random.RandomState(0)
@@ -29,7 +29,7 @@ def clock(monkeypatch):
 
     def set_clock(step):
         looks = count()
-        monkeypatch.setattr(regressor, "fit_in_time", partial(fit_in_time, clock=lambda: step * next(looks)))
+        monkeypatch.setattr(regression_fit, "fit_in_time", partial(fit_in_time, clock=lambda: step * next(looks)))
 
     return set_clock
 

@@ -116,7 +116,7 @@ class TestKernelPCA:
             ({"n_components": 401}, "from 1 to the number of rows, 400, got 401"),
             ({"tol": "small"}, "tol to be a positive number, got 'small'"),
             ({"kernel": "rbf"}, "got 'rbf'"),
-            ({"num_partitions": 0}, "expected num_partitions to be a whole number, 1 or more, got 0"),
+            ({"num_partitions": 0}, "expected a number of partitions, 1 or more, got num_partitions=0"),
         ],
     )
     def test_bad_parameters_are_told(self, options, message):

@@ -20,10 +20,16 @@ from gpytorch_partition.estimators import (
     BaggedStepwiseSelector,
     ParallelEvolutionSelector,
     PartitionGPRegressor,
-    subset_criteria,
+    column_selection,
 )
-from gpytorch_partition.estimators.parallel_evolution import evolved, stepwise, supported
-from gpytorch_partition.estimators.subset_criteria import CRITERIA, EstimatorCriterion, LinearCriterion
+from gpytorch_partition.estimators.column_selection import (
+    CRITERIA,
+    EstimatorCriterion,
+    LinearCriterion,
+    evolved,
+    stepwise,
+    supported,
+)
 
 TRUE = np.array([1, 4, 7])
 SUBSETS = np.array(list(product([False, True], repeat=5)))
@@ -64,7 +70,7 @@ class TestLinearCriterion:
     @pytest.mark.parametrize("name", CRITERIA)
     def test_blocks_of_subsets_do_not_change_it(self, name, monkeypatch):
         whole = LinearCriterion(self.x, Y, name)(SUBSETS)
-        monkeypatch.setattr(subset_criteria, "_BLOCK_NUMEL", 3 * 5**2)
+        monkeypatch.setattr(column_selection, "_BLOCK_NUMEL", 3 * 5**2)
         np.testing.assert_allclose(LinearCriterion(self.x, Y, name)(SUBSETS), whole)
 
     @pytest.mark.parametrize("name", CRITERIA)

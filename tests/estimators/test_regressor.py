@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.estimator_checks import check_estimator
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel
-from gpytorch_partition.estimators import PartitionGPRegressor, moments
+from gpytorch_partition.estimators import PartitionGPRegressor, fitted_regressor
 from tests.limits import many_rows
 from tests.random_states import untouched_random_states
 
@@ -127,7 +127,7 @@ class TestPredictions:
 
     def test_blocks_of_rows_do_not_change_them(self, monkeypatch):
         whole = FITTED["forest"].predict(X, return_std=True)
-        monkeypatch.setattr(moments, "_CODES_AT_ONCE", 7 * FITTED["forest"].num_partitions)
+        monkeypatch.setattr(fitted_regressor, "_CODES_AT_ONCE", 7 * FITTED["forest"].num_partitions)
         for block, reference in zip(FITTED["forest"].predict(X, return_std=True), whole):
             np.testing.assert_allclose(block, reference, rtol=1e-9)
 

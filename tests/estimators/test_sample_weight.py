@@ -41,8 +41,8 @@ def fitted(request):
 
 def test_predictions_are_those_of_dense_algebra(fitted):
     model = fitted.model_
-    points = fitted._columns.apply_array(np.concatenate([X, NEW]))
-    scale = fitted._unit.scale.item() ** 2
+    points = fitted._fitted.columns.apply_array(np.concatenate([X, NEW]))
+    scale = fitted._fitted.unit.scale.item() ** 2
     gram = scale * model.covar_module(points).to_dense().detach().double().numpy()
     noise = fitted.noise_
     if fitted.kernel == "auto":  # where it may vary
@@ -52,7 +52,7 @@ def test_predictions_are_those_of_dense_algebra(fitted):
     else:
         noise = np.full(len(points), noise)
     noisy = gram[:N, :N] + np.diag(noise[:N] / W)
-    constant = fitted._unit.undo(model.mean_module.constant.detach()).item()
+    constant = fitted._fitted.unit.undo(model.mean_module.constant.detach()).item()
     mean = constant + gram[N:, :N] @ np.linalg.solve(noisy, Y - constant)
     variance = np.diag(gram[N:, N:] - gram[N:, :N] @ np.linalg.solve(noisy, gram[:N, N:])) + noise[N:]
     found, std = fitted.predict(NEW, return_std=True)
