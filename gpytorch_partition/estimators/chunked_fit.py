@@ -147,9 +147,6 @@ def in_blocks(chunks: Iterable[tuple[Tensor, Tensor]], size: int) -> Iterator[tu
     """
     Yield the rows of chunks in blocks of one size, the last one smaller, so that sums round the same for any chunks.
 
-    :param chunks: Rows (`n x D`) and targets (`n`).
-    :param size: Rows of a block.
-
     Example:
         >>> chunks = [(torch.zeros(n, 1), torch.zeros(n)) for n in (1, 5, 1)]
         >>> [len(y) for _, y in in_blocks(chunks, 3)]
@@ -208,12 +205,7 @@ _MOST_LEVELS = 255  # that boosting splits into sets
 
 
 def check_countable(kernel: Any) -> None:
-    """
-    Refuse, before any work, a parameter `kernel` whose rows cannot be counted.
-
-    :param kernel: The parameter.
-    :raises ValueError: With alternatives.
-    """
+    """Refuse, before any work, a parameter `kernel` whose rows cannot be counted."""
     if name_of(kernel) == "mondrian":
         raise ValueError(
             "kernel='mondrian' opens new cells wherever rows are, too many to count pairs of: give 'auto', 'forest' or "
@@ -245,13 +237,9 @@ def counted_kernel(
     - `"fast_cluster"`: the height that makes at most 3,200 clusters.
     - A :class:`~gpytorch_partition.PartitionKernel`, or a function or class that builds one: as it is, up to 8,192.
 
-    :param kernel: The parameter of the estimator.
     :param x: `n x D` rows of the sample as the kernel sees them.
     :param y: `n` targets; in their own units for an ensemble.
-    :param num_partitions: Number of trees or clusterings of a named kernel but `"auto"`.
-    :param random_state: Seed.
-    :param n_jobs: Trees grown at once, where they can be.
-    :param categories: The number of levels of each column that holds codes.
+    :param num_partitions: Number of trees or clusterings, as all that follow a parameter of the estimator.
     :raises ValueError: If the kernel cannot be counted, or the rows hold categories or NaN that it cannot take.
     """
     name = name_of(kernel)

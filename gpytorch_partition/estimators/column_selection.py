@@ -37,7 +37,6 @@ class _VotingSelector(SelectorMixin, BaseEstimator):
 
         :param X: `N x D` rows, finite, at least three.
         :param y: `N` targets that vary: numbers, or what the estimator takes.
-        :return: The selector itself.
         :raises ValueError: If the data or a parameter cannot be used.
         :raises TypeError: If X is sparse.
         """
@@ -77,15 +76,16 @@ class _VotingSelector(SelectorMixin, BaseEstimator):
 
 
 class ParallelEvolutionSelector(_VotingSelector):
-    r"""
+    """
     A selector of columns by Darwinian evolution in parallel universes (Zhu & Chipman 2006; Zhu 2008, section 4.3).
 
-    Use it to select columns of a linear model, where one best subset is not reliable.
+    Use it to select columns of a linear model, where one best subset is not reliable. For columns with nonlinear
+    effects, give an `estimator` that can find them; for those of a kernel:
+    `RBFKernel(active_dims=selector.get_support(indices=True))`.
 
     In each universe a genetic algorithm minimizes a criterion such as the AIC over subsets of the columns, for a few
     generations only; then the universes vote. Subsets with all columns that matter are far better than others and
-    prevail soon. In a short evolution their other columns are random and get few votes. The best subset by the
-    criterion itself has some of these columns.
+    prevail soon; the other columns of a short evolution are random and get few votes.
 
     A universe begins with random subsets. In every generation the better half survives. Pairs of survivors have
     children that take each column's gene from either parent (uniform crossover) and flip it with the probability of a
@@ -95,21 +95,17 @@ class ParallelEvolutionSelector(_VotingSelector):
     for linear regression, for any number of rows
     (:class:`~gpytorch_partition.estimators.column_selection.LinearCriterion`).
 
-    For the columns of a kernel: `RBFKernel(active_dims=selector.get_support(indices=True))`. For columns with nonlinear
-    effects, give an `estimator` that can find them.
-
     :param criterion: Criterion of linear regression: `"aic"`, `"bic"`, `"gcv"`, or `"loo"`, the leave-one-out error.
         Ignored with an `estimator`. (Default: `"aic"`.)
     :param n_universes: Number of universes, whose votes are averaged. (Default: 50.)
     :param population_size: Subsets alive in a universe, at least 4. (Default: None, 2 D, 20 at least.)
-    :param n_generations: Generations; with many, all universes end at the same best subset. The tutorial has 6 for an
-        unknown population; here 4 find the true columns of simulated problems more often. (Default: 4.)
+    :param n_generations: Generations; with many, all universes end at the same best subset. (Default: 4.)
     :param mutation_rate: Probability to flip a gene of a child. (Default: None, 1 / D.)
     :param votes: Voters of a universe: `"best"`, its best subset (2008), or `"population"`, all its last subsets
         (2006), which finds the true columns more often here. (Default: `"population"`.)
     :param threshold: `"gap"`, the columns above the largest gap in the sorted importances; `"mean"`, those above the
-        mean importance (Xin & Zhu 2012); or a share of the votes that they must exceed, such as .5. The first two
-        select a column even where none matters. (Default: `"gap"`.)
+        mean importance (Xin & Zhu 2012); or a share of the votes that they must exceed. The first two select a column
+        even where none matters. (Default: `"gap"`.)
     :param estimator: An estimator of scikit-learn whose cross-validated score is maximized instead. (Default: None.)
     :param scoring: Scorer of the estimator, by name or as a function. (Default: None, its `score`.)
     :param cv: Folds for the estimator, as in scikit-learn, split once: all subsets are compared on the same ones.
@@ -117,14 +113,8 @@ class ParallelEvolutionSelector(_VotingSelector):
     :param random_state: Seed, as in scikit-learn. It does not seed a random `estimator` or `cv`.
     :param n_jobs: Universes evolved at once, as joblib counts them. (Default: None, one.)
 
-    Parameters are checked by :meth:`fit`, not here, as in scikit-learn.
-
-    Fitted attributes:
-
-    - `importances_`: `D` shares of the votes.
-    - `votes_`: `n_universes x D` votes of the universes.
-    - `support_`: `D` booleans, as :meth:`get_support` returns them.
-    - `n_features_in_`, `feature_names_in_`: as in scikit-learn.
+    Fitted attributes: `importances_`, `D` shares of the votes; `votes_`, those of each universe (`n_universes x D`);
+    `support_`, `D` booleans; `n_features_in_`, `feature_names_in_`.
 
     Example:
         >>> random = np.random.RandomState(0)
@@ -133,8 +123,6 @@ class ParallelEvolutionSelector(_VotingSelector):
         >>> selector = ParallelEvolutionSelector(random_state=0).fit(X, y)
         >>> selector.get_support(indices=True)
         array([1, 4, 7])
-        >>> selector.transform(X).shape
-        (50, 3)
     """
 
     def __init__(
@@ -196,20 +184,14 @@ class ParallelEvolutionSelector(_VotingSelector):
 
 
 class BaggedStepwiseSelector(_VotingSelector):
-    r"""
+    """
     A selector of columns by stepwise selection on bootstrap samples, which vote (Breiman 1996; Zhu 2008, 4.3.4).
 
-    Use it as the baseline for :class:`ParallelEvolutionSelector`. Each member begins without columns, and adds or
-    removes the one that lowers the criterion of its bootstrap sample most, until none does. A step costs D values of
-    the criterion (:class:`~gpytorch_partition.estimators.column_selection.LinearCriterion`).
+    Use it as the baseline for :class:`ParallelEvolutionSelector`, whose other parameters and attributes it has. Each
+    member begins without columns, and adds or removes the one that lowers the criterion of its bootstrap sample most,
+    until none does. A step costs D values of the criterion.
 
-    :param criterion: As in :class:`ParallelEvolutionSelector`. (Default: `"aic"`.)
     :param n_samples: Number of bootstrap samples. (Default: 50.)
-    :param threshold: As in :class:`ParallelEvolutionSelector`. (Default: `"gap"`.)
-    :param random_state: Seed, as in scikit-learn.
-    :param n_jobs: Samples at once, as joblib counts them. (Default: None, one.)
-
-    Parameters are checked by :meth:`fit`; fitted attributes are those of :class:`ParallelEvolutionSelector`.
 
     Example:
         >>> random = np.random.RandomState(0)
@@ -268,16 +250,10 @@ def evolved(
     random: np.random.RandomState,
 ) -> np.ndarray:
     """
-    Return the population of one universe after its generations, best first.
+    Return the population of one universe after its generations (`population_size x D` booleans), best first.
 
     :param criterion: Function from `m x D` booleans to `m` numbers; less is better.
-    :param num_columns: D.
-    :param population_size: Subsets alive in a generation; the better half of them, rounded up, survives.
-    :param num_generations: Number of generations.
-    :param mutation_rate: Probability that a child's gene flips.
     :param share: Probability of a column in a first subset.
-    :param random: Source of random numbers.
-    :return: `population_size x D` booleans.
 
     Example:
         >>> def distance(masks):  # from the subset of the last two columns
@@ -309,9 +285,6 @@ def stepwise(criterion: Criterion, num_columns: int) -> np.ndarray:
     """
     Return the subset (`D` booleans) found from the empty one by best single changes, until none improves it.
 
-    :param criterion: Function from `m x D` booleans to `m` numbers; less is better.
-    :param num_columns: D.
-
     Example:
         >>> stepwise(lambda masks: (masks != [True, False, True]).sum(1), 3)
         array([ True, False,  True])
@@ -329,11 +302,8 @@ def stepwise(criterion: Criterion, num_columns: int) -> np.ndarray:
 
 def supported(importances: np.ndarray, threshold: str | float) -> np.ndarray:
     """
-    Return which columns a threshold selects.
-
-    :param importances: `D` shares of the votes.
-    :param threshold: `"gap"`, `"mean"` or a share, as in :class:`ParallelEvolutionSelector`.
-    :return: `D` booleans; with `"gap"`, all where all are the same.
+    Return which columns (`D`) a threshold selects, given their shares of the votes; all if all are the same, for
+    `"gap"`.
 
     Example:
         >>> supported(np.array([0.9, 0.1, 0.6, 0.2]), "gap")
@@ -394,17 +364,10 @@ class LinearCriterion:
     A criterion of ordinary linear regression, with an intercept, on any subsets of the columns; less is better.
 
     With the residual sum of squares RSS of n rows and k coefficients, intercept included: `"aic"` is :math:`n \log(RSS
-    / n) + 2 k`, `"bic"` :math:`n \log(RSS / n) + k \log n`, `"gcv"` the generalized cross-validation :math:`n\,RSS /
-    (n - k)^2`, and `"loo"` the mean squared leave-one-out error. y is standardized, which adds a constant to the first
-    two and divides the others by the variance.
-
-    RSS comes from the correlations of the columns (`D x D`), which take :math:`O(N D^2)` once. A subset then costs
-    :math:`O(k^3)`, with the largest k of those in one call, for any number of rows; with `"loo"` it costs
-    :math:`O(N k^2)`. Subsets with :math:`k \ge n` have the value infinity.
-
-    :param X: `N x D` rows, finite.
-    :param y: `N` targets.
-    :param name: One of :data:`CRITERIA`.
+    / n) + 2 k`, `"bic"` :math:`n \log(RSS / n) + k \log n`, `"gcv"` the generalized cross-validation :math:`n\,RSS / (n
+    - k)^2`, and `"loo"` the mean squared leave-one-out error, of standardized targets. The correlations of the columns
+    take :math:`O(N D^2)` once. A subset then costs :math:`O(k^3)`, with the largest k of those in one call; with
+    `"loo"` :math:`O(N k^2)`. Subsets with :math:`k \ge n` have the value infinity.
 
     Example:
         >>> X = np.array([[0.0, 1.0], [1.0, 1.0], [2.0, -1.0], [3.0, 2.0]])
@@ -466,14 +429,7 @@ class EstimatorCriterion:
     """
     A criterion by an estimator: minus its mean cross-validated score on subsets of the columns; less is better.
 
-    Repeated subsets are scored once; the empty one has the value infinity. The cost is that of the fits.
-
-    :param X: `N x D` rows.
-    :param y: `N` targets.
-    :param estimator: An estimator of scikit-learn; clones are fitted.
-    :param scoring: A scorer's name or function, of which more is better. (None: the estimator's `score`.)
-    :param cv: Folds, as for :func:`sklearn.model_selection.cross_val_score`. They are split once, so that all subsets
-        are compared on the same ones.
+    Repeated subsets are scored once; the empty one has the value infinity.
 
     Example:
         >>> from sklearn.linear_model import LinearRegression
@@ -508,8 +464,6 @@ class EstimatorCriterion:
 def standardized(values: np.ndarray) -> np.ndarray:
     """
     Return columns with mean 0 and standard deviation 1; those that are constant up to rounding become 0.
-
-    :param values: `N`, or `N x D` columns.
 
     Example:
         >>> standardized(np.array([[0.0, 0.1], [2.0, 0.1]]))

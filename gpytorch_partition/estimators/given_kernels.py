@@ -79,7 +79,7 @@ def is_data_free(kernel: Any) -> bool:
     Return whether a kernel is one of GPyTorch alone, built on no rows, so that columns may be standardized.
 
     Example:
-        >>> from gpytorch.kernels import RBFKernel, ScaleKernel
+        >>> from gpytorch.kernels import RBFKernel
         >>> from gpytorch_partition import PartitionKernel
         >>> is_data_free(ScaleKernel(RBFKernel())), is_data_free(RBFKernel() + PartitionKernel(torch.floor))
         (True, False)
@@ -105,13 +105,13 @@ def name_or_function(kernel: Any, **options: Any) -> Any:
     Return the name or function `(x, y) -> kernel` that a class, or an instance of GPyTorch's kernels, stands for.
 
     - :class:`~gpytorch_partition.RandomForestKernel`, :class:`~gpytorch_partition.FastClusterKernel` and
-      :class:`~gpytorch_partition.MondrianKernel` stand for their names.
+        :class:`~gpytorch_partition.MondrianKernel` stand for their names.
     - Another class of this package that takes `train_x` (and `train_y`) is built on the standardized rows (and
-      targets), with the estimator's `num_partitions`, `random_state` and `n_jobs` where it has such parameters.
+        targets), with the estimator's `num_partitions`, `random_state` and `n_jobs` where it has such parameters.
     - A class of GPyTorch is built without arguments, with a lengthscale for each column if it has lengthscales.
     - An instance of GPyTorch is copied, and trained from its own values.
+    - Anything else is returned.
 
-    :param kernel: The parameter; anything else is returned.
     :param options: `num_partitions`, `random_state` and `n_jobs` of the estimator.
     :raises TypeError: If a class is no class of kernels, or needs arguments.
     """
@@ -123,13 +123,7 @@ def name_or_function(kernel: Any, **options: Any) -> Any:
 
 
 def check_dense_size(kernel: Kernel, x: Tensor) -> None:
-    """
-    Refuse kernels that would need an N x N matrix for more than 2,000 rows.
-
-    :param kernel: The kernel.
-    :param x: `N x D` rows.
-    :raises ValueError: If it does, with an alternative.
-    """
+    """Refuse kernels that would need an N x N matrix for more than 2,000 rows."""
     if len(x) <= MOST_DENSE_ROWS:
         return
     few = x[: x.shape[1] + 1]
@@ -160,13 +154,10 @@ def kernel_of_ensemble(
     """
     Return the kernel of an ensemble, at all heights of its trees.
 
-    :param ensemble: The ensemble; of an unfitted one a clone is fitted.
     :param x: `N x D` rows as it takes them.
-    :param y: `N` targets for a clone: a tensor or an array.
+    :param y: `N` targets for a clone, which is fitted of an unfitted ensemble: a tensor or an array.
     :param random_state: Seeds clones of scikit-learn that have no seed.
     :param grows: Fit a clone even if it is fitted, for folds. (Default: no.)
-    :raises TypeError: If there are no trees in it, or it cannot be fitted again.
-    :raises ValueError: If a clone is to be fitted, and there are no targets.
     """
     check_has_trees(ensemble)
     if grows or not is_fitted(ensemble):
@@ -181,14 +172,7 @@ def kernel_of_ensemble(
 
 
 def check_given(kernel: Any, names: tuple[str, ...]) -> None:
-    """
-    Refuse parameters that make no kernel of a regression, before any work.
-
-    :param kernel: The parameter.
-    :param names: The names that the estimator knows.
-    :raises ValueError: If it is an unknown name or something else, or a kernel of several outputs or without rows.
-    :raises TypeError: If it is a class or an ensemble that cannot be used, with the reason.
-    """
+    """Refuse parameters that make no kernel of a regression, before any work."""
     if name_of(kernel) == OF_STATE:
         raise ValueError(
             "expected the ensemble again, to fit to other rows: a state keeps its trees, but not how they were grown; "
@@ -214,9 +198,6 @@ def check_callable(kernel: Any) -> None:
     """
     Refuse kernels of scikit-learn, and functions that do not take rows and targets.
 
-    :param kernel: A kernel, a class or a function.
-    :raises TypeError: With an alternative.
-
     Example:
         >>> check_callable(lambda x: x)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
@@ -239,20 +220,7 @@ def check_callable(kernel: Any) -> None:
 
 
 def check_columns_seen(kernel: Kernel, num_columns: int) -> None:
-    """
-    Refuse kernels of GPyTorch for another number of columns.
-
-    :param kernel: The kernel.
-    :param num_columns: Number of columns of the rows.
-    :raises ValueError: If it has another number of lengthscales, chooses columns that are not there, or is a cosine of
-        several columns, which is no covariance.
-
-    Example:
-        >>> from gpytorch.kernels import RBFKernel
-        >>> check_columns_seen(ScaleKernel(RBFKernel(ard_num_dims=3)), 10)  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        ValueError: expected one lengthscale, or 10, as the RBFKernel is given 10 columns, got ard_num_dims=3...
-    """
+    """Refuse kernels of GPyTorch for another number of columns."""
     name = type(kernel).__name__
     if kernel.active_dims is not None:
         if int(kernel.active_dims.max()) >= num_columns:
@@ -282,13 +250,7 @@ def check_columns_seen(kernel: Kernel, num_columns: int) -> None:
 
 
 def check_columns(ensemble: Any, estimator: Any) -> None:
-    """
-    Refuse tables for an ensemble with text, categories or dates, or other columns than those it was fitted to.
-
-    :param ensemble: The ensemble.
-    :param estimator: The estimator that has read the rows.
-    :raises ValueError: With a remedy.
-    """
+    """Refuse tables for an ensemble with text, categories or dates, or other columns than those it was fitted to."""
     encoder = estimator.encoder_
     if encoder is not None and list(encoder.get_feature_names_out()) != list(encoder.feature_names_in_):
         raise ValueError(_TABLES)
@@ -303,11 +265,7 @@ def check_columns(ensemble: Any, estimator: Any) -> None:
 
 
 def state_name(kernel: Any) -> str:
-    """
-    Return the name of a kernel in states of estimators.
-
-    :raises TypeError: If it has none, as a function.
-    """
+    """Return the name of a kernel in states of estimators; a function has none."""
     if is_ensemble(kernel):
         return OF_STATE
     if (name := name_of(kernel)) is not None:
@@ -321,13 +279,9 @@ def state_name(kernel: Any) -> str:
 
 def targets_of_ensemble(ensemble: Any, indicators: Tensor, classes: np.ndarray) -> np.ndarray:
     """
-    Return the targets that an ensemble is fitted to for classification.
+    Return the targets that an ensemble is fitted to for classification, from indicators (`N x 1` or `N x C`).
 
-    :param ensemble: The ensemble.
-    :param indicators: `N x 1` or `N x C` zeros and ones.
-    :param classes: The `C` classes.
-    :return: `N` classes; their numbers for XGBoost and LightGBM's own interface; zeros and ones for regressors.
-    :raises TypeError: If it is a regressor, and there are more than two classes.
+    These are `N` classes; their numbers for XGBoost and LightGBM's own interface; zeros and ones for regressors.
     """
     numbers = (indicators[:, 0] if indicators.shape[1] == 1 else indicators.argmax(1)).long().numpy()
     if not hasattr(ensemble, "get_params") or library_of(ensemble) == "xgboost":
@@ -393,18 +347,7 @@ def _is_named(parameter: Parameter) -> bool:
 
 
 def check_one_output(kernel: Kernel) -> None:
-    """
-    Refuse batches of kernels, and kernels of several outputs for a row.
-
-    :param kernel: The kernel, or a sum, product or wrapper of several.
-    :raises ValueError: If it has batch dimensions, or a covariance of another shape than N x N for N rows.
-
-    Example:
-        >>> from gpytorch.kernels import RBFKernel
-        >>> check_one_output(RBFKernel(batch_shape=torch.Size([2])))  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        ValueError: expected a kernel without batch dimensions, got RBFKernel of batch shape (2,): fit an estimator ...
-    """
+    """Refuse batches of kernels, and kernels of several outputs for a row."""
     if kernel.batch_shape:
         raise ValueError(
             f"expected a kernel without batch dimensions, got {type(kernel).__name__} of batch shape "
@@ -420,12 +363,7 @@ def check_one_output(kernel: Kernel) -> None:
 
 
 def check_has_rows(kernel: Kernel) -> None:
-    """
-    Refuse kernels of this package that were built without rows, for a saved state.
-
-    :param kernel: The kernel, or a sum, product or wrapper of several.
-    :raises ValueError: If one has partitions without rows.
-    """
+    """Refuse kernels of this package that were built without rows, for a saved state."""
     for each in kernel.modules():
         partition = getattr(each, "partition", None)
         if isinstance(each, Kernel) and isinstance(partition, Partition) and not partition.is_fitted:
@@ -437,13 +375,7 @@ def check_has_rows(kernel: Kernel) -> None:
 
 
 def check_standardizable(kernel: Kernel) -> None:
-    """
-    Refuse kernels that are wrong on standardized columns, or cannot be trained from their values.
-
-    :param kernel: The kernel, or a sum, product or wrapper of several.
-    :raises ValueError: If one compares codes of categories, has inducing points in units of its own, or has equal
-        mixtures, which training keeps equal.
-    """
+    """Refuse kernels that are wrong on standardized columns, or cannot be trained from their values."""
     for each in kernel.modules():
         if isinstance(each, InducingPointKernel):
             name = type(each.base_kernel).__name__
@@ -467,7 +399,7 @@ def check_standardizable(kernel: Kernel) -> None:
 
 
 def _are_the_same(kernel: SpectralMixtureKernel) -> bool:
-    """Return whether a kernel has several mixtures with equal means, scales and weights, GPyTorch's default."""
+    """Return whether a kernel has several mixtures with equal means, scales and weights, the default of GPyTorch."""
     means, scales, weights = kernel.mixture_means, kernel.mixture_scales, kernel.mixture_weights.unsqueeze(-1)
     values = torch.cat([means.flatten(-2), scales.flatten(-2), weights], -1)
     return kernel.num_mixtures > 1 and bool((values == values[..., :1, :]).all())

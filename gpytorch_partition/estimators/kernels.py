@@ -59,13 +59,10 @@ def resolved_kernel(
     Return the kernel of an estimator, built on rows unless it is built already.
 
     :param kernel: A name of `KERNELS` or a function `(x, y) -> kernel`, which build one on these rows. Or a kernel of
-        this package, which is used as it is: a :class:`~gpytorch_partition.PartitionKernel` of any kind, a
-        :class:`~gpytorch_partition.LocalLinearKernel` or :class:`~gpytorch_partition.LandmarkKernel`, a sum of such
-        kernels, or a :class:`gpytorch.kernels.ScaleKernel` or :class:`~gpytorch_partition.StandardizedKernel` around
-        them. Its parameters are not trained. Or a class of kernels, as in
-        :func:`~gpytorch_partition.estimators.given_kernels.name_or_function`. Or a tree ensemble, as in
-        :meth:`~gpytorch_partition.RandomForestKernel.from_forest`: a fitted one is used as it is, of another a clone is
-        fitted to the rows and targets.
+        this package, which is used as it is, and not trained: of partitions, slopes or landmarks, a sum of such, or a
+        :class:`gpytorch.kernels.ScaleKernel` or :class:`~gpytorch_partition.StandardizedKernel` around them. Or a class
+        of kernels, as in :func:`~gpytorch_partition.estimators.given_kernels.name_or_function`. Or a tree ensemble, as
+        in :meth:`~gpytorch_partition.RandomForestKernel.from_forest`: of one that is not fitted a clone is.
     :param x: `N x D` rows: standardized ones, unless the kernel is built already (:func:`is_built`) or an ensemble.
     :param y: `N` targets or `N x k` indicators of classes; None where there are none, which `"forest"` refuses.
     :param num_partitions: Number of trees or clusterings of a named kernel. (Default: 200.)
@@ -73,10 +70,9 @@ def resolved_kernel(
     :param n_jobs: Trees of a named kernel that are grown at once. (Default: None, one.)
     :param categories: The number of levels of each column that holds codes, by its number. A forest splits them into
         sets; other kernels are built on a :class:`~gpytorch_partition.tables.NumberView`. (Default: none.)
-    :param sample_weight: `N` weights of the rows for `"forest"`, and for medians and mean targets of views.
-        (Default: None, 1.)
-    :raises ValueError: If the name is unknown, targets are missing, the kernel has a batch shape, several outputs or no
-        rows, or the rows cannot be used.
+    :param sample_weight: `N` weights of the rows for `"forest"`, and for medians and mean targets of views. (Default:
+        None, 1.)
+    :raises ValueError: If it is an unknown name, or a kernel or rows that cannot be used.
     :raises TypeError: If it is anything else, or a kernel that is not linear in the number of rows.
 
     Example:
@@ -112,16 +108,7 @@ def new_kernel(
     categories: Mapping[int, int] | None = None,
     sample_weight: Tensor | None = None,
 ) -> Kernel:
-    """
-    Build a kernel on rows, by name or by a function, which may return any kernel of GPyTorch.
-
-    :param kernel: A name of `KERNELS`, or a function `(x, y) -> kernel`; the other parameters are those of
-        :func:`resolved_kernel`.
-    :param sample_weight: `N` weights of the rows for `"forest"`. (Default: None, 1.)
-    :raises ValueError: If `"forest"` is given no targets, the rows cannot be used, or the kernel is one for another
-        number of columns, several outputs, or codes.
-    :raises TypeError: If the function returns anything but a kernel.
-    """
+    """Build a kernel on rows, by a name of `KERNELS` or by a function, which may return any kernel of GPyTorch."""
     categories = categories or {}
     if kernel != "forest" and needs_view(x, categories):
         view = NumberView(x if y is None else x[: len(y)], categories, y, weights=sample_weight)
@@ -171,11 +158,8 @@ def kernel_and_rows(
     Where categories become mean targets, training rows hold the number of their fold, so that the kernel sees mean
     targets of other folds (:meth:`~gpytorch_partition.tables.NumberView.in_folds`). All other rows are unchanged.
 
-    :param kernel: A name of `KERNELS`, or a function, as for :func:`new_kernel`.
-    :param x: `N x D` training rows.
-    :param y: `N` (or `N x k`) targets.
     :param points: `(N + M) x D` rows that the kernel is built on, the training rows first.
-    :param categories: Numbers of levels, as the other options those of :func:`resolved_kernel`.
+    :param options: Other options of :func:`resolved_kernel`.
     """
     options = {**options, "random_state": random_state}
     if kernel == "forest" or not needs_view(points, categories):
@@ -186,14 +170,7 @@ def kernel_and_rows(
 
 
 def check_name(kernel: Any, names: tuple[str, ...]) -> None:
-    """
-    Refuse a parameter that is neither a name nor a class or function.
-
-    :param kernel: The parameter.
-    :param names: The names that the estimator knows.
-    :raises ValueError: If it is neither.
-    :raises TypeError: If it is a kernel of scikit-learn, or a function that does not take rows and targets.
-    """
+    """Refuse a parameter that is neither one of these names nor a class or function of rows and targets."""
     if callable(kernel):
         check_callable(kernel)
     elif not (isinstance(kernel, str) and kernel in names):

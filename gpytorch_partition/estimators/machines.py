@@ -28,7 +28,7 @@ from gpytorch_partition.tables.cells import plain_targets
 
 class KernelMachine(ReadsTables, BaseEstimator):
     """
-    A base class of estimators with the parameters `kernel`, `num_partitions`, `random_state` and `n_jobs`.
+    A base of estimators with the parameters `kernel`, `num_partitions`, `random_state` and `n_jobs`.
 
     Rows are standardized unless the kernel is built already, and held in float64. A machine calls :meth:`_checked` and
     :meth:`_build` in `fit`, and :meth:`_new_rows` for other rows; the kernel is in `kernel_`.
@@ -46,9 +46,8 @@ class KernelMachine(ReadsTables, BaseEstimator):
 
     def _build(self, rows: np.ndarray, targets: Tensor | None) -> Tensor:
         """
-        Build the kernel on checked rows; return the rows (`N x D`) as the kernel sees them.
-
-        :param targets: `N` numbers or `N x k` indicators, or None.
+        Build the kernel on checked rows and targets (`N` numbers, `N x k` indicators or None); return the rows as it
+        sees them.
         """
         check_n_jobs(self.n_jobs)
         x = self._training_rows(rows)
@@ -64,7 +63,6 @@ class KernelMachine(ReadsTables, BaseEstimator):
         return x
 
     def _training_rows(self, rows: np.ndarray) -> Tensor:
-        """Set the standardization by checked rows; return them as the kernel sees them."""
         check_magnitudes(rows, "X")
         self._columns = (
             None if sees_raw_columns(self.kernel) else Standardization.of_array(rows).without(self._categories)
@@ -83,12 +81,10 @@ class KernelMachine(ReadsTables, BaseEstimator):
 
 def optional_targets(y: Any, num_rows: int) -> Tensor | None:
     """
-    Return the targets that an unsupervised machine gives a supervised kernel.
+    Return the targets that an unsupervised machine gives a supervised kernel: `N` numbers, or `N x k` indicators
+    (float64).
 
     :param y: None, or `N` numbers, `N` labels of classes of any other kind, or `N x k` numbers.
-    :param num_rows: N.
-    :return: `N` numbers, or `N x k` indicators of k classes (float64).
-    :raises ValueError: If there is not one for each row, or one is not finite.
     """
     if y is None:
         return None
@@ -118,18 +114,15 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
     Use it to draw or compress rows by their similarity, supervised (a forest) or not.
 
     Principal components of the rows in the kernel's feature space, centred there, are the leading eigenvectors of
-    :math:`H K H`, :math:`H = I - 1 1^\top / N` (Schoelkopf, Smola & Mueller 1998). The first two show which rows the
-    kernel takes for similar (Davies & Ghahramani 2014, figures 2 and 6); more are features for a linear model.
-
-    It agrees with scikit-learn's :class:`sklearn.decomposition.KernelPCA` on the precomputed kernel, signs included,
-    and never forms it: eigenvectors come from block Lanczos on products with the kernel, mostly some tens of them. Each
-    product costs :math:`O(N m k)`, and work space is some 8 (k + 6) numbers per row. New points cost a product with the
-    kernel between them and the training rows, :math:`O((N + N_2) m k)`.
+    :math:`H K H`, :math:`H = I - 1 1^\top / N` (Schoelkopf, Smola & Mueller 1998; Davies & Ghahramani 2014, figures 2
+    and 6). It agrees with scikit-learn's :class:`sklearn.decomposition.KernelPCA` on the precomputed kernel, signs
+    included, and never forms it: eigenvectors come from block Lanczos on products with the kernel, mostly some tens of
+    them. Each product costs :math:`O(N m k)`, and work space is some 8 (k + 6) numbers per row. New points cost a
+    product with the kernel between them and the training rows, :math:`O((N + N_2) m k)`.
 
     :param n_components: Number k of components, at most N. (Default: 2.)
-    :param kernel: `"fast_cluster"`, `"mondrian"`, `"forest"` (which needs targets: `fit(X, y)`), a function from the
-        standardized rows and the targets `(x, y)` to a kernel, or a kernel of this package that is built already, which
-        sees X as it is (:func:`~gpytorch_partition.estimators.kernels.resolved_kernel`). (Default: `"fast_cluster"`.)
+    :param kernel: `"fast_cluster"`, `"mondrian"`, `"forest"` (which needs targets: `fit(X, y)`), or any form of
+        :func:`~gpytorch_partition.estimators.kernels.resolved_kernel`. (Default: `"fast_cluster"`.)
     :param num_partitions: Number m of partitions of a named kernel. (Default: 200.)
     :param tol: Largest residual of an eigenvector, relative to the largest eigenvalue. (Default: 1e-9.)
     :param random_state: Seed of the partitions, and of the first vectors of block Lanczos.
@@ -149,8 +142,6 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
         >>> scores = machine.fit_transform(X)
         >>> scores.shape, bool(abs(scores - machine.transform(X)).max() < 1e-6)
         ((150, 2), True)
-        >>> machine.explained_variance_ratio_.round(2)
-        array([0.15, 0.08])
     """
 
     def __init__(
@@ -178,7 +169,7 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
 
         :param X: `N x D` rows, finite; `"forest"` takes NaN for a missing value.
         :param y: `N` numbers or labels of classes, for a supervised kernel; others ignore it. (Default: None.)
-        :return: The machine itself.
+
         :raises ValueError: If the rows or a parameter cannot be used, or `"forest"` is given no targets.
         :raises TypeError: If the kernel is of another kind, or X is sparse.
         """
@@ -199,13 +190,7 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """
-        Return the scores of rows, their coordinates along the components.
-
-        :param X: `N2 x D` rows, as in :meth:`fit`.
-        :return: `N2 x k`.
-        :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
-        """
+        """Return the scores of rows (`N2 x k`), their coordinates along the components."""
         x = self._new_rows(X)
         return self._truncation.features(x).numpy()
 
@@ -220,7 +205,7 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
 
 
 class PartitionSpectralClustering(ClusterMixin, KernelMachine):
-    r"""
+    """
     A spectral clustering with a partition kernel as the affinity, at a cost linear in the number of rows.
 
     Use it for clusters of any shape, where rows are too many for a dense affinity.
@@ -228,29 +213,26 @@ class PartitionSpectralClustering(ClusterMixin, KernelMachine):
     K-means finds clusters among the leading eigenvectors of the normalized affinity (normalized cuts; Shi & Malik 2000,
     von Luxburg 2007), as :class:`sklearn.cluster.SpectralClustering` does on the precomputed kernel, which is never
     formed here. It is a consensus of random partitions: a cluster holds rows that share clusters in most of them. Fine
-    partitions find clusters of any shape: two moons are separated with
-    `kernel=lambda x, y: MondrianKernel(x, lifetime=10.0)`, not with the default, whose partitions are coarse.
+    partitions find clusters of any shape: two moons are separated with `kernel=lambda x, y: MondrianKernel(x,
+    lifetime=10.0)`, not with the default, whose partitions are coarse.
 
     Costs some tens to hundreds of products with k + 6 columns, :math:`O(N m k)` each
     (:func:`~gpytorch_partition.models.spectral_embedding`), and K-means in k dimensions.
 
+    Other parameters are those of :class:`PartitionKernelPCA`.
+
     :param n_clusters: Number k of clusters. (Default: 8.)
-    :param kernel: `"fast_cluster"`, `"mondrian"`, `"forest"` (which needs targets: `fit(X, y)`), a function from the
-        standardized rows and the targets `(x, y)` to a kernel, or a kernel of this package that is built already, which
-        sees X as it is (:func:`~gpytorch_partition.estimators.kernels.resolved_kernel`). (Default: `"fast_cluster"`.)
-    :param num_partitions: Number m of partitions of a named kernel. (Default: 200.)
     :param n_components: Number of eigenvectors. (Default: None, as many as clusters.)
     :param n_init: Runs of K-means; the best is kept. (Default: 10.)
     :param tol: Largest residual of an eigenvector, relative to the largest eigenvalue. (Default: 1e-6.)
     :param random_state: Seed of the partitions, the first vectors and K-means.
-    :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
 
     Fitted attributes:
 
     - `labels_`: the cluster (`N`) of each row.
     - `embedding_`: the coordinates (`N x n_components`) that K-means sees.
     - `eigenvalues_`: their eigenvalues; 1 for each part of the rows without affinity to others. A gap after the first k
-      indicates k clusters.
+        indicates k clusters.
     - `kernel_`: the kernel. `n_features_in_`, `feature_names_in_`: as in scikit-learn.
 
     Example:
@@ -286,16 +268,7 @@ class PartitionSpectralClustering(ClusterMixin, KernelMachine):
     @all_or_nothing
     @doing("fitting a PartitionSpectralClustering")
     def fit(self, X: Any, y: Any = None) -> PartitionSpectralClustering:
-        """
-        Build the kernel, and cluster the rows.
-
-        :param X: `N x D` rows, finite; `"forest"` takes NaN for a missing value.
-        :param y: `N` numbers or labels of classes, for a supervised kernel; others ignore it. (Default: None.)
-        :return: The machine itself.
-        :raises ValueError: If the rows or a parameter cannot be used, there are fewer rows than clusters, or `"forest"`
-            is given no targets.
-        :raises TypeError: If the kernel is of another kind, or X is sparse.
-        """
+        """Build the kernel, and cluster the rows; parameters and errors are those of :meth:`PartitionKernelPCA.fit`."""
         number = self.n_clusters if self.n_components is None else self.n_components
         for name, value in {"n_clusters": self.n_clusters, "n_components": number, "n_init": self.n_init}.items():
             check_count(value, name)
@@ -325,23 +298,14 @@ class PartitionFeatures(TransformerMixin, KernelMachine):
     the number of rows: `LogisticRegression` is kernel logistic regression, and `SGDClassifier` and `Ridge` likewise.
 
     A row has an entry for each of its clusters, or, for the default forest, whose levels all count, for each node on
-    its paths. The entry is the square root of the weight of the cluster or node in the kernel.
+    its paths: the square root of its weight in the kernel. :math:`\Phi \Phi^\top` is the kernel exactly among training
+    rows, and between these and new rows; for pairs of new rows see :class:`~gpytorch_partition.models.ClusterFeatures`.
+    A row has m entries for flat partitions, m times the depth of a leaf for the default forest, of 12 bytes each.
 
-    :math:`\Phi \Phi^\top` is the kernel exactly among training rows, and between these and new rows; for pairs of new
-    rows see :class:`~gpytorch_partition.models.ClusterFeatures`. A row has m entries for flat partitions, m times the
-    depth of a leaf for the default forest, of 12 bytes each.
+    Parameters are those of :class:`PartitionKernelPCA`.
 
-    :param kernel: `"fast_cluster"`, `"mondrian"`, `"forest"` (which needs targets: `fit(X, y)`), a function from the
-        standardized rows and the targets `(x, y)` to a kernel, or a kernel of this package that is built already, which
-        sees X as it is (:func:`~gpytorch_partition.estimators.kernels.resolved_kernel`). (Default: `"fast_cluster"`.)
-    :param num_partitions: Number m of partitions of a named kernel. (Default: 200.)
-    :param random_state: Seed of the partitions.
-    :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
-
-    Fitted attributes:
-
-    - `n_columns_`: the number p of columns, the clusters that hold training rows.
-    - `kernel_`: the kernel. `n_features_in_`, `feature_names_in_`: as in scikit-learn.
+    Fitted attributes: `n_columns_`, the number p of columns, the clusters that hold training rows; `kernel_`,
+    `n_features_in_`, `feature_names_in_`.
 
     Example:
         >>> from sklearn.datasets import load_iris
@@ -368,15 +332,7 @@ class PartitionFeatures(TransformerMixin, KernelMachine):
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> PartitionFeatures:
-        """
-        Build the kernel, and find the clusters that hold rows.
-
-        :param X: `N x D` rows, finite; `"forest"` takes NaN for a missing value.
-        :param y: `N` numbers or labels of classes, for a supervised kernel; others ignore it. (Default: None.)
-        :return: The transformer itself.
-        :raises ValueError: If the rows or a parameter cannot be used, or `"forest"` is given no targets.
-        :raises TypeError: If the kernel is of another kind, or X is sparse.
-        """
+        """Find the clusters that hold rows; parameters and errors are those of :meth:`PartitionKernelPCA.fit`."""
         rows = self._checked(X)
         x = self._build(rows, optional_targets(y, len(rows)))
         self._features = ClusterFeatures(self.kernel_, x)
@@ -385,12 +341,9 @@ class PartitionFeatures(TransformerMixin, KernelMachine):
 
     def transform(self, X: Any) -> csr_matrix:
         """
-        Return the features of rows.
+        Return the features of rows (`N2 x p`, float64).
 
-        :param X: `N2 x D` rows, as in :meth:`fit`.
-        :return: `N2 x p`, float64.
         :raises ValueError: If there would be 2^31 entries or more, or the rows cannot be used.
-        :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
         """
         x = self._new_rows(X)
         return self._features(x)
@@ -401,8 +354,6 @@ class PartitionFeatures(TransformerMixin, KernelMachine):
 
         This one is cluster 7, or node 7, of those of partition 3 that hold training rows, both counted from 0. Terms of
         sums and loadings are named too.
-
-        :param input_features: None, or the names of the columns of X, which are checked.
         """
         check_is_fitted(self)
         _check_feature_names_in(self, input_features)

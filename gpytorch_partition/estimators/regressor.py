@@ -85,107 +85,82 @@ _LEARNED = ("_constant_columns", "_constants", "_counted_rows")  # of a state
 
 
 class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
-    r"""
+    """
     A scikit-learn regressor by exact Gaussian processes with random partition kernels, at a cost linear in the rows.
 
     Use it first: when a table, of numbers or with text, dates and missing cells, is to be predicted with intervals.
 
-    Columns of X and the targets are standardized inside (a constant column stays as it is); the kernel is built on
-    the standardized rows. Noise, outputscale and constant mean maximize the marginal likelihood. `"auto"` and tree
-    ensembles, whose trees have seen the targets, maximize the predictive density of held-out rows instead. A value at
-    its bound gives a :class:`~sklearn.exceptions.ConvergenceWarning` and is listed in `at_bounds_`.
+    Columns of X and the targets are standardized inside (a constant column stays as it is). Noise, outputscale and
+    constant mean maximize the marginal likelihood; `"auto"` and tree ensembles, whose trees have seen the targets,
+    maximize the predictive density of held-out rows. A value at its bound gives a
+    :class:`~sklearn.exceptions.ConvergenceWarning` and is listed in `at_bounds_`.
 
     Uncertainty is that of *new observations*: standard deviations, covariances, quantiles and samples include the
-    noise, as intervals for new targets need, and as those of scikit-learn's `GaussianProcessRegressor` with a
-    `WhiteKernel` do. With `include_noise=False` they are those of the function alone, which more rows reduce.
+    noise. With `include_noise=False` they are those of the function alone, which more rows reduce.
 
     :func:`gpytorch_partition.fit_exact_gp` lists the costs of training, and
     :class:`gpytorch_partition.settings.predictive_variances` those of standard deviations; a mean costs O(m) per row.
-    The model holds 8 bytes per (row, partition). Above 2,000 rows it also holds 100 numbers per row, or 400 where
-    deviations come from samples (:class:`gpytorch_partition.settings.preconditioner_rank`). :meth:`fit_chunks` fits to
-    more rows than fit in memory.
-
-    The kernels are those of Davies & Ghahramani 2014 and Balog et al. 2016: see the classes of
-    :mod:`gpytorch_partition.kernels`.
+    The model holds 8 bytes per (row, partition), and above 2,000 rows 100 numbers per row, or 400 where deviations come
+    from samples (:class:`gpytorch_partition.settings.preconditioner_rank`). :meth:`fit_chunks` fits to more rows than
+    memory holds.
 
     Several targets (Y of T columns) are one model, with covariances :math:`k(x, x') B_{tt'}` of the functions and a
-    noise for each target. The model costs as much as T models with one kernel. Entries of Y may be missing: it then
-    costs as much as one model with a row for each entry. No matrix is as large as `NT x NT`, or `N x N`. Standard
-    deviations cost far more than means.
+    noise for each target, at the cost of T models with one kernel. Where entries of Y are missing, it costs as much as
+    one model with a row for each entry. Standard deviations cost far more than means.
 
     :param kernel: `"auto"`, `"forest"` (supervised; above some thousand rows slower than the next two),
-        `"fast_cluster"`, `"mondrian"`, or one of the objects listed below. `"auto"` is the best and the slowest
-        (:func:`gpytorch_partition.presets.default_model`): a sum of forests, boosted trees, local slopes, a smooth and
-        a linear part, or of rough parts and a linear one where the targets vary on all scales. Its noise may vary with
-        x; predictions of held-out rows choose all weights. Fewer than 10 rows and constant targets get `"forest"`.
-        (Default: `"auto"`.)
-    :param num_partitions: Number m of trees or clusterings. `"auto"` and a function's kernel have their own.
-        (Default: 200.)
-    :param max_iterations: L-BFGS iterations at most, where the kernel has parameters of its own to train and
-        :func:`~gpytorch_partition.fit_exact_gp` does not apply. (Default: 100.)
-    :param dtype: Type of the model's numbers: `"float32"`, `"float64"` or `"auto"`, which is float64 up to 2,000 rows,
-        where solves are dense, and float32 above, where its products are faster and take less memory. The kernel
-        `"auto"` computes in float64.
-    :param random_state: Seed of the partitions, as in scikit-learn. With the same integer, predictions are the same to
-        the last bit. It does not seed a function that is given as the kernel.
+        `"fast_cluster"`, `"mondrian"`, or an object listed below. `"auto"` is the best and the slowest
+        (:func:`gpytorch_partition.presets.default_model`): a sum of parts whose weights, and a noise that may vary with
+        x, are chosen by held-out rows. Fewer than 10 rows and constant targets get `"forest"`. (Default: `"auto"`.)
+    :param num_partitions: Number m of trees or clusterings. `"auto"` and a function's kernel have their own. (Default:
+        200.)
+    :param max_iterations: L-BFGS iterations at most, where the kernel has parameters of its own to train. (Default:
+        100.)
+    :param dtype: `"float32"`, `"float64"` or `"auto"`: float64 up to 2,000 rows, where solves are dense, float32 above.
+        The kernel `"auto"` computes in float64.
+    :param random_state: Seed of the partitions. With the same integer, predictions are the same to the last bit. It
+        does not seed a function that is given as the kernel.
     :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
-    :param options: Sizes and limits of the parts of `"auto"`. (Default: None, the defaults of
-        :class:`gpytorch_partition.presets.Options`.)
+    :param options: Sizes and limits of the parts of `"auto"`, :class:`gpytorch_partition.presets.Options`. (Default:
+        None.)
     :param categorical_features: Names (or numbers, counted from 0) of columns that are categories although they hold
-        numbers, as in scikit-learn's histogram gradient boosting. Columns of text and pandas categories always are.
-        (Default: None.)
-    :param verbose: None shows the progress of :meth:`fit` and :meth:`predict` on a terminal, after two seconds; 0 or
-        False shows nothing. 1 or True also reports the seconds of each stage where standard error is no terminal (batch
-        jobs, notebooks), through logging if that is set up for INFO, else on standard error. 2 also reports the
-        seconds of the stages' steps. (Default: None.)
+        numbers. Columns of text and pandas categories always are. (Default: None.)
+    :param verbose: None shows progress on a terminal, after two seconds; 0 or False nothing. 1 or True also reports the
+        seconds of each stage where standard error is no terminal, through logging if that is set up for INFO, else on
+        standard error; 2 those of steps too. (Default: None.)
     :param budget: Seconds that a fit of `"auto"` may take. Models are fitted from the smallest to the largest, as long
-        as five times the seconds of the last one are left for the next. `left_out_` lists what the last one leaves out:
-        rough parts, trees, rows that choose, and at the smallest most of the rows
-        (:mod:`gpytorch_partition.presets.budget`). It depends on the speed of the machine, even with the same
-        `random_state`; `options=model.options_` without a budget fits the same model to the last bit. A fit of more
-        than 1.2 budgets gives a :class:`~sklearn.exceptions.ConvergenceWarning`. The solve of the first prediction is
-        not counted. (Default: None, nothing is left out.)
+        as five times the seconds of the last one are left for the next; `left_out_` lists what the last one leaves out
+        (:mod:`gpytorch_partition.presets.budget`). It depends on the speed of the machine; `options=model.options_`
+        without a budget fits the same model to the last bit. A fit of more than 1.2 budgets gives a
+        :class:`~sklearn.exceptions.ConvergenceWarning`. The solve of the first prediction is not counted. (Default:
+        None, nothing is left out.)
 
     Parameters are checked by :meth:`fit`, not here, as in scikit-learn.
 
     Kernels in detail:
 
-    - **`"mondrian"`** has the median distance of the rows as its width, whatever the targets are. To choose the width,
-        give a function that builds a :class:`~gpytorch_partition.MondrianKernel` with a longer `max_lifetime`, and
-        calls :func:`~gpytorch_partition.lifetime_sweep` on the rows and targets.
-    - **A tree ensemble** of scikit-learn, LightGBM, XGBoost or CatBoost, `kernel=LGBMRegressor().fit(X, y)` (or one
-        that is not fitted), sees columns as they are; tables must hold numbers. Its trees have seen the targets, so
-        clones of it in folds choose scale and noise: 90 % intervals of seven ensembles with default settings cover 89
-        to 90 % on diabetes (:func:`gpytorch_partition.presets.ensemble_model`, which also lists costs). With an
-        ensemble that was fitted to other rows than X, intervals are rather too wide.
-    - **A kernel of this package** that is built already sees columns as they are. A copy is used. Parameters of its
-        own that can be trained are, with scale and noise, by marginal likelihood.
-    - **A kernel of GPyTorch** alone, such as `RBFKernel()`, sees standardized columns. A copy is trained by L-BFGS on
-        the marginal likelihood; above 2,000 rows those that would need an N x N matrix are refused.
+    - **`"mondrian"`** has the median distance of the rows as its width. To choose the width, give a function that
+        builds a :class:`~gpytorch_partition.MondrianKernel` with a longer `max_lifetime` and calls
+        :func:`~gpytorch_partition.lifetime_sweep`.
+    - **A tree ensemble** of scikit-learn, LightGBM, XGBoost or CatBoost, fitted or not, sees columns as they are;
+        tables must hold numbers. Clones of it in folds choose scale and noise
+        (:func:`gpytorch_partition.presets.ensemble_model`). Where it was fitted to other rows than X, intervals are
+        rather too wide.
+    - **A kernel of this package** that is built already sees columns as they are. A copy is used, and its parameters
+        are trained.
+    - **A kernel of GPyTorch** alone, such as `RBFKernel()`, sees standardized columns. A copy is trained by L-BFGS;
+        above 2,000 rows those that would need an N x N matrix are refused.
     - **A class of kernels**: see :func:`~gpytorch_partition.estimators.given_kernels.name_or_function`.
     - **A function** from the standardized training data `(x, y)` (tensors `N x D` and `N`) to a
-        :class:`gpytorch.kernels.Kernel`, which will be scaled by an outputscale; it must be a module-level function for
-        the estimator to be pickled.
+        :class:`gpytorch.kernels.Kernel`, which will be scaled by an outputscale. Only a module-level function can be
+        pickled.
 
-    Fitted attributes:
+    Fitted attributes, beside the properties below:
 
-    - `model_`, `likelihood_`, `kernel_`: the GPyTorch model of standardized data, its likelihood and its kernel, which
-        takes rows as `model_.train_inputs[0]` has them (not standardized for a kernel that was built already). The
-        model of several targets is a :class:`~gpytorch_partition.models.CoregionalizedGP`, without a likelihood.
-    - `noise_`, `outputscale_`: variances of the noise and of the function, in squared units of the targets; `T` of each
-        for several targets. A noise that varies (`"auto"`) has its level here. `"auto"` has its outputscales in
-        `kernel_`, and here the variance of the targets.
-    - `target_covariance_`: for several targets the `T x T` covariance B of their functions, in their units.
-    - `target_name_`: for one target the name of its Series, for the axes of plots; None without a name.
-    - `target_names_`: for several targets the names of the data frame, or y0, y1 and so on.
     - `log_marginal_likelihood_value_`: in nats, of the standardized targets; None for `"auto"` and ensembles.
-    - `log_predictive_density_`: for `"auto"` and ensembles, the mean log density of held-out rows, in nats, of
-        standardized targets; where rough parts were taken, of random rows and neighbors, which are easier to predict.
-        None for others.
     - `at_bounds_`: hyperparameters of the standardized model that sit at a bound, by name.
     - `seconds_`: seconds of each stage of the fit, by name; with a budget those of all models that were fitted.
-    - `options_`, `left_out_`: the options of `"auto"` or an ensemble (None for others), and the list of steps and parts
-        that the budget left out.
+    - `options_`, `left_out_`: the options of `"auto"` or an ensemble (None for others), and what the budget left out.
     - `n_iter_`, `n_features_in_`, `feature_names_in_`: as in scikit-learn.
 
     Example:
@@ -241,36 +216,27 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         (:func:`~gpytorch_partition.inputs.copies.rows_without_copies`).
 
         :param X: `N x D` rows: an array of finite numbers (`"auto"` and `"forest"` take NaN for a missing value), or a
-            table. A table is a DataFrame or a mapping from names to columns, with numbers, booleans, text, categories,
-            dates and missing cells, which :class:`~gpytorch_partition.tables.TableEncoder` reads. Forests split on sets
-            of levels and on missing cells. Other kernels see one-hot columns (up to 10 levels), mean targets (above; in
-            training, of other folds) and medians (:class:`~gpytorch_partition.tables.NumberView`).
-        :param y: `N` targets, or `N x T` of T targets, an array or a data frame. T targets share one model: one kernel
-            for all, a covariance between them and a noise of each. NaN is then a missing entry; a row without any
-            target is left out, with a warning. (`N x 1` is one target, with scikit-learn's warning.)
+            table, a DataFrame or a mapping from names to columns, with numbers, booleans, text, categories, dates and
+            missing cells (:class:`~gpytorch_partition.tables.TableEncoder`). Forests split on sets of levels and on
+            missing cells; other kernels see a :class:`~gpytorch_partition.tables.NumberView`.
+        :param y: `N` targets, or `N x T` of T targets, an array or a data frame, where NaN is a missing entry; rows
+            without any target are left out, with a warning.
         :param sample_weight: `N` weights of the rows from 0, or one for all: the variance of the noise at a training
-            row is :math:`\sigma^2 / w`, as of a mean of w measurements. Weights are not normalized: the noise of new
-            observations, and `noise_`, are those of weight 1. Twice the weights give the same means, and twice that
-            noise. Rows of weight 0 are left out. Trees that learn from targets weight squared errors. Mean targets and
-            medians of tables count a row of weight w as w rows. Both cap weights at their 90 % quantile. Kernels of
-            functions, and clones of an ensemble, ignore weights. For one target only; with several, all weights must
-            be 1. (Default: None, 1.)
-        :param groups: `N` labels, such as texts or numbers, of groups (patients, shops), for new rows of *new* groups:
-            rows of a group are held out together, so that intervals are those of new groups
-            (docs/repeated_measurements.md). For kernels that are chosen by folds, `"auto"` and ensembles. The labels
-            are no feature. (Default: None, single rows are held out.)
-        :param time: `N` numbers or dates, for new rows of *later* times: rows are predicted from earlier ones only, in
-            blocks as those of scikit-learn's `TimeSeriesSplit`; rows of one time stay together. For the same kernels as
-            `groups`; at most one of both is given. (Default: None.)
-        :param unlabelled: `M x D` more rows, without targets, such as those to be predicted: columns are standardized,
-            and the kernel built, on all `N + M` rows (the semi-supervised use of Davies & Ghahramani 2014, section
-            4.3.2). For kernels that use X only, `"fast_cluster"` and `"mondrian"`; a function gets all rows, the
-            labelled ones first, beside the N targets. Fast clusters keep the height of N rows. Whether it helps
-            depends on the data: see docs/papers.md. (Default: None.)
+            row is :math:`\sigma^2 / w`, as of a mean of w measurements. They are not normalized: `noise_` is that of
+            weight 1. Rows of weight 0 are left out. Trees that learn from targets weight squared errors by them, capped
+            at their 90 % quantile. Functions, and clones of an ensemble, ignore them. For one target only. (Default:
+            None, 1.)
+        :param groups: `N` labels of groups (patients, shops), for new rows of *new* groups: rows of a group are held
+            out together (docs/repeated_measurements.md). For kernels that are chosen by folds, `"auto"` and ensembles.
+            (Default: None, single rows are held out.)
+        :param time: `N` numbers or dates, for new rows of *later* times: rows are predicted from earlier ones only. For
+            the same kernels as `groups`; at most one of both is given. (Default: None.)
+        :param unlabelled: `M x D` more rows, without targets: columns are standardized, and the kernel built, on all `N
+            + M` rows (the semi-supervised use of Davies & Ghahramani 2014, section 4.3.2; docs/papers.md says whether
+            it helps). For `"fast_cluster"` and `"mondrian"`; a function gets all rows, the labelled ones first, beside
+            the N targets. (Default: None.)
         :return: The regressor itself.
-        :raises ValueError: If the data or a parameter cannot be used; if weights are negative, NaN, all 0 or not one
-            for each row; if there are unlabelled rows for a kernel that learns from targets (`"forest"`, `"auto"`); if
-            groups or times are missing, fewer than two, or given for a kernel that is not chosen by folds.
+        :raises ValueError: If the data or a parameter cannot be used.
         :raises TypeError: If X is sparse, or `kernel` cannot be used, with the reason.
         :raises FloatingPointError: If the marginal likelihood is not a number.
         """
@@ -296,46 +262,39 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
     @all_or_nothing
     def fit_chunks(self, chunks: Any, target: str | None = None, *, sample_rows: int = 100_000) -> Any:
-        r"""
+        """
         Fit to more rows than fit in memory, such as a parquet folder or memory-mapped arrays.
 
-        Rows are read twice. The first pass draws a uniform sample, which determines the columns (their units, and
-        levels of text) and the kernel. The second pass counts all other rows by cluster
-        (:class:`~gpytorch_partition.models.FeatureSpaceGP`). Scale, noise and mean maximize the marginal likelihood of
-        these other rows, as trees fit the noise of the targets that they are grown on. Finally the sample is counted,
-        so that means and deviations are those of an exact GP on all rows. The ends of chunks change no bit of the
-        result.
+        Rows are read twice. A uniform sample, of the first pass, determines the columns and the kernel. The second pass
+        counts all other rows by cluster (:class:`~gpytorch_partition.models.FeatureSpaceGP`), by which scale, noise and
+        mean are chosen. Finally the sample is counted, so that means and deviations are those of an exact GP on all
+        rows. The ends of chunks change no bit of the result.
 
-        All pairs of clusters are counted: there must be few, some thousands, not the hundreds of thousands of a forest
-        in memory. `"auto"` is therefore another model than that of :meth:`fit`: the leaves of 100 boosted trees of 32
-        leaves (with a smaller sample a leaf for 400 of its rows), with effects and uncertainty from all rows.
-        `"forest"` and tree ensembles are cut at the depth that leaves at most 3,200 clusters, which `left_out_`
-        reports. `"fast_cluster"` gets coarser. A :class:`~gpytorch_partition.PartitionKernel` that is built, or a
-        function that builds one, may have up to 8,192 clusters. `"mondrian"`, kernels of GPyTorch, weights, several
-        targets and budgets are refused. Where rows fit in memory, :meth:`fit` may predict better (docs/many_rows.md).
+        As all pairs of clusters are counted, there must be few. `"auto"` is therefore another model than that of
+        :meth:`fit`: the leaves of 100 boosted trees of 32 leaves
+        (:func:`~gpytorch_partition.estimators.chunked_fit.counted_kernel` has those of other kernels). `"mondrian"`,
+        kernels of GPyTorch, weights, several targets and budgets are refused. Where rows fit in memory, :meth:`fit` may
+        predict better (docs/many_rows.md).
 
         Costs two readings, the labels and :math:`O(N m^2)` for m partitions, and :math:`O(p^3)` for p clusters. Memory
-        for any number of rows is the sample, a chunk, 131,072 rows (fewer wide ones) and some :math:`12 p^2` numbers (a
-        GiB for 3,200 clusters). It computes in float64.
+        is the sample, a chunk, 131,072 rows (fewer wide ones) and some :math:`12 p^2` numbers (a GiB for 3,200
+        clusters), in float64.
 
-        :param chunks: A path of a parquet file, or of a folder of such; a pair of arrays, such as
-            `(np.load("x.npy", mmap_mode="r"), np.load("y.npy", mmap_mode="r"))`; a list, or another iterable that can
-            be iterated over again, of pairs (X, y), X an array or a table as in :meth:`fit`; or a function without
-            arguments that returns an iterator of such pairs.
-        :param target: The name of the column of parquet files that is the target; the others are the columns of X.
-            (Default: None, for all other chunks.)
+        :param chunks: A path of a parquet file or of a folder of such; a pair of arrays, such as `(np.load("x.npy",
+            mmap_mode="r"), np.load("y.npy", mmap_mode="r"))`; an iterable, to be iterated over twice, of pairs (X, y)
+            as in :meth:`fit`; or a function without arguments that returns an iterator of such pairs.
+        :param target: The name of the column of parquet files that is the target. (Default: None, for all other
+            chunks.)
         :param sample_rows: Rows of the sample, half of all rows at most; they stay in the model. (Default: 100,000.)
         :return: The regressor itself. Its `summary()` describes rows of the sample, and `nearest_rows` finds them;
             `importance` and `partial_dependence` are refused.
-        :raises TypeError: If chunks are none of these, such as a generator, which can be read once only, or the target
-            is no name, as in `fit_chunks(X, y)`.
-        :raises ValueError: If a chunk (the error has its number) or a parameter cannot be used, or there are fewer than
-            500 rows.
+        :raises TypeError: If chunks are none of these, or the target is no name.
+        :raises ValueError: If a chunk (the error has its number) or a parameter cannot be used, or rows are fewer than
+            500.
         :raises ImportError: If parquet files are to be read without pandas and pyarrow.
-        :raises RuntimeError: If the second pass reads other rows than the first, by number, targets or order.
+        :raises RuntimeError: If the second pass reads other rows than the first.
 
         Example:
-            >>> from gpytorch_partition.estimators import PartitionGPRegressor
             >>> X = np.random.RandomState(0).rand(600, 2)
             >>> y = np.sin(6 * X[:, 0]) + 0.1 * np.random.RandomState(1).randn(600)
             >>> chunks = [(X[i : i + 200], y[i : i + 200]) for i in range(0, 600, 200)]
@@ -372,29 +331,24 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         Return the means of new observations, with standard deviations, covariances or quantiles if asked for.
 
-        Rows with missing cells, or levels that `fit` has not seen, are predicted from ten completions by similar
+        Rows with missing cells, or levels that `fit` has not seen, are averages over ten completions by similar
         training rows (:class:`~gpytorch_partition.inference.prediction.unknown_cells.UnknownCells`), which widens their
-        intervals. Each such row costs ten means.
+        intervals.
+
+        An :class:`~gpytorch_partition.estimators.OutsideRangeWarning` reports rows outside the range of the training
+        rows, for kernels that are as sure there as inside, such as forests and ensembles.
 
         :param X: `N x D` rows.
         :param return_std: Also return `N` (or `N x T`) standard deviations in units of the targets. (Default: no.)
-        :param return_cov: Also return the `N x N` covariance, in squared units; it is dense and costs a solve per row.
-            For T targets it is `N x N x T`, one for each, as that of scikit-learn's `GaussianProcessRegressor`;
-            :meth:`sample_y` is joint in rows and targets. (Default: no.)
-        :param quantiles: Also return these quantiles of each row, a column each, in the order given (`N x q`, or
-            `N x T x q`), in units of the targets: `(0.05, 0.95)` are the ends of intervals of 90 %. The distribution is
-            Gaussian, with the noise of each row; where `"auto"` has found outliers, it is the sum of a Gaussian
-            function and Student-t noise. (Default: none.)
-        :param include_noise: Whether uncertainty is that of new observations, not of the function alone. The means are
-            the same. (Default: yes.)
+        :param return_cov: Also return the `N x N` covariance, in squared units (`N x N x T`, one for each target), at a
+            solve per row. (Default: no.)
+        :param quantiles: Also return these quantiles of each row (`N x q`, or `N x T x q`): `(0.05, 0.95)` are the ends
+            of intervals of 90 %. The distribution is Gaussian; where `"auto"` has found outliers, it is the sum of a
+            Gaussian function and Student-t noise. (Default: none.)
+        :param include_noise: Whether uncertainty is that of new observations, not of the function alone. (Default:
+            yes.)
         :return: `N` (or `N x T`) means, or a tuple of the means, the deviations or the covariance, and the quantiles.
-
-        An :class:`~gpytorch_partition.estimators.OutsideRangeWarning` reports rows outside the range of the training
-        rows: one of a hundred by more than a quarter of the range, or any by more than all of it. It comes with
-        kernels that are as sure there as inside, such as forests and ensembles, not with `"auto"` and `"mondrian"`.
-
-        :raises ValueError: If `return_std` and `return_cov` are both asked for, quantiles are not strictly between 0
-            and 1 or none, `include_noise` is neither True nor False, or X cannot be used.
+        :raises ValueError: If `return_std` and `return_cov` are both asked for, or X or a parameter cannot be used.
         :raises TypeError: If X is sparse.
         :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
 
@@ -423,7 +377,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         return tuple(found) if len(found) > 1 else mean
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, *, include_noise: bool = True) -> np.ndarray:
-        r"""
+        """
         Return joint samples of new observations, or of the function, in units of the targets.
 
         A sample costs a solve and O(N m). For more samples than rows, or at most 2,000 training and new rows, they come
@@ -434,11 +388,9 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :param random_state: Seed; `None` is a fresh one. (Default: 0.)
         :param include_noise: Whether each sample has noise of its own at every row. (Default: yes.)
         :return: `N x n_samples`, or `N x T x n_samples`.
-        :raises ValueError: If X cannot be used, `n_samples` is no whole number from 1, `include_noise` is neither True
-            nor False, or `random_state` is no seed.
         :raises RuntimeError: For more than 2,000 rows, if the kernel is one of another kind (a sum, for example).
-        :raises TypeError: If X is sparse.
-        :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
+
+        Other errors are those of :meth:`predict`.
         """
         check_count(n_samples, "n_samples")
         check_flag(include_noise, "include_noise")
@@ -450,18 +402,14 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         Return the predictive distributions of new observations, with scores of the observations.
 
         The distributions are Gaussian. Where `"auto"` has found outliers, they are those of a Gaussian function with
-        Student-t noise, and log densities differ from those of a Gaussian of the same standard deviation.
+        Student-t noise.
 
         :param X: `N x D` rows, best those that the model has not seen.
         :param y: `N` targets.
-        :param sample_weight: `N` weights of these rows above 0, or one for all: as in `fit`, the variance of the noise
-            of an observation is divided by its weight. To average scores by weights, give them to `coverage()` and
-            `numpy.average`. (Default: None, 1.)
-        :return: Means, standard deviations, ends of 90 % intervals, log densities in nats, and the levels of central
-            intervals, by which `coverage()` counts; CRPS and interval scores in the unit of the targets, 0 at best.
-            (Log densities of targets with few values have no best.) The NLPD in the unit of the targets is
-            `-log_density.mean()`. `summary()` and `compare` print the NLPD of targets in standard deviations of the
-            training targets, `-log_density.mean() - log(y_train.std())`.
+        :param sample_weight: `N` weights of these rows above 0, or one for all, which divide the variance of the noise.
+            To average scores by weights, give them to `coverage()` and `numpy.average`. (Default: None, 1.)
+        :return: A :class:`~gpytorch_partition.estimators.scores.Judgement`: means, deviations, 90 % intervals and
+            scores.
         :raises ValueError: If the model has several targets, or X, y or weights cannot be used.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
@@ -479,17 +427,14 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
             return self._known.judgement(rows, y, weights)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        r"""
-        Return :math:`R^2` of the means; for several targets their average, as in scikit-learn.
-
-        Each of several targets is scored on the rows where it is known.
+        """
+        Return :math:`R^2` of the means; for several targets their average, each over the rows where it is known.
 
         :param X: `N x D` rows.
         :param y: `N` targets, or `N x T` with or without missing entries (NaN, None).
         :param sample_weight: `N` weights of the rows. (Default: None, 1.)
         :raises ValueError: If y cannot be used, a single target is missing in a row, or one of several is known in
             fewer than two rows.
-        :raises sklearn.exceptions.NotFittedError: Before `fit`.
         """
         if self._known.has_several:
             return _known_score(y, self.predict(X), self.target_names_.tolist(), sample_weight)
@@ -500,10 +445,9 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         Return the parts of the kernel with their shares of the prior and of the explained variance, and other numbers.
 
-        These are noise, scales, trees, and seconds of the fit's stages. Costs two products with each part at 5,000 rows
-        at most, and the solve of the first prediction.
+        Costs two products with each part at 5,000 rows at most, and the solve of the first prediction.
 
-        :return: The numbers, readable when printed.
+        :return: A :class:`~gpytorch_partition.explain.ModelSummary`, readable when printed.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
         Example:
@@ -537,9 +481,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         Return the importance of each column, by the structure of the model's parts, and by permutation as a check.
 
         Importance by structure is the share of the variance of the posterior mean over the training rows that a column
-        explains (:func:`gpytorch_partition.explain.importance.column_shares`); trees divide it between columns that
-        carry the same information. Importance by permutation is the fall of R squared when a column's values are
-        exchanged between rows (:func:`sklearn.inspection.permutation_importance`); on training rows it is too large.
+        explains (:func:`gpytorch_partition.explain.importance.column_shares`). Importance by permutation is the fall of
+        R squared when a column's values are exchanged between rows; on training rows it is too large.
 
         :param X: `N x D` rows for the check, best those that the model has not seen. (Default: no check.)
         :param y: Their `N` targets.
@@ -575,18 +518,16 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         Return the function of one column, averaged over the other columns of some rows, with intervals.
 
         Intervals are those of the average over these rows
-        (:func:`gpytorch_partition.explain.dependence.average_function`), not of single rows. Values that do not go with
-        the rows' other columns are extrapolations, as in every partial dependence. Costs one solve for each value of
-        the grid.
+        (:func:`gpytorch_partition.explain.dependence.average_function`), not of single rows. Costs one solve for each
+        value of the grid.
 
         :param X: `N x D` rows that are averaged over: a few hundred are enough, if they are a random sample.
-        :param column: Number of the column, from 0 or, if it is negative, from the end (-1 is the last one); or its
-            name.
+        :param column: Number (from 0, or from the end: -1) or name of the column.
         :param grid: Values of the column. (Default: its own values, if there are at most `grid_resolution`; else that
-            many from the 5 % to the 95 % quantile, as in scikit-learn; for whole numbers some of the column's own, for
-            categories the most frequent.)
+            many from the 5 % to the 95 % quantile; for whole numbers some of the column's own, for categories the most
+            frequent.)
         :param grid_resolution: Number of values in a default grid, at most. (Default: 30.)
-        :param target: Number (as of columns) or name of the target, where the model has several. (Default: None.)
+        :param target: Number or name of the target, where the model has several. (Default: None.)
         :return: The averages, which `plot()` draws.
         :raises ValueError: If there is no such column, or rows or grid cannot be used.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.
@@ -604,17 +545,13 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         return average_function(self, rows, lambda x: known.points(teller._checked_rows(x)), known.unit, target)
 
     def nearest_rows(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
-        r"""
-        Return the training rows that are most similar to new ones by the kernel of the model.
-
-        Similar rows share clusters, or nodes of trees. Similarities are correlations under the prior,
-        :math:`k(x, x') / \sqrt{k(x, x)\, k(x', x')}`, 1 for the same row. Costs :math:`O(N m)` for each new row, with
-        bounded memory.
+        """
+        Return the training rows most similar to new ones: those that share clusters, or nodes of trees.
 
         :param X: `N2 x D` rows.
         :param k: Number of training rows for each, at most N. (Default: 5.)
-        :return: Numbers of training rows as given to `fit`, from 0, and their correlations, `N2 x k` each, nearest
-            first.
+        :return: Numbers of training rows as given to `fit`, from 0, and their correlations under the prior, as
+            :func:`gpytorch_partition.explain.kernel_parts.nearest_rows`, `N2 x k` each, nearest first.
         :raises ValueError: If k or X cannot be used.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
@@ -650,7 +587,6 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
         Example:
             >>> from tempfile import TemporaryDirectory
-            >>> from gpytorch_partition.estimators import PartitionGPRegressor
             >>> X = np.linspace(0, 1, 30)[:, None]
             >>> model = PartitionGPRegressor("mondrian", num_partitions=10, random_state=0).fit(X, X[:, 0] ** 2)
             >>> with TemporaryDirectory() as folder:
@@ -706,7 +642,11 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
     @property
     def model_(self) -> Any:
-        """The GPyTorch model of standardized data."""
+        """
+        The GPyTorch model of standardized data.
+
+        That of several targets is a :class:`~gpytorch_partition.models.CoregionalizedGP`, without a likelihood.
+        """
         return self._known.model
 
     @property
@@ -716,24 +656,40 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
     @property
     def kernel_(self) -> Kernel:
-        """The kernel, without its outputscale, of rows such as `model_.train_inputs[0]`."""
+        """
+        The kernel, without its outputscale, of rows as `model_.train_inputs[0]` has them.
+
+        They are not standardized for a kernel that was built already.
+        """
         covariance = self.model_.covar_module
         return covariance if self._known.has_several else covariance.base_kernel
 
     @property
     def log_predictive_density_(self) -> float | None:
-        """The mean log density of held-out rows, in nats, of standardized targets; None where none were held out."""
+        """
+        For `"auto"` and ensembles, the mean log density of held-out rows, in nats, of standardized targets; else None.
+
+        Where rough parts were taken, it is that of random rows and neighbors, which are easier to predict.
+        """
         return description_of(self.model_)["log_predictive_density"]
 
     @property
     def noise_(self) -> Any:
-        """Variance of the noise, in squared units of the targets; its level where `"auto"` chose a varying noise."""
+        """
+        Variance of the noise, in squared units of the targets (`T` for several).
+
+        A noise that varies (`"auto"`) has its level here.
+        """
         known = self._known
         return (known.model.noise.numpy() if known.has_several else known.likelihood.noise.item()) * known.scale**2
 
     @property
     def outputscale_(self) -> Any:
-        """Variance of the function, in squared units of the targets."""
+        """
+        Variance of the function, in squared units of the targets (`T` for several).
+
+        `"auto"` has its outputscales in `kernel_`, and here the variance of the targets.
+        """
         if self._known.has_several:
             return self.target_covariance_.diagonal()
         return self.model_.covar_module.outputscale.item() * self._known.scale**2

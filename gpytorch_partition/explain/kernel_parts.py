@@ -29,11 +29,8 @@ Map = Callable[[Tensor], Tensor]
 @dataclass(frozen=True, eq=False)
 class KernelPart:
     """
-    A term of a kernel of points in the model's units.
-
-    :param kernel: The kernel inside of all scales, sums and maps of the points.
-    :param weight: The product of the scales around it.
-    :param maps: Maps of the points before the kernel, in order.
+    A term of a kernel: the kernel inside of all scales, sums and maps of the points, the product of the scales, and the
+    maps.
     """
 
     kernel: Kernel
@@ -45,8 +42,6 @@ class KernelPart:
         Return for each column that the kernel sees the number of its column in the model.
 
         A view of a table makes several columns of a category. For maps other than views and units the result is None.
-
-        :param num_columns: Number of the model's columns.
         """
         found = torch.arange(num_columns)
         for change in self.maps:
@@ -72,11 +67,8 @@ class KernelPart:
 
     def means(self, x: Tensor, train_x: Tensor, weights: Tensor) -> Tensor:
         r"""
-        Return the part's terms of q functions at points, :math:`w K_{* x} \alpha` (`N x q`, float64).
-
-        :param x: `N x D` points.
-        :param train_x: Training rows.
-        :param weights: Weights :math:`\alpha` of the training rows (`N_train x q`).
+        Return the terms of q functions at points, :math:`w K_{* x} \alpha` (`N x q`, float64), given their weights
+        (`N_train x q`).
         """
         return self.weight * self.covariance(x, train_x).matmul(weights).double()
 
@@ -85,8 +77,6 @@ class KernelPart:
         Return the expected variance of the part over rows, :math:`\operatorname{tr}(K) / N - 1^\top K 1 / N^2`.
 
         The expectation is the prior's. Costs one product with K.
-
-        :param x: `N x D` rows.
         """
         covariance = self.covariance(x, x)
         ones = torch.ones(len(x), 1, dtype=x.dtype, device=x.device)
@@ -99,10 +89,8 @@ class KernelExpansion:
     r"""
     The functions :math:`\sum_i k(x, x_i) \alpha_{iq}` of training rows: posterior means without their constants.
 
-    :param kernel: k.
-    :param train_x: `N x D` training rows.
-    :param weights: `N x q` weights :math:`\alpha`, a column for each target or class.
-    :param names: Names of the kernel's parts. (Default: None, their classes.)
+    The weights :math:`\alpha` (`N x q`) have a column for each target or class; without names, parts have those of
+    classes.
     """
 
     kernel: Kernel
@@ -131,11 +119,7 @@ class KernelExpansion:
 
     @torch.no_grad()
     def part_means(self, x: Tensor) -> Tensor:
-        """
-        Return each part's term of each function at points (`q x parts x N`, float64). Costs a product with each part.
-
-        :param x: `N x D` points.
-        """
+        """Return each part's term of each function at points (`q x parts x N`, float64), by a product with each."""
         with settings.iterative():
             return torch.stack([part.means(x, self.train_x, self.weights).mT for part in self.parts], 1)
 
@@ -144,7 +128,6 @@ def kernel_parts(kernel: Kernel, *, of_mixtures: bool = False) -> list[KernelPar
     """
     Return the terms of a kernel: those of its sums, within scales and changes of units.
 
-    :param kernel: A kernel without a batch shape.
     :param of_mixtures: Whether the kernels of a :class:`~gpytorch_partition.PartitionMixtureKernel` count as terms.
         (Default: no.)
 
@@ -207,11 +190,9 @@ def covariance_shares(means: Tensor) -> Tensor:
     r"""
     Return each part's share of the variance of a sum, :math:`\operatorname{Cov}(f_j, f) / \operatorname{Var}(f)`.
 
-    Shares (`parts`) sum to 1; that of a part that works against the others is negative (the total sensitivity index of
-    Li et al. 2010, "Global sensitivity analysis for systems with independent and/or correlated inputs"). Variances and
-    covariances of several functions are added.
-
-    :param means: `*q x parts x N` values of the parts.
+    Shares sum to 1; that of a part that works against the others is negative (the total sensitivity index of Li et al.
+    2010, "Global sensitivity analysis for systems with independent and/or correlated inputs"). Variances and
+    covariances of several functions (`*q x parts x N` values) are added.
 
     Example:
         >>> covariance_shares(torch.tensor([[0.0, 1.0, 2.0], [0.0, 3.0, 6.0]]))
@@ -233,11 +214,8 @@ def nearest_rows(
     r"""
     Return for each point the rows with the largest correlations :math:`k(x, x') / \sqrt{k(x, x)\, k(x', x')}`.
 
-    Use it with a kernel alone; a fitted regressor or classifier has a method of this name. For a kernel with k(x, x) =
-    1 (a forest, clusters, Mondrian trees) correlations are its values. Ties keep the order of the rows.
-
-    Costs :math:`O(N m)` for each block of points, and sums over the clusters that points share with rows; at most
-    :math:`2^{24}` covariances are held.
+    Use it with a kernel alone; a fitted regressor or classifier has a method of this name. Ties keep the order of the
+    rows. Costs :math:`O(N m)` for each block of points; at most :math:`2^{24}` covariances are held.
 
     :param kernel: Any kernel without a batch shape.
     :param points: `N2 x D` points.

@@ -110,13 +110,6 @@ def plot_partial_dependence(found: Any, *, ax: Any = None, level: float = 0.9, t
     :param level: Probability inside the pointwise intervals. (Default: 0.9.)
     :param target: Name of the targets, with their unit. (Default: None, their name in `fit`.)
     :return: The axes.
-
-    Example:
-        >>> from matplotlib.figure import Figure
-        >>> from gpytorch_partition.explain import PartialDependence
-        >>> found = PartialDependence("age", np.arange(3.0), np.arange(3.0), np.ones(3), np.arange(3.0))
-        >>> plot_partial_dependence(found, ax=Figure().subplots()).get_xlabel()
-        'age'
     """
     grid = _as_dates(found.grid)
     is_number, is_date = grid.dtype.kind in "iuf", grid.dtype.kind == "M"
@@ -215,13 +208,6 @@ def plot_kernel_slice(
     :param label: Name of the column for the axis. (Default: its number.)
     :return: The axes.
     :raises ValueError: If there is no such column.
-
-    Example:
-        >>> from matplotlib.figure import Figure
-        >>> from gpytorch.kernels import RBFKernel
-        >>> ax = plot_kernel_slice(RBFKernel(), torch.rand(20, 2), ax=Figure().subplots())
-        >>> len(ax.lines)  # a curve and a mark for each point
-        6
     """
     if not isinstance(column, int) or not 0 <= column < x.shape[1]:
         raise ValueError(f"expected column as a number below {x.shape[1]}, that of columns of x, got {column!r}")
@@ -253,9 +239,7 @@ def plot_cells(
     Draw the cells of one partition in the plane of two columns, with the rows as dots; other columns are at medians.
 
     Use it to check the size and shape of clusters. For the cells of a Mondrian tree at any lifetime, give
-    `kernel.partition.tree(number).cut(lifetime)`.
-
-    Costs labels of 62,500 points for all partitions of the source.
+    `kernel.partition.tree(number).cut(lifetime)`. Costs labels of 62,500 points for all partitions of the source.
 
     :param source: A partition, or a partition kernel.
     :param x: `N x D` rows.
@@ -265,14 +249,6 @@ def plot_cells(
     :param labels: Names of the two columns for the axes. (Default: their numbers.)
     :return: The axes.
     :raises ValueError: If there is no such column or partition, or the source is no partition or kernel of one.
-
-    Example:
-        >>> from matplotlib.figure import Figure
-        >>> from gpytorch_partition import FastClusterKernel
-        >>> x = torch.rand(50, 2, generator=torch.Generator().manual_seed(0))
-        >>> kernel = FastClusterKernel(x, 10, random_state=0)
-        >>> plot_cells(kernel, x, ax=Figure().subplots()).get_ylabel()
-        'column 1'
     """
     _check_columns(columns, x)
     partition = getattr(source, "partition", source)

@@ -255,10 +255,8 @@ def model_summary(
     Return the summary of a fitted model, in evaluation mode.
 
     Shares come from at most 5,000 training rows, by two products with each part, and a solve before the first
-    prediction. Shares of several targets are those of all together.
+    prediction. Those of several targets are those of all together.
 
-    :param model: A model of one target, of several, or of counted rows.
-    :param unit: The standardization of its targets.
     :param columns: Names of the model's columns (a date of a table has several).
     :param names: Names of several targets, or none.
     :param others: The other fields of :class:`ModelSummary`.
@@ -278,13 +276,8 @@ def class_summary(
     functions: KernelExpansion, link: Any, classes: list[Any], columns: list[str], **others: Any
 ) -> ClassSummary:
     """
-    Return the summary of a fitted classifier. Costs a product with each part for the classes, at 5,000 rows at most.
-
-    :param functions: The functions of the classes' indicators.
-    :param link: The link from these functions to probabilities.
-    :param classes: The classes.
-    :param columns: Names of the model's columns.
-    :param others: The other fields of :class:`ClassSummary`.
+    Return the summary of a classifier, from the functions of its indicators, their link to probabilities, and other
+    fields.
     """
     some = _some_of(functions.train_x)
     shares = (round(float(share), 12) for share in link.frequencies)
