@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import reduce
 from operator import add
 from typing import Any, NamedTuple
@@ -90,6 +90,7 @@ class _Rows(NamedTuple):
         return None if self.weights is None else self.weights.values / self.weights.values.mean()
 
 
+@dataclass(eq=False, repr=False)
 class PartitionGPClassifier(ClassifierMixin, KernelMachine):
     r"""
     A classifier with calibrated probabilities, by Gaussian process regression on indicators, linear in the rows.
@@ -151,20 +152,12 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         ((2, 3), True)
     """
 
-    def __init__(
-        self,
-        kernel: KernelLike = "auto",
-        num_partitions: int = 200,
-        *,
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-        verbose: bool | int | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.num_partitions = num_partitions
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
+    kernel: KernelLike = "auto"
+    num_partitions: int = 200
+    _: KW_ONLY
+    random_state: int | np.random.RandomState | None = None
+    n_jobs: int | None = None
+    verbose: bool | int | None = None
 
     @all_or_nothing
     def fit(
@@ -338,8 +331,6 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         return nearest_rows(self.kernel_, points, self._train_x, k, self._counted_rows)
 
     # Inside.
-
-    _counted_rows: np.ndarray | None = None  # numbers of the training rows among all that were given; None for all
 
     def _functions(self) -> KernelExpansion:
         """Return the functions of the indicators; parts are named as their weights, if each has one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
@@ -75,6 +76,7 @@ class _VotingSelector(SelectorMixin, BaseEstimator):
         return tags
 
 
+@dataclass(eq=False, repr=False)
 class ParallelEvolutionSelector(_VotingSelector):
     """
     A selector of columns by Darwinian evolution in parallel universes (Zhu & Chipman 2006; Zhu 2008, section 4.3).
@@ -125,34 +127,19 @@ class ParallelEvolutionSelector(_VotingSelector):
         array([1, 4, 7])
     """
 
-    def __init__(
-        self,
-        criterion: str = "aic",
-        n_universes: int = 50,
-        *,
-        population_size: int | None = None,
-        n_generations: int = 4,
-        mutation_rate: float | None = None,
-        votes: str = "population",
-        threshold: str | float = "gap",
-        estimator: Any = None,
-        scoring: Any = None,
-        cv: Any = None,
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.criterion = criterion
-        self.n_universes = n_universes
-        self.population_size = population_size
-        self.n_generations = n_generations
-        self.mutation_rate = mutation_rate
-        self.votes = votes
-        self.threshold = threshold
-        self.estimator = estimator
-        self.scoring = scoring
-        self.cv = cv
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    criterion: str = "aic"
+    n_universes: int = 50
+    _: KW_ONLY
+    population_size: int | None = None
+    n_generations: int = 4
+    mutation_rate: float | None = None
+    votes: str = "population"
+    threshold: str | float = "gap"
+    estimator: Any = None
+    scoring: Any = None
+    cv: Any = None
+    random_state: int | np.random.RandomState | None = None
+    n_jobs: int | None = None
 
     def _check_parameters(self) -> None:
         check_word(self.criterion, "criterion", CRITERIA)
@@ -183,6 +170,7 @@ class ParallelEvolutionSelector(_VotingSelector):
         return EstimatorCriterion(X, y, self.estimator, self.scoring, self.cv)
 
 
+@dataclass(eq=False, repr=False)
 class BaggedStepwiseSelector(_VotingSelector):
     """
     A selector of columns by stepwise selection on bootstrap samples, which vote (Breiman 1996; Zhu 2008, 4.3.4).
@@ -201,20 +189,12 @@ class BaggedStepwiseSelector(_VotingSelector):
         array([1, 4, 7])
     """
 
-    def __init__(
-        self,
-        criterion: str = "aic",
-        n_samples: int = 50,
-        *,
-        threshold: str | float = "gap",
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.criterion = criterion
-        self.n_samples = n_samples
-        self.threshold = threshold
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    criterion: str = "aic"
+    n_samples: int = 50
+    _: KW_ONLY
+    threshold: str | float = "gap"
+    random_state: int | np.random.RandomState | None = None
+    n_jobs: int | None = None
 
     def _check_parameters(self) -> None:
         check_word(self.criterion, "criterion", CRITERIA)

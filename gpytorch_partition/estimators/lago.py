@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,6 +44,7 @@ class _LeftOut(NamedTuple):
         return squares
 
 
+@dataclass(eq=False, repr=False)
 class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
     r"""
     A ranker of rare rows ahead of the background (LAGO, the locally adjusted Go-kernel density estimator).
@@ -98,22 +100,13 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
         True
     """
 
-    def __init__(
-        self,
-        shape: str = "spherical",
-        *,
-        n_neighbors: int | Sequence[int] = 5,
-        alpha: float | Sequence[float] | str = "auto",
-        kernel: str = "gaussian",
-        rare_class: Any = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.shape = shape
-        self.n_neighbors = n_neighbors
-        self.alpha = alpha
-        self.kernel = kernel
-        self.rare_class = rare_class
-        self.n_jobs = n_jobs
+    shape: str = "spherical"
+    _: KW_ONLY
+    n_neighbors: int | Sequence[int] = 5
+    alpha: float | Sequence[float] | str = "auto"
+    kernel: str = "gaussian"
+    rare_class: Any = None
+    n_jobs: int | None = None
 
     @all_or_nothing
     def fit(self, X: Any, y: Any) -> LAGORanker:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,7 @@ def class_indicators(classes: np.ndarray) -> Tensor:
     return torch.nn.functional.one_hot(numbers).double() if num_classes > 2 else numbers.double()
 
 
+@dataclass(eq=False, repr=False)
 class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):
     r"""
     A kernel principal component analysis with a partition kernel, at a cost linear in the number of rows.
@@ -144,22 +146,13 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
         ((150, 2), True)
     """
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        kernel: KernelLike = "fast_cluster",
-        num_partitions: int = 200,
-        *,
-        tol: float = 1e-9,
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.num_partitions = num_partitions
-        self.tol = tol
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    n_components: int = 2
+    kernel: KernelLike = "fast_cluster"
+    num_partitions: int = 200
+    _: KW_ONLY
+    tol: float = 1e-9
+    random_state: int | np.random.RandomState | None = None
+    n_jobs: int | None = None
 
     @all_or_nothing
     @doing("fitting a PartitionKernelPCA")
@@ -204,6 +197,7 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
         return len(self.eigenvalues_)
 
 
+@dataclass(eq=False, repr=False)
 class PartitionSpectralClustering(ClusterMixin, KernelMachine):
     """
     A spectral clustering with a partition kernel as the affinity, at a cost linear in the number of rows.
@@ -244,26 +238,15 @@ class PartitionSpectralClustering(ClusterMixin, KernelMachine):
         True
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        kernel: KernelLike = "fast_cluster",
-        num_partitions: int = 200,
-        *,
-        n_components: int | None = None,
-        n_init: int = 10,
-        tol: float = 1e-6,
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.kernel = kernel
-        self.num_partitions = num_partitions
-        self.n_components = n_components
-        self.n_init = n_init
-        self.tol = tol
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    n_clusters: int = 8
+    kernel: KernelLike = "fast_cluster"
+    num_partitions: int = 200
+    _: KW_ONLY
+    n_components: int | None = None
+    n_init: int = 10
+    tol: float = 1e-6
+    random_state: int | np.random.RandomState | None = None
+    n_jobs: int | None = None
 
     @all_or_nothing
     @doing("fitting a PartitionSpectralClustering")
@@ -290,6 +273,7 @@ class PartitionSpectralClustering(ClusterMixin, KernelMachine):
         return self.fit(X, y).labels_
 
 
+@dataclass(eq=False, repr=False)
 class PartitionFeatures(TransformerMixin, KernelMachine):
     r"""
     A transformer to sparse features whose products are a partition kernel.
@@ -317,18 +301,11 @@ class PartitionFeatures(TransformerMixin, KernelMachine):
         True
     """
 
-    def __init__(
-        self,
-        kernel: KernelLike = "fast_cluster",
-        num_partitions: int = 200,
-        *,
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.num_partitions = num_partitions
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    kernel: KernelLike = "fast_cluster"
+    num_partitions: int = 200
+    _: KW_ONLY
+    random_state: int | np.random.RandomState | None = None
+    n_jobs: int | None = None
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> PartitionFeatures:

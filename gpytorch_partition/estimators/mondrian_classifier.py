@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ def _gives_probabilities(classifier: MondrianClassifier) -> bool:
     raise AttributeError(f'probabilities need loss="log_loss", got loss={classifier.loss!r}: use decision_function')
 
 
+@dataclass(eq=False, repr=False)
 class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
     r"""
     A linear classifier on the sparse features of a Mondrian kernel, trained by stochastic gradient descent.
@@ -95,31 +97,16 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         True
     """
 
-    def __init__(
-        self,
-        num_trees: int = 100,
-        *,
-        loss: str = "log_loss",
-        alpha: float = 1e-4,
-        lifetime: float | None = None,
-        num_lifetimes: int = 10,
-        validation_fraction: float = 0.2,
-        max_choosing_rows: int = 10_000,
-        epochs: int = 10,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.num_trees = num_trees
-        self.loss = loss
-        self.alpha = alpha
-        self.lifetime = lifetime
-        self.num_lifetimes = num_lifetimes
-        self.validation_fraction = validation_fraction
-        self.max_choosing_rows = max_choosing_rows
-        self.epochs = epochs
-        self.random_state = random_state
-
-    lifetimes_: np.ndarray | None
-    validation_errors_: np.ndarray | None
+    num_trees: int = 100
+    _: KW_ONLY
+    loss: str = "log_loss"
+    alpha: float = 1e-4
+    lifetime: float | None = None
+    num_lifetimes: int = 10
+    validation_fraction: float = 0.2
+    max_choosing_rows: int = 10_000
+    epochs: int = 10
+    random_state: int | np.random.RandomState | None = None
 
     @all_or_nothing
     def fit(self, X: Any, y: Any) -> MondrianClassifier:
@@ -199,7 +186,8 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         self._random = np.random.RandomState(random_state_of(self.random_state).randint(2**31))
         x, numbers = self._columns.apply_array(X), self._numbers(y)
         kernel = self._new_kernel(x)
-        self.lifetimes_, self.validation_errors_ = None, None
+        self.lifetimes_: np.ndarray | None = None
+        self.validation_errors_: np.ndarray | None = None
         if self.lifetime is None:
             kernel = kernel.cut(self._chosen_lifetime(kernel, x, numbers))
         self.lifetime_, self.features_ = kernel.lifetime, GrowingFeatures(kernel)

@@ -57,6 +57,7 @@ class ReadsTables:
     categorical_features: Sequence[str | int] | None = None
     _constant_columns: tuple[str, ...] = ()  # the same in all training rows, or empty
     _constants: np.ndarray | None = None  # values of such columns in the matrix; NaN in all others
+    _counted_rows: np.ndarray | None = None  # numbers of the training rows among all that were given; None for all
     _told: list[str] | None = None  # warnings of rows outside the training range, where they are given once
     _for_new_holes = "the prediction is that of a typical value, as sure as if it were known"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -84,6 +85,7 @@ _RESULTS = ("log_marginal_likelihood_value_", "at_bounds_", "n_iter_", "seconds_
 _LEARNED = ("_constant_columns", "_constants", "_counted_rows")  # of a state
 
 
+@dataclass(eq=False, repr=False)
 class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     """
     A scikit-learn regressor by exact Gaussian processes with random partition kernels, at a cost linear in the rows.
@@ -173,30 +175,17 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         True
     """
 
-    def __init__(
-        self,
-        kernel: Any = "auto",
-        num_partitions: int = 200,
-        *,
-        max_iterations: int = 100,
-        dtype: str = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-        options: Options | None = None,
-        categorical_features: Sequence[str | int] | None = None,
-        verbose: bool | int | None = None,
-        budget: float | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.num_partitions = num_partitions
-        self.max_iterations = max_iterations
-        self.dtype = dtype
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.options = options
-        self.categorical_features = categorical_features
-        self.verbose = verbose
-        self.budget = budget
+    kernel: Any = "auto"
+    num_partitions: int = 200
+    _: KW_ONLY
+    max_iterations: int = 100
+    dtype: str = "auto"
+    random_state: int | np.random.RandomState | None = None
+    n_jobs: int | None = None
+    options: Options | None = None
+    categorical_features: Sequence[str | int] | None = None
+    verbose: bool | int | None = None
+    budget: float | None = None
 
     @all_or_nothing
     def fit(
@@ -718,9 +707,6 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     # Inside.
 
     _for_new_holes = "predictions are averaged over the values of similar training rows, and as uncertain as these vary"
-    _counted_rows: np.ndarray | None = None  # numbers of the training rows among all that were given; None for all
-    _target_names: list[str] | None = None
-    log_marginal_likelihood_value_: float | None
 
     def _training_rows(self, X: Any, y: Any, sample_weight: Any) -> CountedRows:
         """Read rows and targets; return those that count."""

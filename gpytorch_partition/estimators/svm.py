@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from itertools import combinations
 from numbers import Real
 from threading import Lock
@@ -112,6 +113,7 @@ def _gives_probabilities(machine: PartitionSVC) -> bool:
     return True
 
 
+@dataclass(eq=False, repr=False)
 class PartitionSVC(ClassifierMixin, _PartitionSVM):
     """
     A support vector classifier with a partition kernel, at a cost linear in the number of rows.
@@ -164,28 +166,16 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
         True
     """
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        kernel: KernelLike = "forest",
-        num_partitions: int = 200,
-        *,
-        class_weight: dict[Any, float] | str | None = None,
-        probability: bool = False,
-        tol: float = 1e-3,
-        max_iter: int = 10_000,
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.C = C
-        self.kernel = kernel
-        self.num_partitions = num_partitions
-        self.class_weight = class_weight
-        self.probability = probability
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    C: float = 1.0
+    kernel: KernelLike = "forest"
+    num_partitions: int = 200
+    _: KW_ONLY
+    class_weight: dict[Any, float] | str | None = None
+    probability: bool = False
+    tol: float = 1e-3
+    max_iter: int = 10_000
+    random_state: int | np.random.RandomState | None = None
+    n_jobs: int | None = None
 
     @all_or_nothing
     @doing("fitting a PartitionSVC")
@@ -269,6 +259,7 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
         return np.where(total > 0, found / np.where(total > 0, total, 1.0), 1 / found.shape[1])
 
 
+@dataclass(eq=False, repr=False)
 class PartitionSVR(RegressorMixin, _PartitionSVM):
     """
     A support vector regressor with a partition kernel, at a cost linear in the number of rows.
@@ -295,26 +286,15 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
         True
     """
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        epsilon: float = 0.1,
-        kernel: KernelLike = "forest",
-        num_partitions: int = 200,
-        *,
-        tol: float = 1e-3,
-        max_iter: int = 10_000,
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.C = C
-        self.epsilon = epsilon
-        self.kernel = kernel
-        self.num_partitions = num_partitions
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    C: float = 1.0
+    epsilon: float = 0.1
+    kernel: KernelLike = "forest"
+    num_partitions: int = 200
+    _: KW_ONLY
+    tol: float = 1e-3
+    max_iter: int = 10_000
+    random_state: int | np.random.RandomState | None = None
+    n_jobs: int | None = None
 
     @all_or_nothing
     @doing("fitting a PartitionSVR")
