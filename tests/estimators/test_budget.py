@@ -72,18 +72,6 @@ def test_a_generous_budget_leaves_out_nothing(clock):
     assert "left out" not in str(model.summary())
 
 
-@pytest.mark.parametrize("budget", [0, -1.0, np.inf, np.nan, "60", True])
-def test_a_budget_is_a_positive_number(budget):
-    with pytest.raises(ValueError, match="positive number of seconds"):
-        PartitionGPRegressor(budget=budget).fit(X, Y)
-
-
-@pytest.mark.parametrize("kernel", ["forest", lambda x, y: None])
-def test_kernels_that_can_leave_out_nothing_have_no_budget(kernel):
-    with pytest.raises(ValueError, match="for kernel='auto', which knows what it can leave out"):
-        PartitionGPRegressor(kernel, budget=10).fit(X, Y)
-
-
 def test_few_rows_and_constant_targets_need_no_budget():
     model = PartitionGPRegressor(budget=10, num_partitions=5).fit(X[:20], np.ones(20))
     assert model.left_out_ == ()

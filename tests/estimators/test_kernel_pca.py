@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import ScaleKernel
-from sklearn.base import clone
-from sklearn.datasets import load_iris
 from sklearn.decomposition import KernelPCA
-from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.utils.estimator_checks import check_estimator
 
 from gpytorch_partition import (
     FastClusterKernel,
@@ -50,13 +41,6 @@ def dense(kernel, x1, x2):
         return kernel(x1, x2).to_dense().numpy()
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_scikit_learn_accepts_it():
-    results = check_estimator(PartitionKernelPCA(kernel="mondrian", num_partitions=5))
-    assert {result["status"] for result in results} <= {"passed", "skipped"}
-
-
 class TestKernelPCA:
     @pytest.mark.parametrize("name", BUILT)
     def test_it_is_that_of_scikit_learn_on_the_precomputed_kernel(self, name):
@@ -77,11 +61,6 @@ class TestKernelPCA:
         everything = KernelPCA(kernel="precomputed").fit(dense(FOREST, ROWS, ROWS)).eigenvalues_
         np.testing.assert_allclose(machine.explained_variance_ratio_, everything[:3] / everything.sum(), rtol=1e-8)
 
-    def test_seeds_fix_all_of_it(self):
-        first, second, other = (PartitionKernelPCA(random_state=seed).fit_transform(X) for seed in (0, 0, 1))
-        np.testing.assert_array_equal(first, second)
-        assert not np.allclose(first, other)
-
     def test_named_kernels_see_standardized_columns(self):
         first, second = (PartitionKernelPCA(random_state=0).fit_transform(x) for x in (X, X * [1, 1e3, 1e-3] + 7))
         np.testing.assert_allclose(first, second, atol=1e-6)
@@ -97,39 +76,6 @@ class TestKernelPCA:
     def test_rows_that_are_all_the_same_have_no_components(self):
         scores = PartitionKernelPCA(random_state=0, num_partitions=5).fit_transform(np.ones((10, 2)))
         np.testing.assert_allclose(scores, 0, atol=1e-7)
-
-    def test_pickles_pipelines_and_searches(self):
-        X, y = load_iris(return_X_y=True)
-        machine = PartitionKernelPCA(5, num_partitions=50, random_state=0).fit(X)
-        np.testing.assert_array_equal(pickle.loads(pickle.dumps(machine)).transform(X), machine.transform(X))
-        assert clone(PartitionKernelPCA(kernel=CLUSTERS)).kernel is not CLUSTERS
-        pipeline = make_pipeline(machine, LogisticRegression())
-        search = GridSearchCV(pipeline, {"partitionkernelpca__kernel": ["fast_cluster", "forest"]}, cv=3).fit(X, y)
-        assert search.best_score_ > 0.9
-        assert list(machine.get_feature_names_out()) == [f"partitionkernelpca{i}" for i in range(5)]
-
-    @pytest.mark.parametrize(
-        ("options", "message"),
-        [
-            ({"n_components": 0}, "n_components to be a whole number, 1 or more, got 0"),
-            ({"n_components": 2.5}, "got 2.5"),
-            ({"n_components": 401}, "from 1 to the number of rows, 400, got 401"),
-            ({"tol": "small"}, "tol to be a positive number, got 'small'"),
-            ({"kernel": "rbf"}, "got 'rbf'"),
-            ({"num_partitions": 0}, "expected a number of partitions, 1 or more, got num_partitions=0"),
-        ],
-    )
-    def test_bad_parameters_are_told(self, options, message):
-        with pytest.raises(ValueError, match=message):
-            PartitionKernelPCA(**options).fit(X)
-
-    def test_bad_rows_are_told(self):
-        machine = PartitionKernelPCA(num_partitions=5).fit(X)
-        for rows in (X[:, :2], X * np.nan, X.astype(str), X[0]):
-            with pytest.raises(ValueError, match="features|NaN|convert|array"):
-                machine.transform(np.char.add(rows, "x") if rows.dtype.kind == "U" else rows)
-        with pytest.raises(NotFittedError):
-            PartitionKernelPCA().transform(X)
 
 
 class TestTruncation:

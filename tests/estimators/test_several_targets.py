@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import pickle
 import warnings
 
 import numpy as np
@@ -204,10 +203,6 @@ class TestStates:
             np.testing.assert_array_equal(one, other)
         np.testing.assert_array_equal(copy.target_covariance_, model.target_covariance_)
 
-    def test_pickles(self):
-        copy = pickle.loads(pickle.dumps(HOLES))
-        np.testing.assert_array_equal(copy.predict(NEW), HOLES.predict(NEW))
-
 
 class TestExplanations:
     @pytest.mark.parametrize("model", [FOREST, HOLES], ids=["complete", "missing"])
@@ -259,11 +254,6 @@ class TestAuto:
         np.testing.assert_array_equal(copy.predict(NEW), mean)
         assert set(model.model_.description["parts"]) == {part.name for part in model.summary().parts}
         assert -3 < model.log_predictive_density_ < 0
-
-    @pytest.mark.slow
-    def test_the_same_seed_gives_the_same_bits(self):
-        one, other = (fitted("auto", MISSING[:, :2]).predict(NEW) for _ in range(2))
-        np.testing.assert_array_equal(one, other)
 
     def test_few_rows(self):
         model = PartitionGPRegressor(random_state=0).fit(X[:6], Y[:6])
