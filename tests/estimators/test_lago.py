@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
-from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import average_precision_score
-from sklearn.model_selection import train_test_split
 
 from gpytorch_partition.estimators import LAGORanker
 
@@ -133,17 +131,6 @@ class TestDegenerateRadii:
             scores = LAGORanker(kernel=kernel).fit(X, Y).score_samples(np.concatenate([X[Y == 1], far]))
             assert np.isfinite(scores).all()
             assert scores[-2:].max() < scores[:-2].min()
-
-
-class TestScikitLearn:
-    def test_real_rows(self):
-        """A tenth of the malignant tumours."""
-        x, y = load_breast_cancer(return_X_y=True)
-        kept = np.sort(np.concatenate([np.flatnonzero(y == 1), np.flatnonzero(y == 0)[::5]]))
-        x, test_x, y, test_y = train_test_split(x[kept], y[kept], stratify=y[kept], random_state=0, test_size=0.5)
-        model = LAGORanker().fit(x, y)
-        assert model.rare_class_ == 0
-        assert model.score(test_x, test_y) > 0.75
 
 
 class TestBadInput:

@@ -111,15 +111,6 @@ class TestEvolution:
         best = everything[np.argmin(criterion(everything))]
         np.testing.assert_array_equal(evolved(criterion, 10, **self.options())[0], best)
 
-    def test_no_generation_leaves_the_first_subsets(self):
-        subsets = evolved(LinearCriterion(X, Y, "aic"), 10, **self.options(num_generations=0, share=0.0))
-        assert not subsets.any()
-
-    def test_without_mutations_children_have_genes_of_their_parents(self):
-        start = np.random.RandomState(0).rand(20, 10) < 0.2
-        subsets = evolved(LinearCriterion(X, Y, "aic"), 10, **self.options(mutation_rate=0.0, share=0.2))
-        assert not subsets[:, ~start.any(0)].any()
-
     def test_values_never_get_worse(self):
         criterion = LinearCriterion(X, Y, "aic")
         best = [criterion(evolved(criterion, 10, **self.options(num_generations=n))[:1])[0] for n in range(0, 12, 3)]

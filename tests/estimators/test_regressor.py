@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,6 +12,7 @@ from sklearn.utils import check_random_state
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel
 from gpytorch_partition.estimators import PartitionGPRegressor, fitted_regressor
+from tests.estimators.copies import assert_copies_predict_the_same
 from tests.limits import many_rows
 from tests.random_states import untouched_random_states
 
@@ -255,17 +254,9 @@ def test_a_function_gets_the_standardized_data():
 
 
 class TestCopies:
-    @pytest.mark.parametrize("kernel", KERNELS)
-    def test_states_are_plain_and_predict_the_same_bits(self, kernel):
-        file = io.BytesIO()
-        torch.save(FITTED[kernel].to_state(), file)
-        file.seek(0)
-        copy = PartitionGPRegressor.from_state(torch.load(file, weights_only=True))
-        for one, other in zip(copy.predict(NEW, return_std=True), FITTED[kernel].predict(NEW, return_std=True)):
-            np.testing.assert_array_equal(one, other)
-        assert copy.n_features_in_ == 3
-        assert copy.noise_ == FITTED[kernel].noise_
-        assert copy.log_marginal_likelihood_value_ == FITTED[kernel].log_marginal_likelihood_value_
+    @pytest.mark.parametrize("kernel", FITTED)
+    def test_states_and_pickles_predict_the_same_bits(self, kernel):
+        assert assert_copies_predict_the_same(FITTED[kernel], NEW).n_features_in_ == 3
 
     def test_states_keep_the_names_of_columns(self):
         frame = pd.DataFrame(X, columns=["a", "b", "c"])

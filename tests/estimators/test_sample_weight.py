@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import pickle
-
 import numpy as np
 import pytest
-import torch
 from gpytorch.kernels import RBFKernel
 from scipy.stats import norm
 
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.presets import Options
+from tests.estimators.copies import assert_copies_predict_the_same
 
 RANDOM = np.random.RandomState(0)
 N = 120
@@ -61,16 +58,7 @@ def test_predictions_are_those_of_dense_algebra(fitted):
 
 
 def test_states_and_pickles_predict_the_same_bits(fitted):
-    copies = [pickle.loads(pickle.dumps(fitted))]
-    if isinstance(fitted.kernel, str):
-        buffer = io.BytesIO()
-        torch.save(fitted.to_state(), buffer)
-        buffer.seek(0)
-        copies.append(PartitionGPRegressor.from_state(torch.load(buffer, weights_only=True)))
-    for copy in copies:
-        assert copy.noise_ == fitted.noise_
-        for expected, found in zip(fitted.predict(NEW, return_std=True), copy.predict(NEW, return_std=True)):
-            np.testing.assert_array_equal(found, expected)
+    assert_copies_predict_the_same(fitted, NEW)
 
 
 def test_it_explains_itself(fitted):
