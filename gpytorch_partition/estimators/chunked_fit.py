@@ -144,14 +144,7 @@ def _checked(X: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def in_blocks(chunks: Iterable[tuple[Tensor, Tensor]], size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """
-    Yield the rows of chunks in blocks of one size, the last one smaller, so that sums round the same for any chunks.
-
-    Example:
-        >>> chunks = [(torch.zeros(n, 1), torch.zeros(n)) for n in (1, 5, 1)]
-        >>> [len(y) for _, y in in_blocks(chunks, 3)]
-        [3, 3, 1]
-    """
+    """Yield the rows of chunks in blocks of one size, but for the last one: sums then round the same for any chunks."""
     waiting: list[tuple[Tensor, Tensor]] = []
     for x, y in chunks:
         while len(y):
@@ -240,7 +233,6 @@ def counted_kernel(
     :param x: `n x D` rows of the sample as the kernel sees them.
     :param y: `n` targets; in their own units for an ensemble.
     :param num_partitions: Number of trees or clusterings, as all that follow a parameter of the estimator.
-    :raises ValueError: If the kernel cannot be counted, or the rows hold categories or NaN that it cannot take.
     """
     name = name_of(kernel)
     if name == "auto":

@@ -22,8 +22,8 @@ from gpytorch_partition import settings
 from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.estimators.checks import check_count, check_n_jobs, check_verbose
-from gpytorch_partition.estimators.given_kernels import kernel_of_ensemble, targets_of_ensemble
-from gpytorch_partition.estimators.kernels import KERNELS, KernelLike, check_name, is_built, resolved_kernel
+from gpytorch_partition.estimators.given_kernels import check_name, kernel_of_ensemble, targets_of_ensemble
+from gpytorch_partition.estimators.kernels import KERNELS, KernelLike, is_built, resolved_kernel
 from gpytorch_partition.estimators.machines import KernelMachine
 from gpytorch_partition.estimators.reading import counted_rows
 from gpytorch_partition.estimators.training_range import TrainingRange, telling_once, tends_to_frequencies
@@ -256,7 +256,6 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         Costs a product with each part for the classes, at 5,000 rows at most.
 
         :return: A :class:`~gpytorch_partition.explain.ClassSummary`, readable when printed.
-        :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
         Example:
             >>> X = np.linspace(0, 1, 40)[:, None]

@@ -234,13 +234,6 @@ def evolved(
 
     :param criterion: Function from `m x D` booleans to `m` numbers; less is better.
     :param share: Probability of a column in a first subset.
-
-    Example:
-        >>> def distance(masks):  # from the subset of the last two columns
-        ...     return (masks != [False, False, True, True]).sum(1)
-        >>> options = dict(population_size=8, num_generations=10, mutation_rate=0.2, share=0.5)
-        >>> evolved(distance, 4, **options, random=np.random.RandomState(0))[0]
-        array([False, False,  True,  True])
     """
     subsets = random.rand(population_size, num_columns) < share
     values = criterion(subsets)
@@ -262,13 +255,7 @@ def _children(parents: np.ndarray, number: int, mutation_rate: float, random: np
 
 
 def stepwise(criterion: Criterion, num_columns: int) -> np.ndarray:
-    """
-    Return the subset (`D` booleans) found from the empty one by best single changes, until none improves it.
-
-    Example:
-        >>> stepwise(lambda masks: (masks != [True, False, True]).sum(1), 3)
-        array([ True, False,  True])
-    """
+    """Return the subset (`D` booleans) found from the empty one by best single changes, until none improves it."""
     subset = np.zeros(num_columns, bool)
     value = criterion(subset[None])[0]
     while True:
@@ -284,10 +271,6 @@ def supported(importances: np.ndarray, threshold: str | float) -> np.ndarray:
     """
     Return which columns (`D`) a threshold selects, given their shares of the votes; all if all are the same, for
     `"gap"`.
-
-    Example:
-        >>> supported(np.array([0.9, 0.1, 0.6, 0.2]), "gap")
-        array([ True, False,  True, False])
     """
     if threshold == "mean":
         return importances > importances.mean()
@@ -348,12 +331,6 @@ class LinearCriterion:
     - k)^2`, and `"loo"` the mean squared leave-one-out error, of standardized targets. The correlations of the columns
     take :math:`O(N D^2)` once. A subset then costs :math:`O(k^3)`, with the largest k of those in one call; with
     `"loo"` :math:`O(N k^2)`. Subsets with :math:`k \ge n` have the value infinity.
-
-    Example:
-        >>> X = np.array([[0.0, 1.0], [1.0, 1.0], [2.0, -1.0], [3.0, 2.0]])
-        >>> criterion = LinearCriterion(X, np.array([0.1, 0.9, 2.1, 2.9]), "aic")
-        >>> criterion(np.array([[False, False], [True, False], [True, True]])).round(1)
-        array([  2. , -15.9, -16.9])
     """
 
     def __init__(self, X: np.ndarray, y: np.ndarray, name: str) -> None:
@@ -410,14 +387,6 @@ class EstimatorCriterion:
     A criterion by an estimator: minus its mean cross-validated score on subsets of the columns; less is better.
 
     Repeated subsets are scored once; the empty one has the value infinity.
-
-    Example:
-        >>> from sklearn.linear_model import LinearRegression
-        >>> X = np.random.RandomState(0).randn(60, 2)
-        >>> criterion = EstimatorCriterion(X, X[:, 1], LinearRegression(), "neg_mean_squared_error", 3)
-        >>> values = criterion(np.array([[True, False], [False, True]]))
-        >>> bool(values[1] < 1e-20 < values[0])
-        True
     """
 
     def __init__(self, X: np.ndarray, y: np.ndarray, estimator: Any, scoring: Any, cv: Any) -> None:

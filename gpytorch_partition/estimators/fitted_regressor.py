@@ -311,13 +311,7 @@ def _heavy_tailed(
 
 
 def checked_quantiles(quantiles: Any) -> np.ndarray:
-    """
-    Return probabilities as an array (`q`), or refuse what is no sequence of numbers strictly between 0 and 1.
-
-    Example:
-        >>> checked_quantiles((0.05, 0.95))
-        array([0.05, 0.95])
-    """
+    """Return probabilities as an array (`q`), or refuse what is no sequence of numbers strictly between 0 and 1."""
     is_sequence = isinstance(quantiles, Sequence | np.ndarray | Tensor) and not isinstance(quantiles, str)
     try:
         found = np.asarray(quantiles, dtype=np.float64) if is_sequence else np.empty((0, 0))
@@ -332,11 +326,5 @@ def checked_quantiles(quantiles: Any) -> np.ndarray:
 
 
 def gaussian_quantiles(mean: np.ndarray, std: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """
-    Return quantiles of Gaussians (`*shape x q`), given means and standard deviations (`*shape`).
-
-    Example:
-        >>> gaussian_quantiles(np.array([10.0]), np.array([2.0]), np.array([0.5, 0.975])).round(2)
-        array([[10.  , 13.92]])
-    """
+    """Return quantiles of Gaussians (`*shape x q`), given means and standard deviations (`*shape`)."""
     return mean[..., None] + std[..., None] * norm.ppf(probabilities)

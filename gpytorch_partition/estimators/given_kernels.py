@@ -46,11 +46,7 @@ from gpytorch_partition.partitions.ensembles.refitting import (
 )
 from gpytorch_partition.presets.given_ensemble import check_regression_ensemble
 
-NAMED: dict[type, str] = {
-    RandomForestKernel: "forest",
-    FastClusterKernel: "fast_cluster",
-    MondrianKernel: "mondrian",
-}
+NAMED: dict[type, str] = {RandomForestKernel: "forest", FastClusterKernel: "fast_cluster", MondrianKernel: "mondrian"}
 OF_STATE = "ensemble"  # name in states for the kernel of an ensemble, which a load cannot fit again
 MOST_DENSE_ROWS = 2_000  # with more, a kernel without a structure would need an N x N matrix
 
@@ -75,15 +71,7 @@ _OF_GPYTORCH = {
 
 
 def is_data_free(kernel: Any) -> bool:
-    """
-    Return whether a kernel is one of GPyTorch alone, built on no rows, so that columns may be standardized.
-
-    Example:
-        >>> from gpytorch.kernels import RBFKernel
-        >>> from gpytorch_partition import PartitionKernel
-        >>> is_data_free(ScaleKernel(RBFKernel())), is_data_free(RBFKernel() + PartitionKernel(torch.floor))
-        (True, False)
-    """
+    """Return whether a kernel is one of GPyTorch alone, built on no rows, so that columns may be standardized."""
     ours = (ClusterKernel, StandardizedKernel, EncodedKernel)
     return isinstance(kernel, Kernel) and not any(isinstance(module, ours) for module in kernel.modules())
 
@@ -113,7 +101,6 @@ def name_or_function(kernel: Any, **options: Any) -> Any:
     - Anything else is returned.
 
     :param options: `num_partitions`, `random_state` and `n_jobs` of the estimator.
-    :raises TypeError: If a class is no class of kernels, or needs arguments.
     """
     if isinstance(kernel, type):
         return name_of(kernel) or _function_of_class(kernel, options)
@@ -185,7 +172,13 @@ def check_given(kernel: Any, names: tuple[str, ...]) -> None:
     elif isinstance(kernel, Kernel):
         check_one_output(kernel)
         check_has_rows(kernel)
-    elif callable(kernel):
+    else:
+        check_name(kernel, names)
+
+
+def check_name(kernel: Any, names: tuple[str, ...]) -> None:
+    """Refuse a parameter that is neither one of these names nor a class or function of rows and targets."""
+    if callable(kernel):
         check_callable(kernel)
     elif not (isinstance(kernel, str) and kernel in names):
         raise ValueError(
@@ -195,14 +188,7 @@ def check_given(kernel: Any, names: tuple[str, ...]) -> None:
 
 
 def check_callable(kernel: Any) -> None:
-    """
-    Refuse kernels of scikit-learn, and functions that do not take rows and targets.
-
-    Example:
-        >>> check_callable(lambda x: x)  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        TypeError: expected kernel as a function of rows and targets, (x, y) -> kernel, ..., got <lambda>(x)
-    """
+    """Refuse kernels of scikit-learn, and functions that do not take rows and targets."""
     if isinstance(kernel, type | Kernel):
         return
     _refuse_of_scikit_learn(type(kernel))

@@ -10,9 +10,9 @@ from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from torch import Tensor
 
 from gpytorch_partition.estimators.given_kernels import (
-    check_callable,
     check_columns_seen,
     check_has_rows,
+    check_name,
     check_one_output,
     check_standardizable,
     kernel_of_ensemble,
@@ -167,16 +167,6 @@ def kernel_and_rows(
     view, rows = view_in_folds(x, categories, y, random_state_of(random_state), options.get("sample_weight"))
     seen = view(torch.cat([rows, points[len(x) :]]))
     return EncodedKernel(new_kernel(kernel, seen, y, **options), view), rows
-
-
-def check_name(kernel: Any, names: tuple[str, ...]) -> None:
-    """Refuse a parameter that is neither one of these names nor a class or function of rows and targets."""
-    if callable(kernel):
-        check_callable(kernel)
-    elif not (isinstance(kernel, str) and kernel in names):
-        raise ValueError(
-            f"expected kernel to be one of {names}, or a function or class, a kernel or a tree ensemble, got {kernel!r}"
-        )
 
 
 def _check_linear(kernel: Kernel) -> None:

@@ -245,10 +245,6 @@ def scaled_squares(x: np.ndarray, centers: np.ndarray, radii: np.ndarray) -> np.
     Return squared distances of rows (`N x D`) from centers (`n x D`), in units of radii (`n x 1` or `n x D`).
 
     :return: `N x n`; :math:`O(N n D)` time.
-
-    Example:
-        >>> scaled_squares(np.array([[3.0, 4.0]]), np.zeros((1, 2)), np.array([[1.0, 2.0]]))
-        array([[13.]])
     """
     if radii.shape[1] < centers.shape[1] or centers.shape[1] == 1:
         return cdist(x, centers, "sqeuclidean") / radii[:, 0] ** 2
@@ -261,13 +257,7 @@ def scaled_squares(x: np.ndarray, centers: np.ndarray, radii: np.ndarray) -> np.
 
 
 def smallest_positive(radii: np.ndarray) -> np.ndarray:
-    """
-    Return the smallest positive radius of each column; 1 where there is none.
-
-    Example:
-        >>> smallest_positive(np.array([[0.0, 0.0], [0.5, 0.0], [2.0, 0.0]]))
-        array([0.5, 1. ])
-    """
+    """Return the smallest positive radius of each column; 1 where there is none."""
     least = np.where(radii > 0, radii, np.inf).min(0)
     return np.where(np.isfinite(least), least, 1.0)
 

@@ -210,14 +210,7 @@ def _check_rows(X: Any) -> None:
 
 
 def refuse_holes(X: Any, estimator: str) -> None:
-    """
-    Refuse arrays with missing values where numbers are compared; other errors are left to scikit-learn.
-
-    Example:
-        >>> refuse_holes([[1.0, 2.0], [np.nan, 0.0]], "PartitionSVC")  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        ValueError: Input X contains NaN: 1 of 2 rows miss values, the first of them row 1, in column 0. ...
-    """
+    """Refuse arrays with missing values where numbers are compared; other errors are left to scikit-learn."""
     try:
         values = np.asarray(X)
     except (TypeError, ValueError, RuntimeError):  # for scikit-learn to refuse
@@ -274,13 +267,7 @@ def _refuse_times(targets: np.ndarray) -> None:
 
 
 def has_several(y: Any) -> bool:
-    """
-    Return whether targets have two columns or more.
-
-    Example:
-        >>> has_several([[1.0, 2.0], [3.0, 4.0]]), has_several([[1.0], [3.0]]), has_several([1.0, 3.0])
-        (True, False, False)
-    """
+    """Return whether targets have two columns or more."""
     shape = getattr(y, "shape", None)
     if shape is None and isinstance(y, Sequence) and len(y) and isinstance(y[0], Sequence | np.ndarray):
         shape = (len(y), len(y[0])) if not isinstance(y[0], str) else (len(y),)
@@ -288,27 +275,13 @@ def has_several(y: Any) -> bool:
 
 
 def name_of_target(y: Any) -> list[str] | None:
-    """
-    Return the name of one target, such as a Series, in a list; None if it has none.
-
-    Example:
-        >>> import pandas as pd
-        >>> name_of_target(pd.Series([1.0, 2.0], name="price")), name_of_target([1.0, 2.0])
-        (['price'], None)
-    """
+    """Return the name of one target, such as a Series, in a list; None if it has none."""
     name = getattr(y, "name", None)
     return [str(name)] if isinstance(name, str | int) and name != "" else None
 
 
 def read_targets(X: Any, y: Any) -> tuple[NDArray[np.float64], list[str] | None]:
-    """
-    Return several targets as `N x T` numbers, NaN for missing entries, and their names where y is a data frame.
-
-    Example:
-        >>> read_targets(np.zeros((2, 1)), [[1.0, None], [2.0, 3.0]])[0]  # doctest: +IGNORE_EXCEPTION_DETAIL
-        Traceback (most recent call last):
-        ValueError: expected two entries or more of every target, got 1 of y[:, 1]
-    """
+    """Return several targets as `N x T` numbers, NaN for missing entries, and their names where y is a data frame."""
     values, names = target_values(y), [str(name) for name in y.columns] if hasattr(y, "columns") else None
     check_consistent_length(*X.values() if isinstance(X, Mapping) else [X], values)
     for number, count in enumerate((~np.isnan(values)).sum(0)):

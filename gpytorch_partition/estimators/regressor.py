@@ -137,7 +137,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :class:`~sklearn.exceptions.ConvergenceWarning`. The solve of the first prediction is not counted. (Default:
         None, nothing is left out.)
 
-    Parameters are checked by :meth:`fit`, not here, as in scikit-learn.
+    Parameters are checked by :meth:`fit`, not here, as in scikit-learn. Before it, methods that ask raise a
+    :class:`~sklearn.exceptions.NotFittedError`.
 
     Kernels in detail:
 
@@ -189,14 +190,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
     @all_or_nothing
     def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        groups: Any = None,
-        time: Any = None,
-        unlabelled: Any = None,
+        self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None, time: Any = None, unlabelled: Any = None
     ) -> PartitionGPRegressor:
         r"""
         Build the kernel and choose the hyperparameters.
@@ -339,7 +333,6 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :return: `N` (or `N x T`) means, or a tuple of the means, the deviations or the covariance, and the quantiles.
         :raises ValueError: If `return_std` and `return_cov` are both asked for, or X or a parameter cannot be used.
         :raises TypeError: If X is sparse.
-        :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
 
         Example:
             >>> X = np.linspace(0, 1, 60)[:, None]
@@ -400,7 +393,6 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :return: A :class:`~gpytorch_partition.estimators.scores.Judgement`: means, deviations, 90 % intervals and
             scores.
         :raises ValueError: If the model has several targets, or X, y or weights cannot be used.
-        :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
         Example:
             >>> X = np.random.RandomState(0).rand(200, 2)
@@ -437,7 +429,6 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         Costs two products with each part at 5,000 rows at most, and the solve of the first prediction.
 
         :return: A :class:`~gpytorch_partition.explain.ModelSummary`, readable when printed.
-        :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
         Example:
             >>> X = np.linspace(0, 1, 40)[:, None]
@@ -480,7 +471,6 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :param n_jobs: Columns permuted at once, as joblib counts them. (Default: None, one.)
         :return: The numbers, readable when printed; `plot()` draws them.
         :raises ValueError: If only one of X and y is given, they cannot be used, or `n_repeats` is no number from 1.
-        :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
         Example:
             >>> X = np.random.RandomState(0).rand(200, 2)
@@ -495,13 +485,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         return importance(telling_once(self), KernelExpansion.of_model(self.model_), X, y, **options)
 
     def partial_dependence(
-        self,
-        X: Any,
-        column: int | str,
-        *,
-        grid: Any = None,
-        grid_resolution: int = 30,
-        target: int | str | None = None,
+        self, X: Any, column: int | str, *, grid: Any = None, grid_resolution: int = 30, target: int | str | None = None
     ) -> PartialDependence:
         """
         Return the function of one column, averaged over the other columns of some rows, with intervals.
@@ -519,7 +503,6 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :param target: Number or name of the target, where the model has several. (Default: None.)
         :return: The averages, which `plot()` draws.
         :raises ValueError: If there is no such column, or rows or grid cannot be used.
-        :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
         Example:
             >>> X = np.random.RandomState(0).rand(80, 2)
@@ -542,7 +525,6 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :return: Numbers of training rows as given to `fit`, from 0, and their correlations under the prior, as
             :func:`gpytorch_partition.explain.kernel_parts.nearest_rows`, `N2 x k` each, nearest first.
         :raises ValueError: If k or X cannot be used.
-        :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
         Example:
             >>> X = np.linspace(0, 1, 40)[:, None]
@@ -561,7 +543,6 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :param path: The file. An existing one is replaced once the new one is complete.
         :raises TypeError: If the kernel came from a function, which has no plain value.
         :raises OSError: If it cannot be written; an existing file then stays.
-        :raises sklearn.exceptions.NotFittedError: Before `fit`.
         """
         files.save(path, KIND, self.to_state())
 

@@ -48,7 +48,7 @@ class Judgement(NamedTuple):
         return cls(mean, std, *ends, norm.logpdf(y, mean, std), level, crps, interval_score(y, *ends))
 
     def coverage(self, level: float | np.ndarray = 0.9, sample_weight: np.ndarray | None = None) -> np.ndarray:
-        """Return the shares of targets in central intervals of these probabilities, as :func:`coverage`."""
+        """Return the shares of targets (with weights) in central intervals of these probabilities, one or `L`."""
         inside = self.level[:, None] <= np.atleast_1d(_checked_level(level))
         return np.average(inside, axis=0, weights=sample_weight).reshape(np.shape(level))
 
@@ -58,10 +58,6 @@ def interval_score(y: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.nd
     Return interval scores in units of the targets: the width of 90 % intervals plus 20 times the miss; less is better.
 
     A miss is a target's distance from its interval (Gneiting & Raftery 2007, Strictly proper scoring rules, eq. 43).
-
-    Example:
-        >>> interval_score(np.array([0.5, 1.5]), np.zeros(2), np.ones(2))
-        array([ 1., 11.])
     """
     return upper - lower + 20 * (np.maximum(lower - y, 0) + np.maximum(y - upper, 0))
 
@@ -79,28 +75,6 @@ def mean_and_error(values: np.ndarray, sample_weight: np.ndarray | None = None) 
     weights = np.ones(len(values)) if sample_weight is None else sample_weight
     mean = np.average(values, weights=weights)
     return float(mean), float(np.linalg.norm(weights * (values - mean)) / weights.sum())
-
-
-def coverage(
-    y: np.ndarray,
-    mean: np.ndarray,
-    std: np.ndarray,
-    level: float | np.ndarray = 0.9,
-    sample_weight: np.ndarray | None = None,
-) -> np.ndarray:
-    """
-    Return the share of targets in the central intervals of their Gaussians, for one nominal share or several.
-
-    :param level: Nominal shares between 0 and 1, one or `L`. (Default: 0.9.)
-    :param sample_weight: `N` weights of the targets. (Default: None, the same.)
-
-    Example:
-        >>> coverage(np.array([0.0, 1.0, 2.0]), np.zeros(3), np.ones(3), np.array([0.5, 0.9, 0.99]))
-        array([0.33333333, 0.66666667, 1.        ])
-    """
-    distance, half_width = np.abs(y - mean) / std, norm.ppf(0.5 + _checked_level(level) / 2)
-    inside = distance[:, None] <= np.atleast_1d(half_width)
-    return np.average(inside, axis=0, weights=sample_weight).reshape(np.shape(level))
 
 
 def _checked_level(level: float | np.ndarray) -> np.ndarray:

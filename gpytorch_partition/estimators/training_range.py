@@ -123,13 +123,6 @@ def is_blind(kernel: Kernel, likelihood: Any = None) -> bool:
     Forests and nearest centers predict there as at the nearest rows. Covariances through inducing points vanish, with
     all variance, unless the likelihood adds the variance that they leave out. Mondrian and smooth kernels widen
     intervals, and linear ones and slopes grow.
-
-    Example:
-        >>> from gpytorch_partition import MondrianKernel
-        >>> x = torch.rand(20, 1, generator=torch.Generator().manual_seed(0))
-        >>> forest, mondrian = RandomForestKernel(x, x[:, 0], 5, random_state=0), MondrianKernel(x, 5, random_state=0)
-        >>> is_blind(forest), is_blind(mondrian), is_blind(forest + mondrian)
-        (True, False, False)
     """
     return not isinstance(likelihood, FITCGaussianLikelihood) and all(
         isinstance(part, _BLIND) for part in _innermost(kernel)

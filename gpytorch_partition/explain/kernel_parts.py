@@ -130,13 +130,6 @@ def kernel_parts(kernel: Kernel, *, of_mixtures: bool = False) -> list[KernelPar
 
     :param of_mixtures: Whether the kernels of a :class:`~gpytorch_partition.PartitionMixtureKernel` count as terms.
         (Default: no.)
-
-    Example:
-        >>> from gpytorch.kernels import RBFKernel
-        >>> kernel = ScaleKernel(RBFKernel() + ScaleKernel(RBFKernel()))
-        >>> kernel.outputscale, kernel.base_kernel.kernels[1].outputscale = 2.0, 3.0
-        >>> [round(part.weight, 4) for part in kernel_parts(kernel)]
-        [2.0, 6.0]
     """
     return list(_parts(kernel, 1.0, (), of_mixtures))
 
@@ -193,10 +186,6 @@ def covariance_shares(means: Tensor) -> Tensor:
     Shares sum to 1; that of a part that works against the others is negative (the total sensitivity index of Li et al.
     2010, "Global sensitivity analysis for systems with independent and/or correlated inputs"). Variances and
     covariances of several functions (`*q x parts x N` values) are added.
-
-    Example:
-        >>> covariance_shares(torch.tensor([[0.0, 1.0, 2.0], [0.0, 3.0, 6.0]]))
-        tensor([0.2500, 0.7500])
     """
     centred = means - means.mean(-1, keepdim=True)
     total = centred.sum(-2, keepdim=True)

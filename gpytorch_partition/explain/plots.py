@@ -11,13 +11,21 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.descriptions import counted
-from gpytorch_partition.explain.plots_of_predictions import COLORS, GRAY, axes, legend_above, name, percent, set_title
-from gpytorch_partition.explain.plots_of_predictions import plot_calibration as plot_calibration
-from gpytorch_partition.explain.plots_of_predictions import plot_comparison as plot_comparison
-from gpytorch_partition.explain.plots_of_predictions import plot_coverage as plot_coverage
-from gpytorch_partition.explain.plots_of_predictions import plot_predictions as plot_predictions
-from gpytorch_partition.explain.plots_of_predictions import plot_residuals as plot_residuals
-from gpytorch_partition.explain.plots_of_predictions import plot_truth as plot_truth
+from gpytorch_partition.explain.plots_of_predictions import (
+    COLORS,
+    GRAY,
+    axes,
+    legend_above,
+    name,
+    percent,
+    plot_calibration,
+    plot_comparison,
+    plot_coverage,
+    plot_predictions,
+    plot_residuals,
+    plot_truth,
+    set_title,
+)
 
 __all__ = [
     "plot_calibration",

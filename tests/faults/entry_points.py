@@ -238,9 +238,7 @@ ENTRIES: Entries = {
     **_kernel_of_rows("MondrianKernel", lifetime=1.0, max_lifetime=3.0, projection=None),
     **_kernel("PartitionKernel", partition=lambda x: (4 * x).floor().long()),
     **_kernel(
-        "PartitionMixtureKernel",
-        kernels=[_clusters(), package.FastClusterKernel(X, 2, height=1)],
-        weights=(1.0, 2.0),
+        "PartitionMixtureKernel", kernels=[_clusters(), package.FastClusterKernel(X, 2, height=1)], weights=(1.0, 2.0)
     ),
     **_kernel_of_rows("RandomBinningKernel", lengthscale=0.5),
     **_kernel_of_rows("RandomForestKernel", train_y=Y, heights="all", sample_weight=torch.ones(24), **_TREES),
