@@ -53,9 +53,8 @@ MOST_DENSE_ROWS = 2_000  # with more, a kernel without a structure would need an
 # Names of parameters in this package's constructors: rows, targets and numbers of partitions.
 _ROWS, _TARGETS, _COUNTS = "train_x", "train_y", ("num_partitions", "num_trees")
 _TABLES = (
-    "expected columns of numbers, as the ensemble or the kernel was built on, got a table with text, categories or "
-    "dates: encode them, as by OrdinalEncoder of scikit-learn or pandas' codes, and fit the ensemble and this "
-    "estimator to the same matrix; or give kernel='auto', which reads tables"
+    "expected columns of numbers, as the ensemble or the kernel was built on, got text, categories or dates: encode "
+    "them for both, as by OrdinalEncoder of scikit-learn, or give kernel='auto', which reads tables"
 )
 
 _NOT_ALONE = "expected a class of kernels that are built on rows, or without arguments"
@@ -117,14 +116,11 @@ def check_dense_size(kernel: Kernel, x: Tensor) -> None:
     with torch.no_grad():
         covariance = to_linear_operator(kernel(few, few[:-1])).evaluate_kernel()
     if any(_has_dense_factor(term) for term in structured_terms(covariance)):
-        kernel = kernel.base_kernel if isinstance(kernel, IterativeKernel) else kernel
-        name = type(kernel).__name__
-        gigabytes = 8 * len(x) ** 2 / 2**30
+        name = type(kernel.base_kernel if isinstance(kernel, IterativeKernel) else kernel).__name__
         raise ValueError(
-            f"a {name} like this has no structure, and would need matrices of {len(x):,} x {len(x):,} "
-            f"({gigabytes:.3g} GiB each); up to {MOST_DENSE_ROWS:,} rows that is fine. Give it through inducing "
-            f"points, kernel=lambda x, y: LandmarkKernel.from_kernel(k, x[:500]), k being the {name}, a kernel of "
-            "this package, or the default, 'auto', which has a smooth part"
+            f"expected {MOST_DENSE_ROWS:,} rows or fewer, as a {name} like this has no structure, got {len(x):,}: "
+            f"their matrices take {8 * len(x) ** 2 / 2**30:.3g} GiB each, give it through inducing points, lambda x, "
+            "y: LandmarkKernel.from_kernel(k, x[:500]), a kernel of this package, or 'auto', which has a smooth part"
         )
 
 
@@ -151,8 +147,7 @@ def kernel_of_ensemble(
         check_refittable(ensemble)
         if y is None:
             raise ValueError(
-                f"expected targets, which a clone of the {type(ensemble).__name__} is fitted to, got none: call "
-                "fit(X, y), or fit the ensemble first"
+                f"expected targets, which a clone of the {type(ensemble).__name__} is fitted to, got none: fit(X, y)"
             )
         ensemble = fitted_clone(ensemble, x.cpu().numpy(), np.asarray(y), random_state_of(random_state))
     return RandomForestKernel.from_forest(ensemble)
@@ -162,8 +157,7 @@ def check_given(kernel: Any, names: tuple[str, ...]) -> None:
     """Refuse parameters that make no kernel of a regression, before any work."""
     if name_of(kernel) == OF_STATE:
         raise ValueError(
-            "expected the ensemble again, to fit to other rows: a state keeps its trees, but not how they were grown; "
-            "set_params(kernel=ensemble)"
+            "expected the ensemble again, as a state keeps its trees, not how they grew: set_params(kernel=ensemble)"
         )
     if is_ensemble(kernel):
         check_regression_ensemble(kernel)
@@ -230,8 +224,7 @@ def check_columns_seen(kernel: Kernel, num_columns: int) -> None:
     if kernel.ard_num_dims not in (*of_one, num_columns):
         raise ValueError(
             f"expected one lengthscale, or {num_columns}, as the {type(kernel).__name__} is given {num_columns} "
-            f"columns, got ard_num_dims={kernel.ard_num_dims}: give ard_num_dims={num_columns}, or with it "
-            "active_dims, the numbers of the columns that it shall see"
+            f"columns, got ard_num_dims={kernel.ard_num_dims}: give ard_num_dims={num_columns}, or active_dims too"
         )
 
 
@@ -322,9 +315,8 @@ def _refuse_of_scikit_learn(kind: type) -> None:
         name = _OF_GPYTORCH.get(kind.__name__)
         instead = "a kernel of gpytorch.kernels" if name is None else f"gpytorch.kernels.{name}()"
         raise TypeError(
-            f"expected a kernel of GPyTorch or of this package, got {kind.__name__} of scikit-learn: give a name, as "
-            f"kernel='forest'; or {instead}, to PartitionGPRegressor as it is, to others through inducing points, "
-            "kernel=lambda x, y: LandmarkKernel.from_kernel(..., x[:500])"
+            f"expected a kernel of GPyTorch or of this package, got {kind.__name__} of scikit-learn: give a name, or "
+            f"{instead}, for others than PartitionGPRegressor by LandmarkKernel.from_kernel"
         )
 
 
@@ -343,8 +335,8 @@ def check_one_output(kernel: Kernel) -> None:
     for each in kernel.modules():
         if isinstance(each, Kernel) and each.num_outputs_per_input(row, row) != 1:
             raise ValueError(
-                f"expected a kernel of one output for each row, got a {type(each).__name__}, which has several: "
-                "for several targets give the kernel of the rows alone, and call fit(X, Y) with Y (N x T)"
+                f"expected a kernel of one output for each row, got a {type(each).__name__}, which has several: give "
+                "that of the rows alone, and fit(X, Y) with targets N x T"
             )
 
 
@@ -355,8 +347,7 @@ def check_has_rows(kernel: Kernel) -> None:
         if isinstance(each, Kernel) and isinstance(partition, Partition) and not partition.is_fitted:
             name = type(each).__name__
             raise ValueError(
-                f"expected a kernel that is built on rows, got a {name} of none: give {name}(torch.from_numpy(X), "
-                f"...), or a function, kernel=lambda x, y: {name}(x, ...)"
+                f"expected a kernel that is built on rows, got a {name} of none: give {name}(torch.from_numpy(X), ...)"
             )
 
 
@@ -366,21 +357,18 @@ def check_standardizable(kernel: Kernel) -> None:
         if isinstance(each, InducingPointKernel):
             name = type(each.base_kernel).__name__
             raise ValueError(
-                f"expected a kernel without inducing points of its own, got an InducingPointKernel, whose points are "
-                "not standardized as columns are, and which trains a likelihood of its own: give a LandmarkKernel, "
-                f"kernel=lambda x, y: LandmarkKernel.from_kernel({name}(...), x[:500])"
+                "expected a kernel without inducing points in units of its own, got an InducingPointKernel, whose "
+                f"likelihood is its own too: give lambda x, y: LandmarkKernel.from_kernel({name}(...), x[:500])"
             )
         if isinstance(each, IndexKernel):
             raise ValueError(
-                "expected a kernel of numbers, got an IndexKernel, which takes columns for codes, and columns are "
-                "standardized for it: give GroupKernel([0]), with the numbers of the columns of codes, alone or in a "
-                "sum, GroupKernel([0]) + RBFKernel(active_dims=(1,)), which sees columns as they are"
+                "expected a kernel of standardized columns, got an IndexKernel, which takes them for codes: give "
+                "GroupKernel([0]), with the numbers of the columns of codes, alone or in a sum, which sees raw columns"
             )
         if isinstance(each, SpectralMixtureKernel) and _are_the_same(each):
             raise ValueError(
                 f"expected a SpectralMixtureKernel whose {each.num_mixtures} mixtures differ, got equal ones, which "
-                "training keeps equal: set mixture_means, or give a function of x and y that builds it, calls "
-                "initialize_from_data(x, y) and returns it"
+                "stay so: set mixture_means, or give a function of x and y that calls initialize_from_data(x, y)"
             )
 
 

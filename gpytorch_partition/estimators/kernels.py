@@ -126,8 +126,7 @@ def new_kernel(
     if kernel == "forest":
         if y is None:
             raise ValueError(
-                'expected targets, got none: kernel="forest" is grown on them. Call fit(X, y), or give '
-                'kernel="fast_cluster" or "mondrian", which need none'
+                'expected targets, which kernel="forest" is grown on, got none. Call fit(X, y), or give "fast_cluster"'
             )
         options = {"random_state": random_state, "n_jobs": n_jobs}
         columns = tuple(categories)
@@ -178,7 +177,6 @@ def _check_linear(kernel: Kernel) -> None:
         _check_linear(kernel.base_kernel)
     elif not isinstance(kernel, ClusterKernel):
         raise TypeError(
-            f"expected a kernel of this package, a sum or a ScaleKernel of such, got a {type(kernel).__name__}: its "
-            "products are not linear in the number of rows. LandmarkKernel.from_kernel(kernel, points) approximates a "
-            "smooth kernel by one of this package"
+            f"expected a kernel of this package, a sum or a ScaleKernel of such, got a {type(kernel).__name__}, whose "
+            "products are not linear in the rows: give LandmarkKernel.from_kernel(kernel, points)"
         )
