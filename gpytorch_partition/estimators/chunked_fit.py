@@ -36,6 +36,16 @@ _FEWEST_ROWS = 500
 _LEAST_NOISE = 1.001e-4  # of standardized targets; less is at the bound
 
 
+MOST_CLUSTERS = 3_200  # of kernels that are built here: counts of 82 MB, a fit of some ten seconds
+_MOST_GIVEN = 8_192  # of kernels that are given: counts of half a GiB, minutes
+# Boosted trees of "auto". With 100,000 rows 50 to 400 trees with 3,200 leaves in all are within .01 nats.
+_NUM_TREES, _NUM_LEAVES = 100, 32
+# With few rows, more leaves cover less: at 3,000 rows 90 % intervals hold 84 % with 32 leaves, 90 % with 4.
+_ROWS_PER_LEAF, _FEWEST_LEAVES = 400, 4
+_MOST_LEVELS = 255  # that boosting splits into sets
+_REMEDY = "give 'auto', 'forest', 'fast_cluster', a tree ensemble or a PartitionKernel, or fit to rows in memory"
+
+
 @dataclass(frozen=True, eq=False)
 class ChunkedFit:
     """
@@ -188,15 +198,6 @@ def check_for_chunks(kernel: Any, budget: Any, options: Any, dtype: str) -> None
         raise ValueError("expected dtype='auto' or 'float64' with chunks, whose counts are solved in float64")
 
 
-MOST_CLUSTERS = 3_200  # of kernels that are built here: counts of 82 MB, a fit of some ten seconds
-_MOST_GIVEN = 8_192  # of kernels that are given: counts of half a GiB, minutes
-# Boosted trees of "auto". With 100,000 rows 50 to 400 trees with 3,200 leaves in all are within .01 nats.
-_NUM_TREES, _NUM_LEAVES = 100, 32
-# With few rows, more leaves cover less: at 3,000 rows 90 % intervals hold 84 % with 32 leaves, 90 % with 4.
-_ROWS_PER_LEAF, _FEWEST_LEAVES = 400, 4
-_MOST_LEVELS = 255  # that boosting splits into sets
-
-
 def check_countable(kernel: Any) -> None:
     """Refuse, before any work, a parameter `kernel` whose rows cannot be counted."""
     if name_of(kernel) == "mondrian":
@@ -248,9 +249,6 @@ def counted_kernel(
         raise ValueError(f"expected a kernel of partitions, whose rows can be counted, got a {_name(built)}: {_REMEDY}")
     _check_size(built)
     return deepcopy(built), ()
-
-
-_REMEDY = "give 'auto', 'forest', 'fast_cluster', a tree ensemble or a PartitionKernel, or fit to rows in memory"
 
 
 def _boosted(

@@ -28,6 +28,21 @@ _RULES = ("gap", "mean")
 Criterion = Callable[[np.ndarray], np.ndarray]
 
 
+# Numbers in the matrices solved at once (32 MiB).
+_BLOCK_NUMEL = 2**22
+# Added to the diagonal of the correlations: columns may be copies of each other.
+_JITTER = 1e-9
+# Relative residual sums of squares below are rounding.
+_LEAST_RESIDUAL = 1e-8
+# Functions of the mean squared residual, the number of rows n and of coefficients k (the intercept is one).
+_FORMULAS: dict[str, Callable[..., np.ndarray]] = {
+    "aic": lambda residual, n, k: n * np.log(residual) + 2 * k,
+    "bic": lambda residual, n, k: n * np.log(residual) + np.log(n) * k,
+    "gcv": lambda residual, n, k: residual / (1 - k / n) ** 2,
+}
+CRITERIA = (*_FORMULAS, "loo")
+
+
 class _VotingSelector(SelectorMixin, BaseEstimator):
     """Base of selectors: members of an ensemble vote for columns; those with the most votes are selected."""
 
@@ -304,22 +319,6 @@ def _check_threshold(value: Any) -> None:
         if isinstance(value, str):
             raise ValueError(f"expected threshold to be one of {_RULES} or a number from 0 to 1, got {value!r}")
         check_share(value, "threshold")
-
-
-# Numbers in the matrices solved at once (32 MiB).
-_BLOCK_NUMEL = 2**22
-# Added to the diagonal of the correlations: columns may be copies of each other.
-_JITTER = 1e-9
-# Relative residual sums of squares below are rounding.
-_LEAST_RESIDUAL = 1e-8
-
-# Functions of the mean squared residual, the number of rows n and of coefficients k (the intercept is one).
-_FORMULAS: dict[str, Callable[..., np.ndarray]] = {
-    "aic": lambda residual, n, k: n * np.log(residual) + 2 * k,
-    "bic": lambda residual, n, k: n * np.log(residual) + np.log(n) * k,
-    "gcv": lambda residual, n, k: residual / (1 - k / n) ** 2,
-}
-CRITERIA = (*_FORMULAS, "loo")
 
 
 class LinearCriterion:

@@ -26,6 +26,9 @@ from gpytorch_partition.tables import NumberView
 Map = Callable[[Tensor], Tensor]
 
 
+_ENTRIES = 2**24  # covariances held at once
+
+
 @dataclass(frozen=True, eq=False)
 class KernelPart:
     """
@@ -191,9 +194,6 @@ def covariance_shares(means: Tensor) -> Tensor:
     total = centred.sum(-2, keepdim=True)
     shares, variance = (centred * total).sum(-1).reshape(-1, means.shape[-2]).sum(0), total.square().sum()
     return shares / variance if variance > 0 else torch.zeros_like(shares)
-
-
-_ENTRIES = 2**24  # covariances held at once
 
 
 @torch.no_grad()

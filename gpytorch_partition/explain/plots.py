@@ -48,6 +48,12 @@ _FEW_NAMES = 12  # which are drawn in their usual size
 _LONGEST_NAME = 28  # characters
 
 
+_GRID = 250  # points along each side of a map
+_SLICE = 400  # points of a curve
+_MARGIN = 0.05  # of the range of the rows, beyond them
+_UNLIKELY = 1e-4  # posterior probability, up to which lifetimes are not shown
+
+
 def plot_importance(importance: Any, *, ax: Any = None, most: int = 15) -> Any:
     """
     Draw each column's share of the explained variance as a bar, divided by parts of the kernel; permutations are dots.
@@ -191,12 +197,6 @@ def _shorten_dates(ax: Any) -> None:
     locator = AutoDateLocator(minticks=3, maxticks=8)  # with fewer than three ticks it takes the next smaller unit
     ax.xaxis.set_major_locator(locator)
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
-
-
-_GRID = 250  # points along each side of a map
-_SLICE = 400  # points of a curve
-_MARGIN = 0.05  # of the range of the rows, beyond them
-_UNLIKELY = 1e-4  # posterior probability, up to which lifetimes are not shown
 
 
 @torch.no_grad()

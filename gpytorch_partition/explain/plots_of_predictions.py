@@ -18,6 +18,12 @@ GRAY = "#6E6E6E"
 NOTE = {"va": "bottom", "ha": "right", "fontsize": 9, "color": GRAY}
 
 
+# Means and standard deviations, of Gaussians, or whole distributions beside their targets.
+Prediction = tuple[np.ndarray, np.ndarray] | Judgement
+_MOST_ROWS_SHOWN = 150
+_LEVELS = np.linspace(0, 1, 41)[1:-1]
+
+
 def axes(ax: Any, width: float = 5.6, height: float = 4.4) -> Any:
     """Return the given axes, or new ones in a figure of pyplot, with sizes in inches."""
     if ax is not None:
@@ -49,13 +55,6 @@ def legend_above(ax: Any, num_columns: int = 2, handles: Any = None) -> None:
     place = {"loc": "lower left", "bbox_to_anchor": (-0.015, 0.985)}
     options = {"fontsize": 9, "frameon": False, "handletextpad": 0.4, "columnspacing": 1.2}
     ax.legend(handles=handles, ncols=num_columns, **options, **place)
-
-
-# Means and standard deviations, of Gaussians, or whole distributions beside their targets.
-Prediction = tuple[np.ndarray, np.ndarray] | Judgement
-
-_MOST_ROWS_SHOWN = 150
-_LEVELS = np.linspace(0, 1, 41)[1:-1]
 
 
 def plot_truth(model: Any, X: Any, y: Any, *, ax: Any = None, target: str | None = None) -> Any:

@@ -28,6 +28,11 @@ _MOST_TARGETS = 4  # correlations of a target that are shown
 _MOST_CLASSES = 8  # frequencies shown
 
 
+_MOST_ROWS = 5_000  # training rows, evenly spread, for shares of variances
+_OUTLIER = 0.25  # of the usual weight, below which a row is an outlier
+_SKEWED = 1.0  # skewness above which logarithms are advised
+
+
 @dataclass(frozen=True)
 class PartSummary:
     """
@@ -240,11 +245,6 @@ class ClassSummary(_Summary):
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
-
-
-_MOST_ROWS = 5_000  # training rows, evenly spread, for shares of variances
-_OUTLIER = 0.25  # of the usual weight, below which a row is an outlier
-_SKEWED = 1.0  # skewness above which logarithms are advised
 
 
 @torch.no_grad()
