@@ -28,8 +28,7 @@ from gpytorch_partition.estimators import (
     ParallelEvolutionSelector,
     PartitionKernelPCA,
 )
-from gpytorch_partition.estimators.parallel_evolution import stepwise
-from gpytorch_partition.estimators.subset_criteria import LinearCriterion
+from gpytorch_partition.estimators.column_selection import LinearCriterion, stepwise
 from gpytorch_partition.models.spectral import spectral_truncation
 
 from .clock import timed

@@ -24,17 +24,7 @@ _SECONDS: ContextVar[dict[str, float] | None] = ContextVar("seconds of stages", 
 
 
 def progress(items: Iterable[Item], description: str, total: int | None = None) -> Iterable[Item]:
-    """
-    Return `items` behind a bar of tqdm, which appears after two seconds, and only on a terminal.
-
-    :param items: Items to iterate over.
-    :param description: Label of the bar.
-    :param total: Number of items, where `items` has no length.
-
-    Example:
-        >>> sum(progress(range(4), "adding"))
-        6
-    """
+    """Return items behind a bar of tqdm, which appears after two seconds, and only on a terminal."""
     return tqdm(items, description, total, leave=False, disable=_is_off(), delay=_DELAY)
 
 
@@ -44,16 +34,7 @@ def _is_off() -> bool | None:
 
 @contextmanager
 def doing(name: str) -> Iterator[None]:
-    """
-    Show the name of work on a terminal, from two seconds on; stages inside replace all but the first words.
-
-    :param name: Name of the work.
-
-    Example:
-        >>> with doing("adding"):
-        ...     sum(range(4))
-        6
-    """
+    """Show the name of work on a terminal, from two seconds on; stages inside replace all but the first words."""
     if outer := _LINE.get():
         bar, words = outer
         bar.set_description_str(f"{words}, {name}", refresh=bar.format_dict["elapsed"] >= _DELAY)
@@ -72,7 +53,6 @@ def stage(name: str, level: int = 1) -> Iterator[None]:
     """
     Show the stage of a fit, and count its seconds for :func:`recorded_stages`.
 
-    :param name: Name of the stage in summaries.
     :param level: 2 for a step of a stage, which is not counted, and is reported from `verbose=2` on. (Default: 1.)
     """
     start, found = monotonic(), _SECONDS.get()
@@ -91,7 +71,7 @@ def recorded_stages() -> Iterator[dict[str, float]]:
 
     Example:
         >>> with recorded_stages() as seconds, stage("adding"):
-        ...     total = sum(range(10))
+        ...     total = sum(progress(range(10), "numbers"))
         >>> list(seconds)
         ['adding']
     """
@@ -124,12 +104,7 @@ def verbosity(verbose: bool | int | None) -> Iterator[None]:
 
 
 def tell(message: str, level: int = 1) -> None:
-    """
-    Write a message to the log at level INFO, or to standard error without such a log; on a terminal write nothing.
-
-    :param message: The message.
-    :param level: Least `verbose` for the message.
-    """
+    """Write a message to the log at level INFO, or to standard error without such a log; nothing on a terminal."""
     if (_VERBOSE.get() or 0) < level or sys.stderr.isatty():
         return
     if logger.isEnabledFor(logging.INFO):

@@ -95,7 +95,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("estimators/regressor.py", "covariance.diagonal().T.clip(0)", "covariance.diagonal().T", "estimators"),
     ("estimators/classifier.py", "found[:, 1] - found[:, 0]", "found[:, 0] - found[:, 1]", "estimators"),
     ("estimators/svm.py", "bias * machine.coef_[0, -1]", "machine.coef_[0, -1]", "estimators"),
-    ("estimators/kernel_pca.py", "np.sqrt(np.maximum(self.eigenvalues_, 0))", "self.eigenvalues_", "estimators"),
+    ("estimators/machines.py", "np.sqrt(np.maximum(self.eigenvalues_, 0))", "self.eigenvalues_", "estimators"),
     ("tables/row_sample.py", "self.num_rows + chosen", "chosen", "tables"),
     ("tables/number_view.py", "count + 1 + of_folds", "count + of_folds", "tables"),
     ("tables/cells.py", "cell.hour + cell.minute / 60", "cell.hour", "tables"),

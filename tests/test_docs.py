@@ -99,7 +99,8 @@ def test_all_is_what_is_public(module):
     """What a module of the reference imports for users is what the site shows."""
     found = imported(module)
     own = {name for name, value in vars(found).items() if getattr(value, "__module__", "").startswith("gpytorch_part")}
-    assert set(found.__all__) == {name for name in own if not name.startswith("_")}
+    public, is_file = {name for name in own if not name.startswith("_")}, not hasattr(found, "__path__")
+    assert set(found.__all__) <= public if is_file else set(found.__all__) == public
 
 
 def test_every_page_of_the_reference_is_listed():

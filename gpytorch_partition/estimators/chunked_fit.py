@@ -1,23 +1,32 @@
-"""Fits to more rows than fit in memory: a sample grows the kernel, and all rows are counted."""
+"""Fits to more rows than fit in memory: a sample grows a kernel of few clusters, and all rows are counted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from gpytorch_partition.all_or_nothing import all_or_nothing
-from gpytorch_partition.estimators.counted_kernels import check_countable, counted_kernel
-from gpytorch_partition.estimators.machine import LARGEST, check_count, check_magnitudes, warn_of_rounding
-from gpytorch_partition.estimators.sample_weight import target_unit
+from gpytorch_partition.descriptions import counted
+from gpytorch_partition.estimators.checks import LARGEST, check_magnitudes, warn_of_rounding
+from gpytorch_partition.estimators.given_kernels import is_data_free, name_of, name_or_function
+from gpytorch_partition.estimators.kernels import resolved_kernel
+from gpytorch_partition.estimators.reading import ReadsTables
+from gpytorch_partition.estimators.regression_fit import Found, columns_of, target_unit
+from gpytorch_partition.estimators.training_range import TrainingRange
 from gpytorch_partition.inputs.numbers import random_state_of
+from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.kernels import FastClusterKernel, PartitionKernel, RandomForestKernel
 from gpytorch_partition.models import FeatureSpaceGP
 from gpytorch_partition.models.counted_gp import CountedGP
 from gpytorch_partition.partitions.ensembles.libraries import is_ensemble
-from gpytorch_partition.progress import doing, progress, recorded_stages, stage, verbosity
+from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition
+from gpytorch_partition.progress import progress, stage
 from gpytorch_partition.tables.chunks import Chunk, ChunkSource, number_columns
 from gpytorch_partition.tables.row_sample import RowSample
 
@@ -27,110 +36,70 @@ _FEWEST_ROWS = 500
 _LEAST_NOISE = 1.001e-4  # of standardized targets; less is at the bound
 
 
-class FitsChunks:
-    """A mixin of :class:`~gpytorch_partition.estimators.PartitionGPRegressor` for rows that are read in chunks."""
+MOST_CLUSTERS = 3_200  # of kernels that are built here: counts of 82 MB, a fit of some ten seconds
+_MOST_GIVEN = 8_192  # of kernels that are given: counts of half a GiB, minutes
+# Boosted trees of "auto". With 100,000 rows 50 to 400 trees with 3,200 leaves in all are within .01 nats.
+_NUM_TREES, _NUM_LEAVES = 100, 32
+# With few rows, more leaves cover less: at 3,000 rows 90 % intervals hold 84 % with 32 leaves, 90 % with 4.
+_ROWS_PER_LEAF, _FEWEST_LEAVES = 400, 4
+_MOST_LEVELS = 255  # that boosting splits into sets
+_REMEDY = "give 'auto', 'forest', 'fast_cluster', a tree ensemble or a PartitionKernel, or fit to rows in memory"
 
-    model_: Any
-    options_: Any
-    _counted_rows: np.ndarray | None
 
-    @all_or_nothing
-    def fit_chunks(self: Any, chunks: Any, target: str | None = None, *, sample_rows: int = 100_000) -> Any:
-        r"""
-        Fit to more rows than fit in memory, such as a parquet folder or memory-mapped arrays.
+@dataclass(frozen=True, eq=False)
+class ChunkedFit:
+    """
+    A fit of an estimator to rows in chunks, in two readings.
 
-        Rows are read twice. The first pass draws a uniform sample, which determines the columns (their units, and
-        levels of text) and the kernel. The second pass counts all other rows by cluster
-        (:class:`~gpytorch_partition.models.FeatureSpaceGP`). Scale, noise and mean maximize the marginal likelihood of
-        these other rows, as trees fit the noise of the targets that they are grown on. Finally the sample is counted,
-        so that means and deviations are those of an exact GP on all rows. The ends of chunks change no bit of the
-        result.
+    :param reader: The estimator, which learns the columns of the sample.
+    :param kernel: Its parameter.
+    :param building: Its `num_partitions` and `n_jobs`.
+    """
 
-        All pairs of clusters are counted: there must be few, some thousands, not the hundreds of thousands of a forest
-        in memory. `"auto"` is therefore another model than that of :meth:`fit`: the leaves of 100 boosted trees of 32
-        leaves (with a smaller sample a leaf for 400 of its rows), with effects and uncertainty from all rows.
-        `"forest"` and tree ensembles are cut at the depth that leaves at most 3,200 clusters, which `left_out_`
-        reports. `"fast_cluster"` gets coarser. A :class:`~gpytorch_partition.PartitionKernel` that is built, or a
-        function that builds one, may have up to 8,192 clusters. `"mondrian"`, kernels of GPyTorch, weights, several
-        targets and budgets are refused. Where rows fit in memory, :meth:`fit` may predict better (docs/many_rows.md).
+    reader: ReadsTables
+    kernel: Any
+    building: dict[str, Any]
 
-        Costs two readings, the labels and :math:`O(N m^2)` for m partitions, and :math:`O(p^3)` for p clusters. Memory
-        for any number of rows is the sample, a chunk, 131,072 rows (fewer wide ones) and some :math:`12 p^2` numbers (a
-        GiB for 3,200 clusters). It computes in float64.
-
-        :param chunks: A path of a parquet file, or of a folder of such; a pair of arrays, such as
-            `(np.load("x.npy", mmap_mode="r"), np.load("y.npy", mmap_mode="r"))`; a list, or another iterable that can
-            be iterated over again, of pairs (X, y), X an array or a table as in :meth:`fit`; or a function without
-            arguments that returns an iterator of such pairs.
-        :param target: The name of the column of parquet files that is the target; the others are the columns of X.
-            (Default: None, for all other chunks.)
-        :param sample_rows: Rows of the sample, half of all rows at most; they stay in the model. (Default: 100,000.)
-        :return: The regressor itself. Its `summary()` describes rows of the sample, and `nearest_rows` finds them;
-            `importance` and `partial_dependence` are refused.
-        :raises TypeError: If chunks are none of these, such as a generator, which can be read once only, or the target
-            is no name, as in `fit_chunks(X, y)`.
-        :raises ValueError: If a chunk (the error has its number) or a parameter cannot be used, or there are fewer than
-            500 rows.
-        :raises ImportError: If parquet files are to be read without pandas and pyarrow.
-        :raises RuntimeError: If the second pass reads other rows than the first, by number, targets or order.
-
-        Example:
-            >>> from gpytorch_partition.estimators import PartitionGPRegressor
-            >>> X = np.random.RandomState(0).rand(600, 2)
-            >>> y = np.sin(6 * X[:, 0]) + 0.1 * np.random.RandomState(1).randn(600)
-            >>> chunks = [(X[i : i + 200], y[i : i + 200]) for i in range(0, 600, 200)]
-            >>> model = PartitionGPRegressor(random_state=0).fit_chunks(chunks)
-            >>> mean, std = model.predict(X, return_std=True)
-            >>> bool(abs(mean - np.sin(6 * X[:, 0])).mean() < 0.1), bool(0.09 < std.mean() < 0.13)
-            (True, True)
+    def run(
+        self, source: ChunkSource, sample_rows: int, random: np.random.RandomState
+    ) -> tuple[Found, Standardization, Standardization]:
         """
-        self._check_parameters()
-        _check_for_chunks(self)
-        check_count(sample_rows, "sample_rows")
-        source, random = ChunkSource(chunks, target), random_state_of(self.random_state)
-        with verbosity(self.verbose), doing("fitting chunks"), recorded_stages() as self.seconds_:
-            with stage("sampling rows"):
-                sample = self._sample(source, sample_rows, random)
-                _check_enough(sample.num_rows)
-            x, y, original = self._learned_columns(sample)
-            with stage("building the kernel"):
-                kernel, self.left_out_ = counted_kernel(
-                    self.kernel,
-                    x,
-                    original if is_ensemble(self.kernel) else y,
-                    num_partitions=self.num_partitions,
-                    random_state=random,
-                    n_jobs=self.n_jobs,
-                    categories=self._categories,
-                )
-            space = FeatureSpaceGP(kernel)
-            with stage("counting rows"):
-                extremes = self._count(space, source, sample)
-            with stage("fitting noise and scales"):
-                found = space.fit()
-                space.add_rows(x, y)
-            self._keep(found, CountedGP(space, x, y, _extremes([extremes, x])))
-        self._counted_rows, self._target_names = sample.rows, None if target is None else [target]
-        return self
+        Fit a model: a sample of the rows grows its kernel, and the other rows choose scale, noise and mean.
+
+        :return: The model, and the standardizations of rows and targets.
+        """
+        with stage("sampling rows"):
+            bar = progress(source, "sampling rows", source.num_chunks)
+            sample = RowSample(sample_rows, random).of(map(self._with_usable_numbers, bar))
+            _check_enough(sample.num_rows)
+        X, y = self.reader._read(sample.x, sample.y, reset=True, y_numeric=True, ensure_all_finite=self._finiteness)
+        y = _checked(X, y)
+        warn_of_rounding(y)
+        columns, unit = columns_of(self.reader, self.kernel, X), target_unit(y, None)
+        x, targets = columns.apply_array(X), unit.apply_array(y)
+        with stage("building the kernel"):
+            grown_on = torch.from_numpy(y) if is_ensemble(self.kernel) else targets
+            options = {**self.building, "random_state": random, "categories": self.reader._categories}
+            kernel, left_out = counted_kernel(self.kernel, x, grown_on, **options)
+        space = FeatureSpaceGP(kernel)
+        with stage("counting rows"):
+            extremes = self._count(space, source, sample, columns, unit)
+        with stage("fitting noise and scales"):
+            found = space.fit()
+            space.add_rows(x, targets)
+        model = CountedGP(space, x, targets, _extremes([extremes, x]))
+        at_bounds = {"noise": found.noise} if found.noise <= _LEAST_NOISE else {}
+        return Found(model, sample.rows, found.log_likelihood, at_bounds, left_out=left_out), columns, unit
 
     @property
-    def _is_counted(self) -> bool:
-        return isinstance(getattr(self, "model_", None), CountedGP)
+    def _finiteness(self) -> bool | str:
+        return self.reader._finiteness
 
-    def _refuse_counted(self, name: str, instead: str) -> None:
-        if self._is_counted:
-            raise ValueError(f"{name} needs the training rows, which fit_chunks has counted and not kept: {instead}")
-
-    def _sample(self: Any, source: ChunkSource, size: int, random: np.random.RandomState) -> RowSample:
-        bar = progress(source, "sampling rows", source.num_chunks)
-        return RowSample(size, random).of(map(self._with_usable_numbers, bar))
-
-    def _with_usable_numbers(self: Any, chunk: Chunk) -> Chunk:
+    def _with_usable_numbers(self, chunk: Chunk) -> Chunk:
         """Return the chunk if its numbers can be used; errors of the later sample could not name it."""
-        knows_holes = self._finiteness is not True
         for name, values in number_columns(chunk.x):
             expected, are_bad = f"expected numbers up to {LARGEST:g}", np.abs(values) > LARGEST
-            if not knows_holes and not are_bad.any():
+            if self._finiteness is True and not are_bad.any():
                 expected, are_bad = self._no_holes, np.isnan(values)
             if are_bad.any():
                 row = int(are_bad.argmax())
@@ -139,64 +108,53 @@ class FitsChunks:
         return chunk
 
     @property
-    def _no_holes(self: Any) -> str:
+    def _no_holes(self) -> str:
         kernel = f"kernel={self.kernel!r}" if isinstance(self.kernel, str) else "a kernel of numbers"
         return f"{kernel} expected no missing cells (give 'auto' or 'forest', which know them)"
 
-    def _learned_columns(self: Any, sample: RowSample) -> tuple[Tensor, Tensor, Tensor]:
-        """Set the columns; return the sample's standardized rows and targets, and the targets as they are."""
-        X, y = self._read_target(sample.x, sample.y)
-        check_magnitudes(X, "X")
-        check_magnitudes(y, "y")
-        warn_of_rounding(y)
-        self._columns, self._unit, self.options_ = self._standardization(X), target_unit(y, None), None
-        return self._columns.apply_array(X), self._unit.apply_array(y), torch.from_numpy(y)
-
-    def _count(self: Any, space: FeatureSpaceGP, source: ChunkSource, sample: RowSample) -> Tensor:
+    def _count(
+        self,
+        space: FeatureSpaceGP,
+        source: ChunkSource,
+        sample: RowSample,
+        columns: Standardization,
+        unit: Standardization,
+    ) -> Tensor:
         """Count the rows outside the sample; return the least and largest values of each column (`2 x D`)."""
         extremes = torch.empty(0)
-        bar = progress(source, "counting rows", source.num_chunks)
-        others = (self._others(sample, chunk) for chunk in bar)
-        size = min(_ROWS_COUNTED_AT_ONCE, max(1, _NUMBERS_COUNTED_AT_ONCE // len(self._columns.mean)))
-        for x, y in in_blocks(others, size):
+
+        def others() -> Iterator[tuple[Tensor, Tensor]]:
+            for chunk in progress(source, "counting rows", source.num_chunks):
+                rows, (X, y) = sample.others(chunk), self._read(chunk)
+                yield columns.apply_array(X)[rows], unit.apply_array(y)[rows]
+
+        size = min(_ROWS_COUNTED_AT_ONCE, max(1, _NUMBERS_COUNTED_AT_ONCE // len(columns.mean)))
+        for x, y in in_blocks(others(), size):
             space.add_rows(x, y)
             extremes = _extremes([extremes, x])
         return extremes
 
-    def _others(self: Any, sample: RowSample, chunk: Chunk) -> tuple[Tensor, Tensor]:
-        rows = sample.others(chunk)
-        x, y = self._standardized(chunk)
-        return x[rows], y[rows]
-
-    def _standardized(self: Any, chunk: Chunk) -> tuple[Tensor, Tensor]:
+    def _read(self, chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
+        finiteness = self._finiteness
         try:
-            X, y = self._read(chunk.x, chunk.y, reset=False, y_numeric=True, ensure_all_finite=self._finiteness)
-            check_magnitudes(X, "X")
-            check_magnitudes(y, "y")
-            if self._finiteness is True and np.isnan(X).any():
+            X, y = self.reader._read(chunk.x, chunk.y, reset=False, y_numeric=True, ensure_all_finite=finiteness)
+            y = _checked(X, y)
+            if finiteness is True and np.isnan(X).any():
                 raise ValueError(self._no_holes)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{chunk.name}: {error}") from error
-        return self._columns.apply_array(X), self._unit.apply_array(y.astype(np.float64))
+        return X, y
 
-    def _keep(self: Any, found: Any, model: CountedGP) -> None:
-        self._set_model(model)
-        self.log_marginal_likelihood_value_, self.n_iter_ = found.log_likelihood, 0
-        self.at_bounds_ = {"noise": found.noise} if found.noise <= _LEAST_NOISE else {}
+
+def _checked(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    check_magnitudes(X, "X")
+    y = y.astype(np.float64)
+    check_magnitudes(y, "y")
+    return y
 
 
 def in_blocks(chunks: Iterable[tuple[Tensor, Tensor]], size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """
-    Yield the rows of chunks in blocks of one size, the last one smaller, so that sums round the same for any chunks.
-
-    :param chunks: Rows (`n x D`) and targets (`n`).
-    :param size: Rows of a block.
-
-    Example:
-        >>> chunks = [(torch.zeros(n, 1), torch.zeros(n)) for n in (1, 5, 1)]
-        >>> [len(y) for _, y in in_blocks(chunks, 3)]
-        [3, 3, 1]
-    """
+    """Yield the rows of chunks in blocks of one size, but for the last one: sums then round the same for any chunks."""
     waiting: list[tuple[Tensor, Tensor]] = []
     for x, y in chunks:
         while len(y):
@@ -217,9 +175,7 @@ def _joined(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 
 def _extremes(blocks: Iterable[Tensor]) -> Tensor:
     """Return the least and largest values of each column (`2 x D`), NaN where all are missing."""
-    x = torch.cat([block for block in blocks if len(block)])
-    low, high = x.nan_to_num(nan=torch.inf).amin(0), x.nan_to_num(nan=-torch.inf).amax(0)
-    return torch.stack([low, high]).where(low <= high, torch.nan)
+    return torch.stack(TrainingRange.of(torch.cat([block for block in blocks if len(block)])))
 
 
 def _check_enough(num_rows: int) -> None:
@@ -230,12 +186,139 @@ def _check_enough(num_rows: int) -> None:
         )
 
 
-def _check_for_chunks(regressor: Any) -> None:
-    check_countable(regressor.kernel)
-    for name, meaningless in (("budget", None), ("options", None)):
-        if getattr(regressor, name) is not meaningless:
+def check_for_chunks(kernel: Any, budget: Any, options: Any, dtype: str) -> None:
+    """Refuse parameters of an estimator that have no meaning for counted rows."""
+    check_countable(kernel)
+    for name, value in (("budget", budget), ("options", options)):
+        if value is not None:
             raise ValueError(
                 f"expected {name}=None with chunks, whose model is not chosen by held-out rows, got another"
             )
-    if regressor.dtype == "float32":
+    if dtype == "float32":
         raise ValueError("expected dtype='auto' or 'float64' with chunks, whose counts are solved in float64")
+
+
+def check_countable(kernel: Any) -> None:
+    """Refuse, before any work, a parameter `kernel` whose rows cannot be counted."""
+    if name_of(kernel) == "mondrian":
+        raise ValueError(
+            "kernel='mondrian' opens new cells wherever rows are, too many to count pairs of: give 'auto', 'forest' or "
+            "'fast_cluster', or a MondrianKernel with a short lifetime, built on some rows"
+        )
+    if is_data_free(kernel) or (isinstance(kernel, Kernel) and not isinstance(kernel, PartitionKernel)):
+        raise ValueError(
+            f"expected a kernel of partitions, whose rows can be counted, got a {_name(kernel)}: {_REMEDY}"
+        )
+    if isinstance(kernel, PartitionKernel):
+        _check_size(kernel)
+
+
+def counted_kernel(
+    kernel: Any,
+    x: Tensor,
+    y: Tensor,
+    *,
+    num_partitions: int,
+    random_state: Any,
+    n_jobs: int | None,
+    categories: Mapping[int, int],
+) -> tuple[PartitionKernel, tuple[str, ...]]:
+    """
+    Return a kernel with a few thousand clusters, and descriptions of what was left out to keep them few.
+
+    - `"auto"`: the leaves of 100 boosted trees with 32 leaves each, or a leaf for 400 rows, but 4 at least.
+    - `"forest"` and tree ensembles: their trees, cut at the depth that leaves at most 3,200 clusters.
+    - `"fast_cluster"`: the height that makes at most 3,200 clusters.
+    - A :class:`~gpytorch_partition.PartitionKernel`, or a function or class that builds one: as it is, up to 8,192.
+
+    :param x: `n x D` rows of the sample as the kernel sees them.
+    :param y: `n` targets; in their own units for an ensemble.
+    :param num_partitions: Number of trees or clusterings, as all that follow a parameter of the estimator.
+    """
+    name = name_of(kernel)
+    if name == "auto":
+        return _boosted(x, y, categories, random_state)
+    if name == "fast_cluster":
+        return _clustered(x, categories, num_partitions, random_state), ()
+    options = {"num_partitions": num_partitions, "random_state": random_state, "n_jobs": n_jobs}
+    given = kernel if isinstance(kernel, Kernel) else name_or_function(kernel, **options)
+    built = resolved_kernel(given, x, y, categories=categories, **options)
+    if name == "forest" or is_ensemble(kernel):
+        return _cut(built)
+    if not isinstance(built, PartitionKernel):
+        raise ValueError(f"expected a kernel of partitions, whose rows can be counted, got a {_name(built)}: {_REMEDY}")
+    _check_size(built)
+    return deepcopy(built), ()
+
+
+def _boosted(
+    x: Tensor, y: Tensor, categories: Mapping[int, int], random_state: Any
+) -> tuple[RandomForestKernel, tuple[str, ...]]:
+    """Return the leaves of boosted trees, which split categories into sets and take missing values."""
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    sets = [column for column, levels in categories.items() if levels <= _MOST_LEVELS]
+    ordered = len(categories) - len(sets)
+    boosting = HistGradientBoostingRegressor(
+        max_iter=_NUM_TREES,
+        max_leaf_nodes=min(_NUM_LEAVES, max(_FEWEST_LEAVES, len(x) // _ROWS_PER_LEAF)),
+        early_stopping=False,
+        categorical_features=sets or None,
+        random_state=random_state_of(random_state).randint(2**31),
+    )
+    boosting.fit(x.numpy(), y.numpy())
+    told = f"sets of levels of {counted(ordered, 'column')} with more than {_MOST_LEVELS} (split by their order)"
+    return RandomForestKernel.from_forest(boosting, heights="leaf"), (told,) if ordered else ()
+
+
+def _clustered(x: Tensor, categories: Mapping[int, int], num_partitions: int, random_state: Any) -> FastClusterKernel:
+    if categories or bool(x.isnan().any()):
+        raise ValueError(
+            "kernel='fast_cluster' on chunks expected numbers without missing cells, got categories or NaN: give "
+            "'auto' or 'forest', which know both"
+        )
+    if (per_partition := MOST_CLUSTERS // num_partitions) < 2:
+        raise ValueError(_too_many(num_partitions))
+    height = min(per_partition.bit_length(), len(x).bit_length()) - 1
+    return FastClusterKernel(x, num_partitions, height=height, random_state=random_state)
+
+
+def _cut(kernel: RandomForestKernel) -> tuple[RandomForestKernel, tuple[str, ...]]:
+    """Cut trees at the depth that leaves few enough clusters."""
+    forest = kernel.partition
+    assert isinstance(forest, ForestPartition)
+    if (leaves := int(forest.cluster_counts.sum())) <= MOST_CLUSTERS:
+        return kernel, ()
+    depth, found = 0, _cut_at(forest, 0)
+    while int((deeper := _cut_at(forest, depth + 1)).counts.sum()) <= MOST_CLUSTERS:  # all leaves are more
+        depth, found = depth + 1, deeper
+    if depth == 0:
+        raise ValueError(_too_many(forest.num_partitions))
+    shallow = RandomForestKernel(heights="sampled")
+    shallow.partition = found
+    height, kept = int(forest.layout.heights.max()), int(found.counts.sum())
+    return shallow, (f"levels of trees below {depth} (of {height}; {kept:,} of {leaves:,} clusters)",)
+
+
+def _cut_at(forest: ForestPartition, depth: int) -> TreeCutPartition:
+    return forest.cut(torch.full((forest.num_partitions,), depth))
+
+
+def _too_many(num_partitions: int) -> str:
+    return (
+        f"expected at most {MOST_CLUSTERS // 2:,} trees or partitions on chunks, which have {MOST_CLUSTERS:,} clusters "
+        f"in all, got {num_partitions:,}: give fewer"
+    )
+
+
+def _check_size(kernel: PartitionKernel) -> None:
+    counts = kernel.partition.cluster_counts
+    if counts is not None and (size := int(np.sum(counts.tolist()))) > _MOST_GIVEN:
+        raise ValueError(
+            f"expected a kernel with at most {_MOST_GIVEN:,} clusters in all, all pairs of which are counted, got "
+            f"{size:,}: give fewer partitions or coarser ones, or 'auto'"
+        )
+
+
+def _name(kernel: Any) -> str:
+    return type(kernel).__name__

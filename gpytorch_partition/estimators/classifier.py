@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import reduce
 from operator import add
 from typing import Any, NamedTuple
@@ -21,19 +21,18 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.callers import level_of_caller
-from gpytorch_partition.estimators.copies import LeavesOutCopies
-from gpytorch_partition.estimators.given_kernels import kernel_of_ensemble, targets_of_ensemble
-from gpytorch_partition.estimators.kernels import KERNELS, KernelLike, check_name, is_built, resolved_kernel
-from gpytorch_partition.estimators.machine import KernelMachine, check_count, check_n_jobs, check_verbose
-from gpytorch_partition.estimators.sample_weight import counted_rows
-from gpytorch_partition.estimators.training_range import ToldOfRange, TrainingRange, tends_to_frequencies
+from gpytorch_partition.estimators.checks import check_count, check_n_jobs, check_verbose
+from gpytorch_partition.estimators.given_kernels import check_name, kernel_of_ensemble, targets_of_ensemble
+from gpytorch_partition.estimators.kernels import KERNELS, KernelLike, is_built, resolved_kernel
+from gpytorch_partition.estimators.machines import KernelMachine
+from gpytorch_partition.estimators.reading import counted_rows
+from gpytorch_partition.estimators.training_range import TrainingRange, telling_once, tends_to_frequencies
 from gpytorch_partition.explain import ClassSummary, Importance, PartialDependence
 from gpytorch_partition.explain.dependence import number_of_class, rows_on_grid
 from gpytorch_partition.explain.given_columns import model_column_names
 from gpytorch_partition.explain.importance import importance
-from gpytorch_partition.explain.kernel_parts import KernelExpansion
-from gpytorch_partition.explain.nearest_rows import nearest_rows
-from gpytorch_partition.explain.summarize import class_summary, title_of
+from gpytorch_partition.explain.kernel_parts import KernelExpansion, nearest_rows
+from gpytorch_partition.explain.summary import class_summary, title_of
 from gpytorch_partition.inference.prediction.effect_tables import EffectTables
 from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.row_weights import RowWeights, checked_weights
@@ -91,50 +90,44 @@ class _Rows(NamedTuple):
         return None if self.weights is None else self.weights.values / self.weights.values.mean()
 
 
-class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, KernelMachine):
+@dataclass(eq=False, repr=False)
+class PartitionGPClassifier(ClassifierMixin, KernelMachine):
     r"""
     A classifier with calibrated probabilities, by Gaussian process regression on indicators, linear in the rows.
 
     Use it where probabilities matter: at its defaults it had the least log loss on six of eight sets, on average .41
-    nats, where CatBoost had .43 and a random forest, LightGBM and logistic regression .54 to .56
-    (`python -m benchmarks gp_classification`).
+    nats, where CatBoost had .43 and a random forest, LightGBM and logistic regression .54 to .56 (`python -m benchmarks
+    gp_classification`).
 
     Indicators of the classes, less their frequencies, are the targets of a Gaussian process with covariance
-    :math:`\sum_i s_i K_i + I`. All classes share it and are columns of a single solve, whose products have C columns
-    (Rasmussen & Williams 2006, section 6.5, on least-squares classification). A link with two parameters, between the
-    identity and a softmax (:class:`~gpytorch_partition.training.log_loss.ClassLink`), turns means into probabilities.
+    :math:`\sum_i s_i K_i + I`, solved for all classes at once (Rasmussen & Williams 2006, section 6.5). A link with two
+    parameters, between the identity and a softmax (:class:`~gpytorch_partition.training.log_loss.ClassLink`), turns
+    means into probabilities.
 
-    The weights :math:`s_i` and the link minimize the log loss of held-out rows, by folds of up to 1,000 rows. Each fold
-    grows its own kernels without its held-out rows, as forests have seen the classes of their rows. Kernels of
-    more rows can be trusted more: from 2,000 rows on, a model of up to 18,000 rows and up to 2,000 held-out ones choose
-    the link and a common factor of the weights (8,000 rows of protein in five classes: log loss .98 instead of 1.01).
-    Where the covariances with the training rows vanish, as for `"mondrian"` far from all rows, probabilities are the
-    classes' frequencies. Forests and nearest centers predict there as at the nearest rows, and the linear part of
-    `"auto"` extrapolates.
+    The weights :math:`s_i` and the link minimize the log loss of held-out rows, by folds of up to 1,000 rows, each with
+    kernels grown without its held-out rows. From 2,000 rows on, a model of up to 18,000 rows chooses the link and a
+    common factor of the weights again, as kernels of more rows can be trusted more (8,000 rows of protein in five
+    classes: log loss .98 instead of 1.01). Where the covariances with the training rows vanish, as for `"mondrian"` far
+    from all rows, probabilities are the classes' frequencies. Forests and nearest centers predict there as at the
+    nearest rows, and the linear part of `"auto"` extrapolates.
 
-    Two alternatives were tried with the same kernels: the mode of a softmax likelihood (Laplace; ibid., section 3.5) by
-    Newton's method, and regression on the logarithms of Dirichlet variables with a noise for each class and row (Milios
-    et al. 2018), both sharpened by a factor that the folds chose. On banana, spambase and digits the log losses were
-    .222, .139 and .039 for the first, .221, .141 and .043 for the second, and .219, .145 and .030 for this one. The
-    alternatives took 2 to 16 times as long.
+    With the same kernels, log losses on banana, spambase and digits were .219, .145 and .030. A softmax likelihood
+    (Laplace) had .222, .139 and .039, and regression on the logarithms of Dirichlet variables (Milios et al. 2018)
+    .221, .141 and .043, in 2 to 16 times the time.
 
-    A fit costs three to five sets of dense covariances of up to 1,000 rows with some 30 Cholesky factors each, the
-    kernel of all rows and a solve for C columns: dense up to 2,000 rows, above by preconditioned conjugate gradients,
-    whose iterations cost one product. Rescaling costs up to four more solves, of up to 18,000 rows. With `"auto"` 1,500
-    rows take 5 seconds on one core, 8,000 rows of 9 columns and 5 classes 30. A prediction costs the labels of a row
-    and :math:`O(m C)`, with `"auto"` also :math:`O(k^2)` for k inducing points. Memory: 8 bytes for each row and tree
-    (200), and for each row and inducing point (2,000, of two smooth parts).
+    A fit costs three to five sets of dense covariances of up to 1,000 rows, the kernel of all rows and a solve for C
+    columns: dense up to 2,000 rows, above by preconditioned conjugate gradients. With `"auto"` 1,500 rows take 5
+    seconds on one core, 8,000 rows of 9 columns and 5 classes 30. A prediction costs the labels of a row and :math:`O(m
+    C)`, with `"auto"` also :math:`O(k^2)` for k inducing points. Memory: 8 bytes for each row and tree (200), and for
+    each row and inducing point (2,000, of two smooth parts).
 
-    :param kernel: `"auto"`, a sum of forests of the classes' indicators, unsupervised trees, Matern-3/2 kernels of two
-        widths through up to 1,000 inducing points and a linear kernel; the latter see one-hot columns, shares of
-        classes and medians where rows have categories or missing cells. Or `"forest"`, `"fast_cluster"`, `"mondrian"`.
-        Or a function from the standardized rows and the classes' indicators `(x, y)` (`N` zeros and ones, or `N x C`)
-        to a kernel of this package, which is called in each fold too. Or a kernel of this package that is built
-        already, which sees X as it is, and is only scaled
-        (:func:`~gpytorch_partition.estimators.kernels.resolved_kernel`). Or a tree ensemble, fitted or not, which sees
-        X as it is as well: clones of it, fitted in each fold, choose, and a fitted one is then the kernel of all rows.
-        It is a classifier or, for two classes, a regressor (of zeros and ones). Or a class of kernels, as in
-        :func:`~gpytorch_partition.estimators.given_kernels.name_or_function`. (Default: `"auto"`.)
+    :param kernel: `"auto"`, a sum of forests of the classes' indicators, unsupervised trees, smooth kernels of two
+        widths through inducing points and a linear kernel. Or `"forest"`, `"fast_cluster"`, `"mondrian"`. Or a function
+        from the standardized rows and the classes' indicators `(x, y)` (`N` zeros and ones, or `N x C`) to a kernel of
+        this package, which is called in each fold too. Or a kernel that is built already or a tree ensemble, which see
+        X as it is: the former is only scaled; clones of the latter, a classifier or, for two classes, a regressor,
+        choose. Or a class of kernels, as in :func:`~gpytorch_partition.estimators.given_kernels.name_or_function`.
+        (Default: `"auto"`.)
     :param num_partitions: Number m of partitions of a named kernel; `"auto"` has its own. (Default: 200.)
     :param random_state: Seed of folds and partitions: with the same integer, probabilities are the same to the last
         bit.
@@ -159,20 +152,12 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         ((2, 3), True)
     """
 
-    def __init__(
-        self,
-        kernel: KernelLike = "auto",
-        num_partitions: int = 200,
-        *,
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-        verbose: bool | int | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.num_partitions = num_partitions
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
+    kernel: KernelLike = "auto"
+    num_partitions: int = 200
+    _: KW_ONLY
+    random_state: int | np.random.RandomState | None = None
+    n_jobs: int | None = None
+    verbose: bool | int | None = None
 
     @all_or_nothing
     def fit(
@@ -181,43 +166,37 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         """
         Choose the weights of the kernel and the link, and solve for all rows.
 
-        Rows that are copies of others, class included, are left out with a warning where that matters
-        (:func:`~gpytorch_partition.inputs.row_choice.rows_without_copies`).
+        Rows that are copies of others, class included, are left out with a warning where that matters. An
+        :class:`~gpytorch_partition.OverconfidenceWarning` reports that a given kernel has seen targets.
 
-        :param X: `N x D` rows, finite; `"auto"` and `"forest"` take NaN for a missing value. Or a table with text,
-            categories, dates and missing cells, as for :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
+        :param X: `N x D` rows or a table, as for :meth:`gpytorch_partition.estimators.PartitionGPRegressor.fit`, which
+            also has `groups` and `time`.
         :param y: `N` classes, two or more: numbers, text or booleans.
         :param sample_weight: `N` weights of the rows from 0, of which only ratios matter. They divide the noise, and
             weight the log losses that choose and the classes' frequencies. Probabilities are those of a population in
             which rows are as common as their weights: with weights that balance classes, all classes are equally
-            common. Rows of weight 0 are left out. (Default: None, 1.)
-        :param groups: `N` labels of groups (patients, shops), for new rows of *new* groups: rows of a group are held
-            out together. (Default: None, single rows are held out.)
-        :param time: `N` numbers or dates, for new rows of *later* times: rows are predicted from earlier ones only. At
-            most one of `groups` and `time` is given. (Default: None.)
+            common. (Default: None, 1.)
         :return: The classifier itself.
-        :raises ValueError: If the data or a parameter cannot be used; if weights are negative, NaN, all 0 or not one
-            for each row; if groups or times are missing or fewer than two; if there is one class only.
+        :raises ValueError: If the data or a parameter cannot be used, or there is one class only.
         :raises TypeError: If the kernel is of another kind, or X is sparse.
-
-        An :class:`~gpytorch_partition.OverconfidenceWarning` reports that a given kernel has seen targets.
         """
         self._check_parameters()
         weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y))
         blocks = None if groups is None and time is None else Blocks.of(groups, time, _num_samples(y))
-        X, y, row_weights, self._counted_rows = counted_rows(X, y, weights)
-        table, labels = self._checked(X, y)
+        given = counted_rows(X, y, weights)
+        table, labels = self._checked(given.X, given.y)
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         if (num_classes := len(self.classes_)) < 2:
-            counted = "" if self._counted_rows is None else ", in the rows whose sample_weight is above 0"
+            counted = "" if given.numbers is None else ", in the rows whose sample_weight is above 0"
             raise ValueError(f"expected two classes or more, got 1 class{counted}: {self.classes_.tolist()}")
-        table, numbers, row_weights = self._without_copies(table, numbers, row_weights, are_classes=True)
+        data = given._replace(X=table, y=numbers).without_copies(are_classes=True)
+        numbers, row_weights, self._counted_rows = data.y, data.weights, data.numbers
         counts = np.bincount(numbers, None if row_weights is None else row_weights.values.numpy())
         indicators = torch.nn.functional.one_hot(torch.from_numpy(numbers)).double()
         indicators = indicators[:, 1:] if num_classes == 2 else indicators
-        x = self._training_rows(table)
-        blocks = self._counted_blocks(blocks)
+        x = self._training_rows(data.X)
+        blocks = data.blocks(blocks)
         new_x = x if is_ensemble(self.kernel) else as_new_rows(x, self._categories, blocks)
         rows = _Rows(x, new_x, indicators, row_weights, blocks)
         self._has_view, random = needs_view(rows.x, self._categories), random_state_of(self.random_state)
@@ -239,12 +218,7 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
             self._solve(rows, chosen, 1.0)
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """
-        Return the log odds of the second of two classes (`N2`), or the log probabilities of all (`N2 x C`).
-
-        :param X: `N2 x D` rows, as in :meth:`fit`.
-        :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
-        """
+        """Return the log odds of the second of two classes (`N2`), or the log probabilities of all (`N2 x C`)."""
         found = self.predict_log_proba(X)
         return found[:, 1] - found[:, 0] if len(self.classes_) == 2 else found
 
@@ -268,7 +242,8 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         x = self._new_rows(X)
         self._warn_of_new_holes(x, self._train_x)
         if not tends_to_frequencies(self.kernel_):
-            self._warn_of_rows_outside(x, _FREQUENCIES)
+            codes = tuple(self._categories)
+            self._range.warn_of_rows_outside(x, model_column_names(self), codes, _FREQUENCIES, self._told)
         blocks = self._complete(x).split(_ROWS_AT_ONCE)
         with settings.iterative(), verbosity(self.verbose):
             found = [self.link_.log_probabilities(self._excess(x)).numpy() for x in progress(blocks, "predicting rows")]
@@ -278,11 +253,9 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         """
         Return the parts of the kernel with their shares of the prior and of the explained variance, and other numbers.
 
-        These are the classes, the log loss of held-out rows, and seconds of the fit's stages. Costs a product with each
-        part for the classes, at 5,000 rows at most.
+        Costs a product with each part for the classes, at 5,000 rows at most.
 
-        :return: The numbers, readable when printed.
-        :raises sklearn.exceptions.NotFittedError: Before `fit`.
+        :return: A :class:`~gpytorch_partition.explain.ClassSummary`, readable when printed.
 
         Example:
             >>> X = np.linspace(0, 1, 40)[:, None]
@@ -306,11 +279,10 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         self, X: Any = None, y: Any = None, *, n_repeats: int = 5, random_state: Any = 0, n_jobs: int | None = None
     ) -> Importance:
         """
-        Return the importance of each column, by the structure of the model's parts, and by permutation as a check.
+        Return the importance of each column, as :meth:`gpytorch_partition.estimators.PartitionGPRegressor.importance`.
 
-        Parameters, result and errors are those of
-        :meth:`gpytorch_partition.estimators.PartitionGPRegressor.importance`. Importance by structure is that of the
-        posterior means of all classes' indicators together, importance by permutation the rise of the log loss.
+        Importance by structure is that of the posterior means of all classes' indicators together, importance by
+        permutation the rise of the log loss.
 
         Example:
             >>> X = np.random.RandomState(0).rand(200, 2)
@@ -321,7 +293,7 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         functions = self._functions()
         options: dict[str, Any] = {"n_repeats": n_repeats, "random_state": random_state, "n_jobs": n_jobs}
         options |= {"scoring": "neg_log_loss", "measure": "rise of the log loss"}
-        return importance(self._telling_once(), functions, X, y, **options)
+        return importance(telling_once(self), functions, X, y, **options)
 
     def partial_dependence(
         self, X: Any, column: int | str, *, grid: Any = None, grid_resolution: int = 30, target: Any = None
@@ -329,12 +301,10 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         """
         Return the probability of a class by values of one column, averaged over the other columns of some rows.
 
-        Other parameters and errors are those of
-        :meth:`gpytorch_partition.estimators.PartitionGPRegressor.partial_dependence`. There are no intervals, as
-        probabilities have no posterior variance here. Costs a prediction of all rows for each value of the grid.
+        Parameters are those of :meth:`gpytorch_partition.estimators.PartitionGPRegressor.partial_dependence`. There are
+        no intervals. Costs a prediction of all rows for each value of the grid.
 
         :param target: The class. (Default: None, the second of two.)
-        :raises ValueError: Also if there is no such class, or there are more than two and none is given.
 
         Example:
             >>> X = np.random.RandomState(0).rand(200, 2)
@@ -345,7 +315,7 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         """
         check_is_fitted(self, "kernel_")
         number = number_of_class(target, self.classes_.tolist())
-        rows, teller = rows_on_grid(self, X, column, grid, grid_resolution), self._telling_once()
+        rows, teller = rows_on_grid(self, X, column, grid, grid_resolution), telling_once(self)
         means = np.array([teller.predict_proba(table)[:, number].mean() for table in rows.tables])
         return PartialDependence(
             rows.column, rows.grid, means, None, rows.values, f"probability of {self.classes_[number]}"
@@ -353,9 +323,7 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
 
     def nearest_rows(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """
-        Return the training rows that are most similar to new ones by the kernel of the model.
-
-        Parameters, result and errors are those of
+        Return the training rows most similar to new ones, as
         :meth:`gpytorch_partition.estimators.PartitionGPRegressor.nearest_rows`.
         """
         points = self._complete(self._new_rows(X))

@@ -1,4 +1,4 @@
-"""Kernels given to estimators other than by name: classes, kernels of GPyTorch, tree ensembles."""
+"""Kernels given to estimators other than by name: classes, kernels of GPyTorch and tree ensembles, used or refused."""
 
 from __future__ import annotations
 
@@ -9,13 +9,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpytorch.kernels import AdditiveKernel, CosineKernel, Kernel, ProductKernel, ScaleKernel, SpectralMixtureKernel
+from gpytorch.kernels import (
+    AdditiveKernel,
+    CosineKernel,
+    IndexKernel,
+    InducingPointKernel,
+    Kernel,
+    ProductKernel,
+    ScaleKernel,
+    SpectralMixtureKernel,
+)
 from linear_operator import to_linear_operator
 from linear_operator.operators import DenseLinearOperator, LinearOperator
 from sklearn.base import is_classifier
 from torch import Tensor
 
-from gpytorch_partition.estimators.unusable_kernels import check_has_rows, check_one_output
 from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.kernels import (
     EncodedKernel,
@@ -27,6 +35,7 @@ from gpytorch_partition.kernels import (
 )
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.operators.addition import structured_terms
+from gpytorch_partition.partitions import Partition
 from gpytorch_partition.partitions.ensembles.libraries import (
     check_has_trees,
     check_refittable,
@@ -37,20 +46,15 @@ from gpytorch_partition.partitions.ensembles.libraries import (
 )
 from gpytorch_partition.presets.given_ensemble import check_regression_ensemble
 
-NAMED: dict[type, str] = {
-    RandomForestKernel: "forest",
-    FastClusterKernel: "fast_cluster",
-    MondrianKernel: "mondrian",
-}
+NAMED: dict[type, str] = {RandomForestKernel: "forest", FastClusterKernel: "fast_cluster", MondrianKernel: "mondrian"}
 OF_STATE = "ensemble"  # name in states for the kernel of an ensemble, which a load cannot fit again
 MOST_DENSE_ROWS = 2_000  # with more, a kernel without a structure would need an N x N matrix
 
 # Names of parameters in this package's constructors: rows, targets and numbers of partitions.
 _ROWS, _TARGETS, _COUNTS = "train_x", "train_y", ("num_partitions", "num_trees")
 _TABLES = (
-    "expected columns of numbers, as the ensemble or the kernel was built on, got a table with text, categories or "
-    "dates: encode them, as by OrdinalEncoder of scikit-learn or pandas' codes, and fit the ensemble and this "
-    "estimator to the same matrix; or give kernel='auto', which reads tables"
+    "expected columns of numbers, as the ensemble or the kernel was built on, got text, categories or dates: encode "
+    "them for both, as by OrdinalEncoder of scikit-learn, or give kernel='auto', which reads tables"
 )
 
 _NOT_ALONE = "expected a class of kernels that are built on rows, or without arguments"
@@ -66,15 +70,7 @@ _OF_GPYTORCH = {
 
 
 def is_data_free(kernel: Any) -> bool:
-    """
-    Return whether a kernel is one of GPyTorch alone, built on no rows, so that columns may be standardized.
-
-    Example:
-        >>> from gpytorch.kernels import RBFKernel, ScaleKernel
-        >>> from gpytorch_partition import PartitionKernel
-        >>> is_data_free(ScaleKernel(RBFKernel())), is_data_free(RBFKernel() + PartitionKernel(torch.floor))
-        (True, False)
-    """
+    """Return whether a kernel is one of GPyTorch alone, built on no rows, so that columns may be standardized."""
     ours = (ClusterKernel, StandardizedKernel, EncodedKernel)
     return isinstance(kernel, Kernel) and not any(isinstance(module, ours) for module in kernel.modules())
 
@@ -96,15 +92,14 @@ def name_or_function(kernel: Any, **options: Any) -> Any:
     Return the name or function `(x, y) -> kernel` that a class, or an instance of GPyTorch's kernels, stands for.
 
     - :class:`~gpytorch_partition.RandomForestKernel`, :class:`~gpytorch_partition.FastClusterKernel` and
-      :class:`~gpytorch_partition.MondrianKernel` stand for their names.
+        :class:`~gpytorch_partition.MondrianKernel` stand for their names.
     - Another class of this package that takes `train_x` (and `train_y`) is built on the standardized rows (and
-      targets), with the estimator's `num_partitions`, `random_state` and `n_jobs` where it has such parameters.
+        targets), with the estimator's `num_partitions`, `random_state` and `n_jobs` where it has such parameters.
     - A class of GPyTorch is built without arguments, with a lengthscale for each column if it has lengthscales.
     - An instance of GPyTorch is copied, and trained from its own values.
+    - Anything else is returned.
 
-    :param kernel: The parameter; anything else is returned.
     :param options: `num_partitions`, `random_state` and `n_jobs` of the estimator.
-    :raises TypeError: If a class is no class of kernels, or needs arguments.
     """
     if isinstance(kernel, type):
         return name_of(kernel) or _function_of_class(kernel, options)
@@ -114,27 +109,18 @@ def name_or_function(kernel: Any, **options: Any) -> Any:
 
 
 def check_dense_size(kernel: Kernel, x: Tensor) -> None:
-    """
-    Refuse kernels that would need an N x N matrix for more than 2,000 rows.
-
-    :param kernel: The kernel.
-    :param x: `N x D` rows.
-    :raises ValueError: If it does, with an alternative.
-    """
+    """Refuse kernels that would need an N x N matrix for more than 2,000 rows."""
     if len(x) <= MOST_DENSE_ROWS:
         return
     few = x[: x.shape[1] + 1]
     with torch.no_grad():
         covariance = to_linear_operator(kernel(few, few[:-1])).evaluate_kernel()
     if any(_has_dense_factor(term) for term in structured_terms(covariance)):
-        kernel = kernel.base_kernel if isinstance(kernel, IterativeKernel) else kernel
-        name = type(kernel).__name__
-        gigabytes = 8 * len(x) ** 2 / 2**30
+        name = type(kernel.base_kernel if isinstance(kernel, IterativeKernel) else kernel).__name__
         raise ValueError(
-            f"a {name} like this has no structure, and would need matrices of {len(x):,} x {len(x):,} "
-            f"({gigabytes:.3g} GiB each); up to {MOST_DENSE_ROWS:,} rows that is fine. Give it through inducing "
-            f"points, kernel=lambda x, y: LandmarkKernel.from_kernel(k, x[:500]), k being the {name}, a kernel of "
-            "this package, or the default, 'auto', which has a smooth part"
+            f"expected {MOST_DENSE_ROWS:,} rows or fewer, as a {name} like this has no structure, got {len(x):,}: "
+            f"their matrices take {8 * len(x) ** 2 / 2**30:.3g} GiB each, give it through inducing points, lambda x, "
+            "y: LandmarkKernel.from_kernel(k, x[:500]), a kernel of this package, or 'auto', which has a smooth part"
         )
 
 
@@ -151,39 +137,27 @@ def kernel_of_ensemble(
     """
     Return the kernel of an ensemble, at all heights of its trees.
 
-    :param ensemble: The ensemble; of an unfitted one a clone is fitted.
     :param x: `N x D` rows as it takes them.
-    :param y: `N` targets for a clone: a tensor or an array.
+    :param y: `N` targets for a clone, which is fitted of an unfitted ensemble: a tensor or an array.
     :param random_state: Seeds clones of scikit-learn that have no seed.
     :param grows: Fit a clone even if it is fitted, for folds. (Default: no.)
-    :raises TypeError: If there are no trees in it, or it cannot be fitted again.
-    :raises ValueError: If a clone is to be fitted, and there are no targets.
     """
     check_has_trees(ensemble)
     if grows or not is_fitted(ensemble):
         check_refittable(ensemble)
         if y is None:
             raise ValueError(
-                f"expected targets, which a clone of the {type(ensemble).__name__} is fitted to, got none: call "
-                "fit(X, y), or fit the ensemble first"
+                f"expected targets, which a clone of the {type(ensemble).__name__} is fitted to, got none: fit(X, y)"
             )
         ensemble = fitted_clone(ensemble, x.cpu().numpy(), np.asarray(y), random_state_of(random_state))
     return RandomForestKernel.from_forest(ensemble)
 
 
 def check_given(kernel: Any, names: tuple[str, ...]) -> None:
-    """
-    Refuse parameters that make no kernel of a regression, before any work.
-
-    :param kernel: The parameter.
-    :param names: The names that the estimator knows.
-    :raises ValueError: If it is an unknown name or something else, or a kernel of several outputs or without rows.
-    :raises TypeError: If it is a class or an ensemble that cannot be used, with the reason.
-    """
+    """Refuse parameters that make no kernel of a regression, before any work."""
     if name_of(kernel) == OF_STATE:
         raise ValueError(
-            "expected the ensemble again, to fit to other rows: a state keeps its trees, but not how they were grown; "
-            "set_params(kernel=ensemble)"
+            "expected the ensemble again, as a state keeps its trees, not how they grew: set_params(kernel=ensemble)"
         )
     if is_ensemble(kernel):
         check_regression_ensemble(kernel)
@@ -192,7 +166,13 @@ def check_given(kernel: Any, names: tuple[str, ...]) -> None:
     elif isinstance(kernel, Kernel):
         check_one_output(kernel)
         check_has_rows(kernel)
-    elif callable(kernel):
+    else:
+        check_name(kernel, names)
+
+
+def check_name(kernel: Any, names: tuple[str, ...]) -> None:
+    """Refuse a parameter that is neither one of these names nor a class or function of rows and targets."""
+    if callable(kernel):
         check_callable(kernel)
     elif not (isinstance(kernel, str) and kernel in names):
         raise ValueError(
@@ -202,17 +182,7 @@ def check_given(kernel: Any, names: tuple[str, ...]) -> None:
 
 
 def check_callable(kernel: Any) -> None:
-    """
-    Refuse kernels of scikit-learn, and functions that do not take rows and targets.
-
-    :param kernel: A kernel, a class or a function.
-    :raises TypeError: With an alternative.
-
-    Example:
-        >>> check_callable(lambda x: x)  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        TypeError: expected kernel as a function of rows and targets, (x, y) -> kernel, ..., got <lambda>(x)
-    """
+    """Refuse kernels of scikit-learn, and functions that do not take rows and targets."""
     if isinstance(kernel, type | Kernel):
         return
     _refuse_of_scikit_learn(type(kernel))
@@ -230,20 +200,7 @@ def check_callable(kernel: Any) -> None:
 
 
 def check_columns_seen(kernel: Kernel, num_columns: int) -> None:
-    """
-    Refuse kernels of GPyTorch for another number of columns.
-
-    :param kernel: The kernel.
-    :param num_columns: Number of columns of the rows.
-    :raises ValueError: If it has another number of lengthscales, chooses columns that are not there, or is a cosine of
-        several columns, which is no covariance.
-
-    Example:
-        >>> from gpytorch.kernels import RBFKernel
-        >>> check_columns_seen(ScaleKernel(RBFKernel(ard_num_dims=3)), 10)  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        ValueError: expected one lengthscale, or 10, as the RBFKernel is given 10 columns, got ard_num_dims=3...
-    """
+    """Refuse kernels of GPyTorch for another number of columns."""
     name = type(kernel).__name__
     if kernel.active_dims is not None:
         if int(kernel.active_dims.max()) >= num_columns:
@@ -267,19 +224,12 @@ def check_columns_seen(kernel: Kernel, num_columns: int) -> None:
     if kernel.ard_num_dims not in (*of_one, num_columns):
         raise ValueError(
             f"expected one lengthscale, or {num_columns}, as the {type(kernel).__name__} is given {num_columns} "
-            f"columns, got ard_num_dims={kernel.ard_num_dims}: give ard_num_dims={num_columns}, or with it "
-            "active_dims, the numbers of the columns that it shall see"
+            f"columns, got ard_num_dims={kernel.ard_num_dims}: give ard_num_dims={num_columns}, or active_dims too"
         )
 
 
 def check_columns(ensemble: Any, estimator: Any) -> None:
-    """
-    Refuse tables for an ensemble with text, categories or dates, or other columns than those it was fitted to.
-
-    :param ensemble: The ensemble.
-    :param estimator: The estimator that has read the rows.
-    :raises ValueError: With a remedy.
-    """
+    """Refuse tables for an ensemble with text, categories or dates, or other columns than those it was fitted to."""
     encoder = estimator.encoder_
     if encoder is not None and list(encoder.get_feature_names_out()) != list(encoder.feature_names_in_):
         raise ValueError(_TABLES)
@@ -294,11 +244,7 @@ def check_columns(ensemble: Any, estimator: Any) -> None:
 
 
 def state_name(kernel: Any) -> str:
-    """
-    Return the name of a kernel in states of estimators.
-
-    :raises TypeError: If it has none, as a function.
-    """
+    """Return the name of a kernel in states of estimators; a function has none."""
     if is_ensemble(kernel):
         return OF_STATE
     if (name := name_of(kernel)) is not None:
@@ -312,13 +258,9 @@ def state_name(kernel: Any) -> str:
 
 def targets_of_ensemble(ensemble: Any, indicators: Tensor, classes: np.ndarray) -> np.ndarray:
     """
-    Return the targets that an ensemble is fitted to for classification.
+    Return the targets that an ensemble is fitted to for classification, from indicators (`N x 1` or `N x C`).
 
-    :param ensemble: The ensemble.
-    :param indicators: `N x 1` or `N x C` zeros and ones.
-    :param classes: The `C` classes.
-    :return: `N` classes; their numbers for XGBoost and LightGBM's own interface; zeros and ones for regressors.
-    :raises TypeError: If it is a regressor, and there are more than two classes.
+    These are `N` classes; their numbers for XGBoost and LightGBM's own interface; zeros and ones for regressors.
     """
     numbers = (indicators[:, 0] if indicators.shape[1] == 1 else indicators.argmax(1)).long().numpy()
     if not hasattr(ensemble, "get_params") or library_of(ensemble) == "xgboost":
@@ -373,11 +315,65 @@ def _refuse_of_scikit_learn(kind: type) -> None:
         name = _OF_GPYTORCH.get(kind.__name__)
         instead = "a kernel of gpytorch.kernels" if name is None else f"gpytorch.kernels.{name}()"
         raise TypeError(
-            f"expected a kernel of GPyTorch or of this package, got {kind.__name__} of scikit-learn: give a name, as "
-            f"kernel='forest'; or {instead}, to PartitionGPRegressor as it is, to others through inducing points, "
-            "kernel=lambda x, y: LandmarkKernel.from_kernel(..., x[:500])"
+            f"expected a kernel of GPyTorch or of this package, got {kind.__name__} of scikit-learn: give a name, or "
+            f"{instead}, for others than PartitionGPRegressor by LandmarkKernel.from_kernel"
         )
 
 
 def _is_named(parameter: Parameter) -> bool:
     return parameter.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+
+
+def check_one_output(kernel: Kernel) -> None:
+    """Refuse batches of kernels, and kernels of several outputs for a row."""
+    if kernel.batch_shape:
+        raise ValueError(
+            f"expected a kernel without batch dimensions, got {type(kernel).__name__} of batch shape "
+            f"{tuple(kernel.batch_shape)}: fit an estimator for each, or several targets by one, fit(X, Y)"
+        )
+    row = torch.ones(1, 1)
+    for each in kernel.modules():
+        if isinstance(each, Kernel) and each.num_outputs_per_input(row, row) != 1:
+            raise ValueError(
+                f"expected a kernel of one output for each row, got a {type(each).__name__}, which has several: give "
+                "that of the rows alone, and fit(X, Y) with targets N x T"
+            )
+
+
+def check_has_rows(kernel: Kernel) -> None:
+    """Refuse kernels of this package that were built without rows, for a saved state."""
+    for each in kernel.modules():
+        partition = getattr(each, "partition", None)
+        if isinstance(each, Kernel) and isinstance(partition, Partition) and not partition.is_fitted:
+            name = type(each).__name__
+            raise ValueError(
+                f"expected a kernel that is built on rows, got a {name} of none: give {name}(torch.from_numpy(X), ...)"
+            )
+
+
+def check_standardizable(kernel: Kernel) -> None:
+    """Refuse kernels that are wrong on standardized columns, or cannot be trained from their values."""
+    for each in kernel.modules():
+        if isinstance(each, InducingPointKernel):
+            name = type(each.base_kernel).__name__
+            raise ValueError(
+                "expected a kernel without inducing points in units of its own, got an InducingPointKernel, whose "
+                f"likelihood is its own too: give lambda x, y: LandmarkKernel.from_kernel({name}(...), x[:500])"
+            )
+        if isinstance(each, IndexKernel):
+            raise ValueError(
+                "expected a kernel of standardized columns, got an IndexKernel, which takes them for codes: give "
+                "GroupKernel([0]), with the numbers of the columns of codes, alone or in a sum, which sees raw columns"
+            )
+        if isinstance(each, SpectralMixtureKernel) and _are_the_same(each):
+            raise ValueError(
+                f"expected a SpectralMixtureKernel whose {each.num_mixtures} mixtures differ, got equal ones, which "
+                "stay so: set mixture_means, or give a function of x and y that calls initialize_from_data(x, y)"
+            )
+
+
+def _are_the_same(kernel: SpectralMixtureKernel) -> bool:
+    """Return whether a kernel has several mixtures with equal means, scales and weights, the default of GPyTorch."""
+    means, scales, weights = kernel.mixture_means, kernel.mixture_scales, kernel.mixture_weights.unsqueeze(-1)
+    values = torch.cat([means.flatten(-2), scales.flatten(-2), weights], -1)
+    return kernel.num_mixtures > 1 and bool((values == values[..., :1, :]).all())

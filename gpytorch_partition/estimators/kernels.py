@@ -10,12 +10,14 @@ from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from torch import Tensor
 
 from gpytorch_partition.estimators.given_kernels import (
-    check_callable,
     check_columns_seen,
+    check_has_rows,
+    check_name,
+    check_one_output,
+    check_standardizable,
     kernel_of_ensemble,
     name_or_function,
 )
-from gpytorch_partition.estimators.unusable_kernels import check_has_rows, check_one_output, check_standardizable
 from gpytorch_partition.inputs.numbers import checked_count, random_state_of
 from gpytorch_partition.kernels import (
     EncodedKernel,
@@ -56,13 +58,10 @@ def resolved_kernel(
     Return the kernel of an estimator, built on rows unless it is built already.
 
     :param kernel: A name of `KERNELS` or a function `(x, y) -> kernel`, which build one on these rows. Or a kernel of
-        this package, which is used as it is: a :class:`~gpytorch_partition.PartitionKernel` of any kind, a
-        :class:`~gpytorch_partition.LocalLinearKernel` or :class:`~gpytorch_partition.LandmarkKernel`, a sum of such
-        kernels, or a :class:`gpytorch.kernels.ScaleKernel` or :class:`~gpytorch_partition.StandardizedKernel` around
-        them. Its parameters are not trained. Or a class of kernels, as in
-        :func:`~gpytorch_partition.estimators.given_kernels.name_or_function`. Or a tree ensemble, as in
-        :meth:`~gpytorch_partition.RandomForestKernel.from_forest`: a fitted one is used as it is, of another a clone is
-        fitted to the rows and targets.
+        this package, which is used as it is, and not trained: of partitions, slopes or landmarks, a sum of such, or a
+        :class:`gpytorch.kernels.ScaleKernel` or :class:`~gpytorch_partition.StandardizedKernel` around them. Or a class
+        of kernels, as in :func:`~gpytorch_partition.estimators.given_kernels.name_or_function`. Or a tree ensemble, as
+        in :meth:`~gpytorch_partition.RandomForestKernel.from_forest`: of one that is not fitted a clone is.
     :param x: `N x D` rows: standardized ones, unless the kernel is built already (:func:`is_built`) or an ensemble.
     :param y: `N` targets or `N x k` indicators of classes; None where there are none, which `"forest"` refuses.
     :param num_partitions: Number of trees or clusterings of a named kernel. (Default: 200.)
@@ -70,10 +69,9 @@ def resolved_kernel(
     :param n_jobs: Trees of a named kernel that are grown at once. (Default: None, one.)
     :param categories: The number of levels of each column that holds codes, by its number. A forest splits them into
         sets; other kernels are built on a :class:`~gpytorch_partition.tables.NumberView`. (Default: none.)
-    :param sample_weight: `N` weights of the rows for `"forest"`, and for medians and mean targets of views.
-        (Default: None, 1.)
-    :raises ValueError: If the name is unknown, targets are missing, the kernel has a batch shape, several outputs or no
-        rows, or the rows cannot be used.
+    :param sample_weight: `N` weights of the rows for `"forest"`, and for medians and mean targets of views. (Default:
+        None, 1.)
+    :raises ValueError: If it is an unknown name, or a kernel or rows that cannot be used.
     :raises TypeError: If it is anything else, or a kernel that is not linear in the number of rows.
 
     Example:
@@ -109,16 +107,7 @@ def new_kernel(
     categories: Mapping[int, int] | None = None,
     sample_weight: Tensor | None = None,
 ) -> Kernel:
-    """
-    Build a kernel on rows, by name or by a function, which may return any kernel of GPyTorch.
-
-    :param kernel: A name of `KERNELS`, or a function `(x, y) -> kernel`; the other parameters are those of
-        :func:`resolved_kernel`.
-    :param sample_weight: `N` weights of the rows for `"forest"`. (Default: None, 1.)
-    :raises ValueError: If `"forest"` is given no targets, the rows cannot be used, or the kernel is one for another
-        number of columns, several outputs, or codes.
-    :raises TypeError: If the function returns anything but a kernel.
-    """
+    """Build a kernel on rows, by a name of `KERNELS` or by a function, which may return any kernel of GPyTorch."""
     categories = categories or {}
     if kernel != "forest" and needs_view(x, categories):
         view = NumberView(x if y is None else x[: len(y)], categories, y, weights=sample_weight)
@@ -136,8 +125,7 @@ def new_kernel(
     if kernel == "forest":
         if y is None:
             raise ValueError(
-                'expected targets, got none: kernel="forest" is grown on them. Call fit(X, y), or give '
-                'kernel="fast_cluster" or "mondrian", which need none'
+                'expected targets, which kernel="forest" is grown on, got none. Call fit(X, y), or give "fast_cluster"'
             )
         options = {"random_state": random_state, "n_jobs": n_jobs}
         columns = tuple(categories)
@@ -168,11 +156,8 @@ def kernel_and_rows(
     Where categories become mean targets, training rows hold the number of their fold, so that the kernel sees mean
     targets of other folds (:meth:`~gpytorch_partition.tables.NumberView.in_folds`). All other rows are unchanged.
 
-    :param kernel: A name of `KERNELS`, or a function, as for :func:`new_kernel`.
-    :param x: `N x D` training rows.
-    :param y: `N` (or `N x k`) targets.
     :param points: `(N + M) x D` rows that the kernel is built on, the training rows first.
-    :param categories: Numbers of levels, as the other options those of :func:`resolved_kernel`.
+    :param options: Other options of :func:`resolved_kernel`.
     """
     options = {**options, "random_state": random_state}
     if kernel == "forest" or not needs_view(points, categories):
@@ -180,23 +165,6 @@ def kernel_and_rows(
     view, rows = view_in_folds(x, categories, y, random_state_of(random_state), options.get("sample_weight"))
     seen = view(torch.cat([rows, points[len(x) :]]))
     return EncodedKernel(new_kernel(kernel, seen, y, **options), view), rows
-
-
-def check_name(kernel: Any, names: tuple[str, ...]) -> None:
-    """
-    Refuse a parameter that is neither a name nor a class or function.
-
-    :param kernel: The parameter.
-    :param names: The names that the estimator knows.
-    :raises ValueError: If it is neither.
-    :raises TypeError: If it is a kernel of scikit-learn, or a function that does not take rows and targets.
-    """
-    if callable(kernel):
-        check_callable(kernel)
-    elif not (isinstance(kernel, str) and kernel in names):
-        raise ValueError(
-            f"expected kernel to be one of {names}, or a function or class, a kernel or a tree ensemble, got {kernel!r}"
-        )
 
 
 def _check_linear(kernel: Kernel) -> None:
@@ -208,7 +176,6 @@ def _check_linear(kernel: Kernel) -> None:
         _check_linear(kernel.base_kernel)
     elif not isinstance(kernel, ClusterKernel):
         raise TypeError(
-            f"expected a kernel of this package, a sum or a ScaleKernel of such, got a {type(kernel).__name__}: its "
-            "products are not linear in the number of rows. LandmarkKernel.from_kernel(kernel, points) approximates a "
-            "smooth kernel by one of this package"
+            f"expected a kernel of this package, a sum or a ScaleKernel of such, got a {type(kernel).__name__}, whose "
+            "products are not linear in the rows: give LandmarkKernel.from_kernel(kernel, points)"
         )

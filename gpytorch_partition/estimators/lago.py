@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +16,8 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted
 
 from gpytorch_partition.all_or_nothing import all_or_nothing
-from gpytorch_partition.estimators.regressor import check_magnitudes
-from gpytorch_partition.estimators.tables import ReadsNumbers
+from gpytorch_partition.estimators.checks import check_magnitudes
+from gpytorch_partition.estimators.reading import ReadsNumbers
 from gpytorch_partition.inputs.standardization import Standardization
 
 SHAPES = ("spherical", "elliptical")
@@ -43,6 +44,7 @@ class _LeftOut(NamedTuple):
         return squares
 
 
+@dataclass(eq=False, repr=False)
 class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
     r"""
     A ranker of rare rows ahead of the background (LAGO, the locally adjusted Go-kernel density estimator).
@@ -54,22 +56,19 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
     .. math:: f(x) = \sum_{i = 1}^n |R_i| \, \phi(x; x_i, \alpha R_i)
         \propto \sum_{i = 1}^n k(\| R_i^{-1} (x - x_i) \| / \alpha),
 
-    is a density estimate of the rare class over one of the background: the weights :math:`|R_i|` cancel the kernels'
-    volumes. :math:`R_i` is the mean distance to the K neighbors (`"spherical"`, sLAGO, eq. 24), or a diagonal matrix
-    of the mean distances in each column (`"elliptical"`, eLAGO, eq. 25, the first version: Zhu, Su & Chipman 2006).
+    is a density estimate of the rare class over one of the background. :math:`R_i` is the mean distance to the K
+    neighbors (`"spherical"`, eq. 24), or a diagonal matrix of the mean distances in each column (`"elliptical"`, eq.
+    25, the first version: Zhu, Su & Chipman 2006). Where it is zero, the smallest positive one of the other rare rows
+    (in that column) replaces it, or one standard deviation where there is none.
 
     Columns are standardized inside. K and :math:`\alpha` maximize the average precision of cross-validated scores, with
-    a fold for each rare row. A rare row is scored without its own kernel, a background row without that of its fold, so
-    that all have equally many kernels; radii are those without the row. This costs no refit. These scores also set the
-    `threshold_` of :meth:`predict`: as many training rows are above it as are rare.
+    a fold for each rare row, without a refit. A rare row is scored without its own kernel, a background row without
+    that of its fold. These scores also set the `threshold_` of :meth:`predict`: as many training rows are above it as
+    are rare.
 
-    Training takes a neighbor search for the rare rows (a tree up to 15 columns, about :math:`O(N \log N)`;
-    :math:`O(N n D)` above) and :math:`O(N n)` kernel values for each pair of K and :math:`\alpha`; scores take
-    :math:`O(n D)` a row. A fit holds a number per row and :math:`\alpha`, and a block of distances of 2 MiB. A million
-    rows of 6 columns, 300 of them rare, took 59 s (`"elliptical"`: 102 s) on a busy core.
-
-    Where the K neighbors equal a rare row (in a column), their mean distance is zero. The smallest positive one of the
-    other rare rows (in that column) replaces it, or one standard deviation where there is none.
+    Training takes a neighbor search for the rare rows and :math:`O(N n)` kernel values for each pair of K and
+    :math:`\alpha`; scores take :math:`O(n D)` a row. A million rows of 6 columns, 300 of them rare, took 59 s
+    (`"elliptical"`: 102 s) on a busy core, in blocks of 2 MiB and a number per row and :math:`\alpha`.
 
     :param shape: `"spherical"` or `"elliptical"`. The former is seldom worse where the rare class is small (Zhu 2008,
         4.2.3). (Default: `"spherical"`.)
@@ -78,18 +77,16 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
     :param alpha: Factor of all radii, several to choose from, or `"auto"`: powers of :math:`\sqrt 2` from 1/16 to 32.
         Results depend much on it. (Default: `"auto"`.)
     :param kernel: Function of the scaled distance u: `"gaussian"`, exp(-u^2 / 2); `"triangular"`, 1 - u up to 1;
-        `"uniform"`, 1 up to 1. The latter two have balls or ellipsoids as supports, and rows outside all of them tie in
-        the last place. (Default: `"gaussian"`.)
+        `"uniform"`, 1 up to 1. Rows outside all supports of the latter two tie in the last place. (Default:
+        `"gaussian"`.)
     :param rare_class: The label to be ranked first. (Default: None, the rarer one; of equally many, the last.)
     :param n_jobs: Threads of the neighbor search. (Default: None, one.)
-
-    Parameters are checked by :meth:`fit`, not here, as in scikit-learn.
 
     Fitted attributes:
 
     - `n_neighbors_`, `alpha_`: the values chosen; of equally good ones the smaller K and the larger :math:`\alpha`.
-    - `average_precision_`: the cross-validated average precision of these.
-    - `average_precisions_`: the same for each pair, `len(n_neighbors) x len(alpha)`, the latter in descending order.
+    - `average_precision_`: the cross-validated average precision of these; `average_precisions_` that of each pair,
+        `len(n_neighbors) x len(alpha)`, the latter in descending order.
     - `centers_`, `radii_`: `n x D` rare rows, and their `n x 1` or `n x D` radii, in standard deviations.
     - `rare_class_`, `classes_`, `threshold_`, `n_features_in_`, `feature_names_in_`.
 
@@ -98,39 +95,26 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
         >>> X = np.concatenate([random.randn(2000, 2), 0.3 * random.randn(20, 2) + 1.5])
         >>> y = np.repeat(["background", "rare"], [2000, 20])
         >>> model = LAGORanker().fit(X[::2], y[::2])
-        >>> model.centers_.shape
-        (10, 2)
         >>> best_first = np.argsort(-model.score_samples(X[1::2]))
-        >>> hits = y[1::2][best_first[:10]] == "rare"
-        >>> bool(hits.mean() > 10 * 0.01)
+        >>> bool((y[1::2][best_first[:10]] == "rare").mean() > 10 * 0.01)
         True
     """
 
-    def __init__(
-        self,
-        shape: str = "spherical",
-        *,
-        n_neighbors: int | Sequence[int] = 5,
-        alpha: float | Sequence[float] | str = "auto",
-        kernel: str = "gaussian",
-        rare_class: Any = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.shape = shape
-        self.n_neighbors = n_neighbors
-        self.alpha = alpha
-        self.kernel = kernel
-        self.rare_class = rare_class
-        self.n_jobs = n_jobs
+    shape: str = "spherical"
+    _: KW_ONLY
+    n_neighbors: int | Sequence[int] = 5
+    alpha: float | Sequence[float] | str = "auto"
+    kernel: str = "gaussian"
+    rare_class: Any = None
+    n_jobs: int | None = None
 
     @all_or_nothing
     def fit(self, X: Any, y: Any) -> LAGORanker:
         """
         Place the kernels, and choose K and alpha.
 
-        :param X: `N x D` rows, finite.
+        :param X: `N x D` rows, finite, or a table.
         :param y: `N` labels of two classes, with two rows of each at least.
-        :return: The ranker itself.
         :raises ValueError: If the data or a parameter cannot be used.
         :raises TypeError: If X is sparse.
         """
@@ -149,13 +133,8 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
 
     def score_samples(self, X: Any) -> np.ndarray:
         """
-        Return the log of each row's mean kernel value, its similarity to the rare class; -1e30 for that of zero.
-
-        :param X: `N x D` rows.
-        :return: `N` numbers; rows with large ones rank first.
-        :raises ValueError: If X cannot be used.
-        :raises TypeError: If X is sparse.
-        :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
+        Return the log of the mean kernel value of each row (`N`), its similarity to the rare class; -1e30 for that of
+        zero.
         """
         check_is_fitted(self, "radii_")
         x = self._columns.apply_array(self._read_numbers(X, reset=False)).numpy()
@@ -163,34 +142,19 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
 
     def decision_function(self, X: Any) -> np.ndarray:
         """
-        Return :meth:`score_samples` less the threshold, with the sign of scikit-learn: positive for `classes_[1]`.
-
-        Where the rare class is `classes_[0]`, rare rows have small values.
-
-        :param X: `N x D` rows; errors are those of :meth:`score_samples`.
-        :return: `N` numbers.
+        Return :meth:`score_samples` less the threshold (`N`), with the sign of scikit-learn: positive for
+        `classes_[1]`.
         """
         excess = self.score_samples(X) - self.threshold_
         return excess if self.rare_class_ == self.classes_[1] else -excess
 
     def predict(self, X: Any) -> np.ndarray:
-        """
-        Return the rare class for rows above `threshold_`, about as large a share as in training.
-
-        :param X: `N x D` rows; errors are those of :meth:`score_samples`.
-        :return: `N` labels.
-        """
+        """Return the rare class for rows above `threshold_` (`N` labels), about as large a share as in training."""
         is_second = self.decision_function(X) > 0
         return self.classes_[is_second.astype(int)]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """
-        Return the average precision of the ranking, for the rare class: 1 where all its rows come first.
-
-        :param X: `N x D` rows; errors are those of :meth:`score_samples`.
-        :param y: `N` labels.
-        :param sample_weight: `N` weights. (Default: None, equal ones.)
-        """
+        """Return the average precision of the ranking, for the rare class: 1 where all its rows come first."""
         scores = self.score_samples(X)
         return float(average_precision_score(np.asarray(y) == self.rare_class_, scores, sample_weight=sample_weight))
 
@@ -229,7 +193,6 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
     # Radii, and cross-validated scores.
 
     def _choose(self, x: np.ndarray, is_rare: np.ndarray, numbers: list[int], alphas: list[float]) -> None:
-        """Choose K and alpha by average precision, and set radii and threshold."""
         neighbors, gaps = self._neighbors(x[~is_rare], max(numbers))
         neighbors = np.flatnonzero(~is_rare)[neighbors]
         folds = np.where(is_rare, np.cumsum(is_rare) - 1, np.cumsum(~is_rare) % is_rare.sum())
@@ -271,7 +234,6 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
         return np.maximum(scores - np.log(len(radii) - (left_out is not None)), _NO_SCORE)
 
     def _blocks(self, x: np.ndarray, radii: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield the squared scaled distances of blocks of rows from all centers."""
         size = max(1, _BLOCK_NUMEL // len(radii))
         for start in range(0, len(x), size):
             block = slice(start, min(start + size, len(x)))
@@ -283,10 +245,6 @@ def scaled_squares(x: np.ndarray, centers: np.ndarray, radii: np.ndarray) -> np.
     Return squared distances of rows (`N x D`) from centers (`n x D`), in units of radii (`n x 1` or `n x D`).
 
     :return: `N x n`; :math:`O(N n D)` time.
-
-    Example:
-        >>> scaled_squares(np.array([[3.0, 4.0]]), np.zeros((1, 2)), np.array([[1.0, 2.0]]))
-        array([[13.]])
     """
     if radii.shape[1] < centers.shape[1] or centers.shape[1] == 1:
         return cdist(x, centers, "sqeuclidean") / radii[:, 0] ** 2
@@ -299,24 +257,13 @@ def scaled_squares(x: np.ndarray, centers: np.ndarray, radii: np.ndarray) -> np.
 
 
 def smallest_positive(radii: np.ndarray) -> np.ndarray:
-    """
-    Return the smallest positive radius of each column; 1 where there is none.
-
-    Example:
-        >>> smallest_positive(np.array([[0.0, 0.0], [0.5, 0.0], [2.0, 0.0]]))
-        array([0.5, 1. ])
-    """
+    """Return the smallest positive radius of each column; 1 where there is none."""
     least = np.where(radii > 0, radii, np.inf).min(0)
     return np.where(np.isfinite(least), least, 1.0)
 
 
 def check_counts(is_rare: np.ndarray) -> None:
-    """
-    Refuse too few rows of a class to leave one out.
-
-    :param is_rare: `N` booleans.
-    :raises ValueError: If fewer than two rows are rare, or fewer than two are not.
-    """
+    """Refuse fewer than two rows of a class, one of which is left out."""
     for number, name in ((is_rare.sum(), "rare"), ((~is_rare).sum(), "background")):
         if number < 2:
             raise ValueError(f"expected at least 2 rows of the {name} class, one of which is left out, got {number}")

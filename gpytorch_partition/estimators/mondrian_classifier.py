@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpytorch_partition.all_or_nothing import all_or_nothing
-from gpytorch_partition.estimators.machine import check_count, check_positive, class_indicators
-from gpytorch_partition.estimators.tables import ReadsNumbers
+from gpytorch_partition.estimators.checks import check_count, check_positive
+from gpytorch_partition.estimators.machines import class_indicators
+from gpytorch_partition.estimators.reading import ReadsNumbers
 from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
@@ -41,30 +43,28 @@ def _gives_probabilities(classifier: MondrianClassifier) -> bool:
     raise AttributeError(f'probabilities need loss="log_loss", got loss={classifier.loss!r}: use decision_function')
 
 
+@dataclass(eq=False, repr=False)
 class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
     r"""
     A linear classifier on the sparse features of a Mondrian kernel, trained by stochastic gradient descent.
 
-    Use it for a linear machine whose kernel width is chosen by error, above all where rows arrive in batches.
+    Use it for a linear machine whose kernel width is chosen by error, above all where rows arrive in batches. It suits
+    classes with boundaries along and across columns, and many rows; on dozens of columns of which few matter,
+    supervised trees are better. Columns with heavy tails slowly make cells of single rows: give ranks instead
+    (:class:`sklearn.preprocessing.QuantileTransformer` in a pipeline). On two thirds of spambase (57 columns) as ranks
+    the test error was 5.4 %, with `loss="hinge"` 4.9 %; a random forest had 5.4 % (`python -m benchmarks
+    mondrian_classification --data DIR`).
 
     With many trees it is the kernel machine of the Laplace kernel :math:`\exp(-\lambda \lVert x - x' \rVert_1)` of
-    standardized columns (logistic regression, or a support vector machine). A pass costs m per row. The lifetime
-    :math:`\lambda`, one over the width of the kernel, minimizes the error of held-out rows, with one set of trees for
-    all lifetimes (Balog et al. 2016, section 4). Each lifetime has its own model. A model that remembers the cells of
-    shorter lifetimes (:func:`~gpytorch_partition.lifetimes.fit_along_lifetimes`) predicts better in cells without rows,
-    and would choose too long a lifetime for one that does not. The model of the best lifetime is trained on all rows,
-    and trained further as rows arrive (:meth:`partial_fit`, section 5).
-
-    It suits classes with boundaries along and across columns, and many rows. It is not invariant to rotations, and on
-    dozens of columns of which few matter, supervised trees are better. Columns with heavy tails slowly make cells of
-    single rows: give ranks instead (:class:`sklearn.preprocessing.QuantileTransformer` in a pipeline). On two thirds
-    of spambase (57 columns) as ranks the test error was 5.4 %, with `loss="hinge"` 4.9 %; a random forest had 5.4 %
-    (`python -m benchmarks mondrian_classification --data DIR`).
+    standardized columns. The lifetime :math:`\lambda`, one over the width of the kernel, minimizes the error of
+    held-out rows, with one set of trees and a model for each lifetime (Balog et al. 2016, section 4). A model that
+    remembers the cells of shorter lifetimes (:func:`~gpytorch_partition.lifetimes.fit_along_lifetimes`) would choose
+    too long a lifetime for one that does not. The model of the best lifetime is trained on all rows, and trained
+    further as rows arrive (:meth:`partial_fit`, section 5).
 
     Fitting costs about `num_lifetimes` times `epochs` passes over at most `max_choosing_rows` rows, labels of all rows
-    (:class:`~gpytorch_partition.MondrianKernel`) and `epochs` passes over these, each :math:`O(N m C)` for C classes
-    (1 for two). Memory is 8 bytes per (row, tree) in :meth:`fit`, nothing per row in
-    :meth:`partial_fit`, and 8 bytes per cell and class.
+    and `epochs` passes over these, each :math:`O(N m C)` for C classes (1 for two). Memory is 8 bytes per (row, tree)
+    in :meth:`fit`, nothing per row in :meth:`partial_fit`, and 8 bytes per cell and class.
 
     :param num_trees: Number m of trees. (Default: 100.)
     :param loss: `"log_loss"` (logistic regression) or `"hinge"` (a support vector machine, without probabilities).
@@ -79,11 +79,9 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
     :param epochs: Passes over the rows. (Default: 10.)
     :param random_state: Seed of trees, held-out rows and the order of rows, as in scikit-learn.
 
-    Parameters are checked by :meth:`fit`, as in scikit-learn.
-
     Fitted attributes: `classes_`; `lifetime_`; `lifetimes_` and `validation_errors_`, the lifetimes tried and their
-    error rates on held-out rows (None if nothing was chosen); `kernel_`, of standardized rows; `num_cells_`, the number
-    of features so far; `n_features_in_`, `feature_names_in_`.
+    error rates on held-out rows (None if nothing was chosen); `kernel_`, `num_cells_`; `n_features_in_`,
+    `feature_names_in_`.
 
     Example:
         >>> random = np.random.RandomState(0)
@@ -98,40 +96,24 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         True
     """
 
-    def __init__(
-        self,
-        num_trees: int = 100,
-        *,
-        loss: str = "log_loss",
-        alpha: float = 1e-4,
-        lifetime: float | None = None,
-        num_lifetimes: int = 10,
-        validation_fraction: float = 0.2,
-        max_choosing_rows: int = 10_000,
-        epochs: int = 10,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.num_trees = num_trees
-        self.loss = loss
-        self.alpha = alpha
-        self.lifetime = lifetime
-        self.num_lifetimes = num_lifetimes
-        self.validation_fraction = validation_fraction
-        self.max_choosing_rows = max_choosing_rows
-        self.epochs = epochs
-        self.random_state = random_state
-
-    lifetimes_: np.ndarray | None
-    validation_errors_: np.ndarray | None
+    num_trees: int = 100
+    _: KW_ONLY
+    loss: str = "log_loss"
+    alpha: float = 1e-4
+    lifetime: float | None = None
+    num_lifetimes: int = 10
+    validation_fraction: float = 0.2
+    max_choosing_rows: int = 10_000
+    epochs: int = 10
+    random_state: int | np.random.RandomState | None = None
 
     @all_or_nothing
     def fit(self, X: Any, y: Any) -> MondrianClassifier:
         """
         Choose the lifetime, and train.
 
-        :param X: `N x D` finite rows.
+        :param X: `N x D` finite rows, or a table.
         :param y: `N` classes, two or more different ones.
-        :return: The classifier itself.
         :raises ValueError: If the data or a parameter cannot be used.
         """
         self._check_parameters()
@@ -144,15 +126,11 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         Train on more rows: one pass over them, in a random order. New cells begin with the weight 0.
 
         A pass over each batch learns less than ten passes over all rows: the first 1,050 rows of spambase in four
-        batches gave 8 % errors, at once 6 %. Where rows are few, give batches repeatedly.
+        batches gave 8 % errors, at once 6 %. Where rows are few, give batches repeatedly. The first call, if
+        :meth:`fit` was not called, is a :meth:`fit`, whose rows standardize columns and choose the lifetime: some
+        hundreds, similar to later ones.
 
-        The first call, if :meth:`fit` was not called, is a :meth:`fit`: its rows standardize columns and choose the
-        lifetime. They should be some hundreds, similar to later ones.
-
-        :param X: `N x D` rows.
-        :param y: `N` classes.
         :param classes: In the first call, all classes to come. (Default: None, those in y.)
-        :return: The classifier itself.
         :raises ValueError: If the data cannot be used, or y has a class that was not announced.
         """
         self._check_parameters()
@@ -169,27 +147,17 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """
-        Return the logits or margins of the classes (`N x C`; `N`, those of the second class, if there are two).
-
-        :param X: `N x D` rows.
-        :raises ValueError: If X cannot be used.
-        :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
-        """
+        """Return the logits or margins of the classes (`N x C`; `N`, those of the second class, if there are two)."""
         return np.concatenate([self._learner.decision_function(features) for features in self._features_of(X)])
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the classes (`N`) of rows (`N x D`); errors are those of :meth:`decision_function`."""
+        """Return the classes (`N`) of rows (`N x D`)."""
         scores = self.decision_function(X)
         return self.classes_[scores.argmax(1) if scores.ndim == 2 else (scores > 0).astype(int)]
 
     @available_if(_gives_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
-        """
-        Return the probabilities of the classes (`N x C`), for `loss="log_loss"`: one against the rest, normalized.
-
-        :param X: `N x D` rows.
-        """
+        """Return probabilities of the classes (`N x C`), for `loss="log_loss"`: one against the rest, normalized."""
         return np.concatenate([self._learner.predict_proba(features) for features in self._features_of(X)])
 
     @property
@@ -217,7 +185,8 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         self._random = np.random.RandomState(random_state_of(self.random_state).randint(2**31))
         x, numbers = self._columns.apply_array(X), self._numbers(y)
         kernel = self._new_kernel(x)
-        self.lifetimes_, self.validation_errors_ = None, None
+        self.lifetimes_: np.ndarray | None = None
+        self.validation_errors_: np.ndarray | None = None
         if self.lifetime is None:
             kernel = kernel.cut(self._chosen_lifetime(kernel, x, numbers))
         self.lifetime_, self.features_ = kernel.lifetime, GrowingFeatures(kernel)

@@ -2,199 +2,168 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
-from copy import deepcopy
-from functools import partial
-from math import inf
-from typing import Any
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Self
 
 import numpy as np
-import torch
 from gpytorch.kernels import Kernel
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import _num_samples, check_is_fitted
-from torch import Tensor
+from sklearn.metrics import r2_score
+from sklearn.utils.validation import _num_samples, check_consistent_length, check_is_fitted
 
-from gpytorch_partition import settings
+from gpytorch_partition import files
 from gpytorch_partition.all_or_nothing import all_or_nothing
-from gpytorch_partition.callers import level_of_caller
-from gpytorch_partition.estimators.budget import check_budget, fit_in_time
-from gpytorch_partition.estimators.chunked_fit import FitsChunks
-from gpytorch_partition.estimators.copies import LeavesOutCopies
-from gpytorch_partition.estimators.given_kernels import (
-    check_columns,
-    check_dense_size,
-    check_given,
-    kernel_of_ensemble,
-    name_of,
-    name_or_function,
-    sees_raw_columns,
-)
-from gpytorch_partition.estimators.kernels import KERNELS, kernel_and_rows
-from gpytorch_partition.estimators.machine import (
+from gpytorch_partition.estimators.checks import (
     LARGEST,
     check_count,
     check_flag,
     check_magnitudes,
     check_n_jobs,
     check_verbose,
+    check_word,
     warn_of_rounding,
 )
-from gpytorch_partition.estimators.moments import Moments
-from gpytorch_partition.estimators.sample_weight import counted_rows, new_likelihood, target_unit
-from gpytorch_partition.estimators.saved_regressor import SavedRegressor
+from gpytorch_partition.estimators.chunked_fit import ChunkedFit, check_for_chunks
+from gpytorch_partition.estimators.fitted_regressor import FittedRegressor, checked_quantiles
+from gpytorch_partition.estimators.given_kernels import check_given, name_of, sees_raw_columns, state_name
+from gpytorch_partition.estimators.kernels import KERNELS
+from gpytorch_partition.estimators.reading import (
+    FEWEST_ENTRIES,
+    CountedRows,
+    ReadsTables,
+    check_targets,
+    counted_rows,
+    has_several,
+    known_rows,
+    name_of_target,
+    read_targets,
+    target_values,
+)
+from gpytorch_partition.estimators.regression_fit import (
+    DTYPES,
+    Found,
+    RegressionFit,
+    check_budget,
+    check_for_several,
+    chooses_by_folds,
+    columns_of,
+    noises_at_bound,
+    target_unit,
+)
+from gpytorch_partition.estimators.regressor_states import KIND, fitted_of, plain, restored, state_of
 from gpytorch_partition.estimators.scores import Judgement
-from gpytorch_partition.estimators.several_targets import SeveralTargets
-from gpytorch_partition.estimators.tables import ReadsTables
-from gpytorch_partition.estimators.targets import has_several, name_of_target
-from gpytorch_partition.estimators.training_range import ToldOfRange, TrainingRange, is_blind
-from gpytorch_partition.estimators.uncertainty import checked_quantiles, judged, sampled
+from gpytorch_partition.estimators.training_range import is_blind, telling_once
 from gpytorch_partition.explain import Importance, ModelSummary, PartialDependence
 from gpytorch_partition.explain.dependence import average_function, rows_on_grid
 from gpytorch_partition.explain.given_columns import model_column_names
 from gpytorch_partition.explain.importance import importance
-from gpytorch_partition.explain.kernel_parts import KernelExpansion
-from gpytorch_partition.explain.nearest_rows import nearest_rows
-from gpytorch_partition.explain.summarize import model_summary, title_of
+from gpytorch_partition.explain.kernel_parts import KernelExpansion, nearest_rows
+from gpytorch_partition.explain.summary import model_summary, title_of
 from gpytorch_partition.inputs.numbers import random_state_of
-from gpytorch_partition.inputs.row_weights import RowWeights, checked_weights
+from gpytorch_partition.inputs.row_weights import checked_weights
 from gpytorch_partition.inputs.standardization import Standardization
-from gpytorch_partition.linalg.random import drawn_from
-from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.partitions.ensembles.libraries import is_ensemble
-from gpytorch_partition.presets import Options, default_model, ensemble_model
+from gpytorch_partition.presets import Options
 from gpytorch_partition.presets.assembly import description_of
-from gpytorch_partition.presets.default import FEWEST_ROWS
 from gpytorch_partition.presets.folds import Blocks
-from gpytorch_partition.presets.options import some_rows
-from gpytorch_partition.progress import doing, recorded_stages, stage, verbosity
-from gpytorch_partition.tables import needs_view
-from gpytorch_partition.training.exact_gp import fit_exact_gp
+from gpytorch_partition.progress import doing, recorded_stages, verbosity
+from gpytorch_partition.tables.cells import plain_targets
+from gpytorch_partition.tables.chunks import ChunkSource
 
 NAMES = ("auto", *KERNELS)
-DTYPES = {"auto": None, "float32": torch.float32, "float64": torch.float64}
 
-_MOST_DENSE_ROWS = 2_000  # up to here solves are dense and cheap in float64
-_LEAST_DEVIATION = 1e-3  # of standardized targets; constant ones have 1e-15 by rounding
 _WIDENS = (
     "kernel='auto' has a smooth part, whose intervals widen there; or leave these rows out, or fit to some from there"
 )
 _FIT_THERE = "Leave these rows out, or fit to some from there"
+_OF_FITS = ("kernel", "num_partitions", "max_iterations", "dtype", "random_state", "n_jobs", "options")
+_PARAMETERS = ("num_partitions", "max_iterations", "dtype")  # of a state
+_RESULTS = ("log_marginal_likelihood_value_", "at_bounds_", "n_iter_", "seconds_", "left_out_")  # of a state
+_LEARNED = ("_constant_columns", "_constants", "_counted_rows")  # of a state
 
 
-class PartitionGPRegressor(
-    FitsChunks,
-    Moments,
-    SeveralTargets,
-    SavedRegressor,
-    LeavesOutCopies,
-    ToldOfRange,
-    ReadsTables,
-    RegressorMixin,
-    BaseEstimator,
-):
-    r"""
+@dataclass(eq=False, repr=False)
+class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
+    """
     A scikit-learn regressor by exact Gaussian processes with random partition kernels, at a cost linear in the rows.
 
     Use it first: when a table, of numbers or with text, dates and missing cells, is to be predicted with intervals.
 
-    Columns of X and the targets are standardized inside (a constant column stays as it is); the kernel is built on
-    the standardized rows. Noise, outputscale and constant mean maximize the marginal likelihood. `"auto"` and tree
-    ensembles, whose trees have seen the targets, maximize the predictive density of held-out rows instead. A value at
-    its bound gives a :class:`~sklearn.exceptions.ConvergenceWarning` and is listed in `at_bounds_`.
+    Columns of X and the targets are standardized inside (a constant column stays as it is). Noise, outputscale and
+    constant mean maximize the marginal likelihood; `"auto"` and tree ensembles, whose trees have seen the targets,
+    maximize the predictive density of held-out rows. A value at its bound gives a
+    :class:`~sklearn.exceptions.ConvergenceWarning` and is listed in `at_bounds_`.
 
     Uncertainty is that of *new observations*: standard deviations, covariances, quantiles and samples include the
-    noise, as intervals for new targets need, and as those of scikit-learn's `GaussianProcessRegressor` with a
-    `WhiteKernel` do. With `include_noise=False` they are those of the function alone, which more rows reduce.
+    noise. With `include_noise=False` they are those of the function alone, which more rows reduce.
 
     :func:`gpytorch_partition.fit_exact_gp` lists the costs of training, and
     :class:`gpytorch_partition.settings.predictive_variances` those of standard deviations; a mean costs O(m) per row.
-    The model holds 8 bytes per (row, partition). Above 2,000 rows it also holds 100 numbers per row, or 400 where
-    deviations come from samples (:class:`gpytorch_partition.settings.preconditioner_rank`). :meth:`fit_chunks` fits to
-    more rows than fit in memory.
-
-    The kernels are those of Davies & Ghahramani 2014 and Balog et al. 2016: see the classes of
-    :mod:`gpytorch_partition.kernels`.
+    The model holds 8 bytes per (row, partition), and above 2,000 rows 100 numbers per row, or 400 where deviations come
+    from samples (:class:`gpytorch_partition.settings.preconditioner_rank`). :meth:`fit_chunks` fits to more rows than
+    memory holds.
 
     Several targets (Y of T columns) are one model, with covariances :math:`k(x, x') B_{tt'}` of the functions and a
-    noise for each target. The model costs as much as T models with one kernel. Entries of Y may be missing: it then
-    costs as much as one model with a row for each entry. No matrix is as large as `NT x NT`, or `N x N`. Standard
-    deviations cost far more than means.
+    noise for each target, at the cost of T models with one kernel. Where entries of Y are missing, it costs as much as
+    one model with a row for each entry. Standard deviations cost far more than means.
 
     :param kernel: `"auto"`, `"forest"` (supervised; above some thousand rows slower than the next two),
-        `"fast_cluster"`, `"mondrian"`, or one of the objects listed below. `"auto"` is the best and the slowest
-        (:func:`gpytorch_partition.presets.default_model`): a sum of forests, boosted trees, local slopes, a smooth and
-        a linear part, or of rough parts and a linear one where the targets vary on all scales. Its noise may vary with
-        x; predictions of held-out rows choose all weights. Fewer than 10 rows and constant targets get `"forest"`.
-        (Default: `"auto"`.)
-    :param num_partitions: Number m of trees or clusterings. `"auto"` and a function's kernel have their own.
-        (Default: 200.)
-    :param max_iterations: L-BFGS iterations at most, where the kernel has parameters of its own to train and
-        :func:`~gpytorch_partition.fit_exact_gp` does not apply. (Default: 100.)
-    :param dtype: Type of the model's numbers: `"float32"`, `"float64"` or `"auto"`, which is float64 up to 2,000 rows,
-        where solves are dense, and float32 above, where its products are faster and take less memory. The kernel
-        `"auto"` computes in float64.
-    :param random_state: Seed of the partitions, as in scikit-learn. With the same integer, predictions are the same to
-        the last bit. It does not seed a function that is given as the kernel.
+        `"fast_cluster"`, `"mondrian"`, or an object listed below. `"auto"` is the best and the slowest
+        (:func:`gpytorch_partition.presets.default_model`): a sum of parts whose weights, and a noise that may vary with
+        x, are chosen by held-out rows. Fewer than 10 rows and constant targets get `"forest"`. (Default: `"auto"`.)
+    :param num_partitions: Number m of trees or clusterings. `"auto"` and a function's kernel have their own. (Default:
+        200.)
+    :param max_iterations: L-BFGS iterations at most, where the kernel has parameters of its own to train. (Default:
+        100.)
+    :param dtype: `"float32"`, `"float64"` or `"auto"`: float64 up to 2,000 rows, where solves are dense, float32 above.
+        The kernel `"auto"` computes in float64.
+    :param random_state: Seed of the partitions. With the same integer, predictions are the same to the last bit. It
+        does not seed a function that is given as the kernel.
     :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
-    :param options: Sizes and limits of the parts of `"auto"`. (Default: None, the defaults of
-        :class:`gpytorch_partition.presets.Options`.)
+    :param options: Sizes and limits of the parts of `"auto"`, :class:`gpytorch_partition.presets.Options`. (Default:
+        None.)
     :param categorical_features: Names (or numbers, counted from 0) of columns that are categories although they hold
-        numbers, as in scikit-learn's histogram gradient boosting. Columns of text and pandas categories always are.
-        (Default: None.)
-    :param verbose: None shows the progress of :meth:`fit` and :meth:`predict` on a terminal, after two seconds; 0 or
-        False shows nothing. 1 or True also reports the seconds of each stage where standard error is no terminal (batch
-        jobs, notebooks), through logging if that is set up for INFO, else on standard error. 2 also reports the
-        seconds of the stages' steps. (Default: None.)
+        numbers. Columns of text and pandas categories always are. (Default: None.)
+    :param verbose: None shows progress on a terminal, after two seconds; 0 or False nothing. 1 or True also reports the
+        seconds of each stage where standard error is no terminal, through logging if that is set up for INFO, else on
+        standard error; 2 those of steps too. (Default: None.)
     :param budget: Seconds that a fit of `"auto"` may take. Models are fitted from the smallest to the largest, as long
-        as five times the seconds of the last one are left for the next. `left_out_` lists what the last one leaves out:
-        rough parts, trees, rows that choose, and at the smallest most of the rows
-        (:mod:`gpytorch_partition.presets.budget`). It depends on the speed of the machine, even with the same
-        `random_state`; `options=model.options_` without a budget fits the same model to the last bit. A fit of more
-        than 1.2 budgets gives a :class:`~sklearn.exceptions.ConvergenceWarning`. The solve of the first prediction is
-        not counted. (Default: None, nothing is left out.)
+        as five times the seconds of the last one are left for the next; `left_out_` lists what the last one leaves out
+        (:mod:`gpytorch_partition.presets.budget`). It depends on the speed of the machine; `options=model.options_`
+        without a budget fits the same model to the last bit. A fit of more than 1.2 budgets gives a
+        :class:`~sklearn.exceptions.ConvergenceWarning`. The solve of the first prediction is not counted. (Default:
+        None, nothing is left out.)
 
-    Parameters are checked by :meth:`fit`, not here, as in scikit-learn.
+    Parameters are checked by :meth:`fit`, not here, as in scikit-learn. Before it, methods that ask raise a
+    :class:`~sklearn.exceptions.NotFittedError`.
 
     Kernels in detail:
 
-    - **`"mondrian"`** has the median distance of the rows as its width, whatever the targets are. To choose the width,
-        give a function that builds a :class:`~gpytorch_partition.MondrianKernel` with a longer `max_lifetime`, and
-        calls :func:`~gpytorch_partition.lifetime_sweep` on the rows and targets.
-    - **A tree ensemble** of scikit-learn, LightGBM, XGBoost or CatBoost, `kernel=LGBMRegressor().fit(X, y)` (or one
-        that is not fitted), sees columns as they are; tables must hold numbers. Its trees have seen the targets, so
-        clones of it in folds choose scale and noise: 90 % intervals of seven ensembles with default settings cover 89
-        to 90 % on diabetes (:func:`gpytorch_partition.presets.ensemble_model`, which also lists costs). With an
-        ensemble that was fitted to other rows than X, intervals are rather too wide.
-    - **A kernel of this package** that is built already sees columns as they are. A copy is used. Parameters of its
-        own that can be trained are, with scale and noise, by marginal likelihood.
-    - **A kernel of GPyTorch** alone, such as `RBFKernel()`, sees standardized columns. A copy is trained by L-BFGS on
-        the marginal likelihood; above 2,000 rows those that would need an N x N matrix are refused.
+    - **`"mondrian"`** has the median distance of the rows as its width. To choose the width, give a function that
+        builds a :class:`~gpytorch_partition.MondrianKernel` with a longer `max_lifetime` and calls
+        :func:`~gpytorch_partition.lifetime_sweep`.
+    - **A tree ensemble** of scikit-learn, LightGBM, XGBoost or CatBoost, fitted or not, sees columns as they are;
+        tables must hold numbers. Clones of it in folds choose scale and noise
+        (:func:`gpytorch_partition.presets.ensemble_model`). Where it was fitted to other rows than X, intervals are
+        rather too wide.
+    - **A kernel of this package** that is built already sees columns as they are. A copy is used, and its parameters
+        are trained.
+    - **A kernel of GPyTorch** alone, such as `RBFKernel()`, sees standardized columns. A copy is trained by L-BFGS;
+        above 2,000 rows those that would need an N x N matrix are refused.
     - **A class of kernels**: see :func:`~gpytorch_partition.estimators.given_kernels.name_or_function`.
     - **A function** from the standardized training data `(x, y)` (tensors `N x D` and `N`) to a
-        :class:`gpytorch.kernels.Kernel`, which will be scaled by an outputscale; it must be a module-level function for
-        the estimator to be pickled.
+        :class:`gpytorch.kernels.Kernel`, which will be scaled by an outputscale. Only a module-level function can be
+        pickled.
 
-    Fitted attributes:
+    Fitted attributes, beside the properties below:
 
-    - `model_`, `likelihood_`, `kernel_`: the GPyTorch model of standardized data, its likelihood and its kernel, which
-        takes rows as `model_.train_inputs[0]` has them (not standardized for a kernel that was built already). The
-        model of several targets is a :class:`~gpytorch_partition.models.CoregionalizedGP`, without a likelihood.
-    - `noise_`, `outputscale_`: variances of the noise and of the function, in squared units of the targets; `T` of each
-        for several targets. A noise that varies (`"auto"`) has its level here. `"auto"` has its outputscales in
-        `kernel_`, and here the variance of the targets.
-    - `target_covariance_`: for several targets the `T x T` covariance B of their functions, in their units.
-    - `target_name_`: for one target the name of its Series, for the axes of plots; None without a name.
-    - `target_names_`: for several targets the names of the data frame, or y0, y1 and so on.
     - `log_marginal_likelihood_value_`: in nats, of the standardized targets; None for `"auto"` and ensembles.
-    - `log_predictive_density_`: for `"auto"` and ensembles, the mean log density of held-out rows, in nats, of
-        standardized targets; where rough parts were taken, of random rows and neighbors, which are easier to predict.
-        None for others.
     - `at_bounds_`: hyperparameters of the standardized model that sit at a bound, by name.
     - `seconds_`: seconds of each stage of the fit, by name; with a budget those of all models that were fitted.
-    - `options_`, `left_out_`: the options of `"auto"` or an ensemble (None for others), and the list of steps and parts
-        that the budget left out.
+    - `options_`, `left_out_`: the options of `"auto"` or an ensemble (None for others), and what the budget left out.
     - `n_iter_`, `n_features_in_`, `feature_names_in_`: as in scikit-learn.
 
     Example:
@@ -207,41 +176,21 @@ class PartitionGPRegressor(
         True
     """
 
-    def __init__(
-        self,
-        kernel: Any = "auto",
-        num_partitions: int = 200,
-        *,
-        max_iterations: int = 100,
-        dtype: str = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-        options: Options | None = None,
-        categorical_features: Sequence[str | int] | None = None,
-        verbose: bool | int | None = None,
-        budget: float | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.num_partitions = num_partitions
-        self.max_iterations = max_iterations
-        self.dtype = dtype
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.options = options
-        self.categorical_features = categorical_features
-        self.verbose = verbose
-        self.budget = budget
+    kernel: Any = "auto"
+    num_partitions: int = 200
+    _: KW_ONLY
+    max_iterations: int = 100
+    dtype: str = "auto"
+    random_state: int | np.random.RandomState | None = None
+    n_jobs: int | None = None
+    options: Options | None = None
+    categorical_features: Sequence[str | int] | None = None
+    verbose: bool | int | None = None
+    budget: float | None = None
 
     @all_or_nothing
     def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        groups: Any = None,
-        time: Any = None,
-        unlabelled: Any = None,
+        self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None, time: Any = None, unlabelled: Any = None
     ) -> PartitionGPRegressor:
         r"""
         Build the kernel and choose the hyperparameters.
@@ -250,173 +199,108 @@ class PartitionGPRegressor(
         (:func:`~gpytorch_partition.inputs.row_choice.rows_without_copies`).
 
         :param X: `N x D` rows: an array of finite numbers (`"auto"` and `"forest"` take NaN for a missing value), or a
-            table. A table is a DataFrame or a mapping from names to columns, with numbers, booleans, text, categories,
-            dates and missing cells, which :class:`~gpytorch_partition.tables.TableEncoder` reads. Forests split on sets
-            of levels and on missing cells. Other kernels see one-hot columns (up to 10 levels), mean targets (above; in
-            training, of other folds) and medians (:class:`~gpytorch_partition.tables.NumberView`).
-        :param y: `N` targets, or `N x T` of T targets, an array or a data frame. T targets share one model: one kernel
-            for all, a covariance between them and a noise of each. NaN is then a missing entry; a row without any
-            target is left out, with a warning. (`N x 1` is one target, with scikit-learn's warning.)
+            table, a DataFrame or a mapping from names to columns, with numbers, booleans, text, categories, dates and
+            missing cells (:class:`~gpytorch_partition.tables.TableEncoder`). Forests split on sets of levels and on
+            missing cells; other kernels see a :class:`~gpytorch_partition.tables.NumberView`.
+        :param y: `N` targets, or `N x T` of T targets, an array or a data frame, where NaN is a missing entry; rows
+            without any target are left out, with a warning.
         :param sample_weight: `N` weights of the rows from 0, or one for all: the variance of the noise at a training
-            row is :math:`\sigma^2 / w`, as of a mean of w measurements. Weights are not normalized: the noise of new
-            observations, and `noise_`, are those of weight 1. Twice the weights give the same means, and twice that
-            noise. Rows of weight 0 are left out. Trees that learn from targets weight squared errors. Mean targets and
-            medians of tables count a row of weight w as w rows. Both cap weights at their 90 % quantile. Kernels of
-            functions, and clones of an ensemble, ignore weights. For one target only; with several, all weights must
-            be 1. (Default: None, 1.)
-        :param groups: `N` labels, such as texts or numbers, of groups (patients, shops), for new rows of *new* groups:
-            rows of a group are held out together, so that intervals are those of new groups
-            (docs/repeated_measurements.md). For kernels that are chosen by folds, `"auto"` and ensembles. The labels
-            are no feature. (Default: None, single rows are held out.)
-        :param time: `N` numbers or dates, for new rows of *later* times: rows are predicted from earlier ones only, in
-            blocks as those of scikit-learn's `TimeSeriesSplit`; rows of one time stay together. For the same kernels as
-            `groups`; at most one of both is given. (Default: None.)
-        :param unlabelled: `M x D` more rows, without targets, such as those to be predicted: columns are standardized,
-            and the kernel built, on all `N + M` rows (the semi-supervised use of Davies & Ghahramani 2014, section
-            4.3.2). For kernels that use X only, `"fast_cluster"` and `"mondrian"`; a function gets all rows, the
-            labelled ones first, beside the N targets. Fast clusters keep the height of N rows. Whether it helps
-            depends on the data: see docs/papers.md. (Default: None.)
+            row is :math:`\sigma^2 / w`, as of a mean of w measurements. They are not normalized: `noise_` is that of
+            weight 1. Rows of weight 0 are left out. Trees that learn from targets weight squared errors by them, capped
+            at their 90 % quantile. Functions, and clones of an ensemble, ignore them. For one target only. (Default:
+            None, 1.)
+        :param groups: `N` labels of groups (patients, shops), for new rows of *new* groups: rows of a group are held
+            out together (docs/repeated_measurements.md). For kernels that are chosen by folds, `"auto"` and ensembles.
+            (Default: None, single rows are held out.)
+        :param time: `N` numbers or dates, for new rows of *later* times: rows are predicted from earlier ones only. For
+            the same kernels as `groups`; at most one of both is given. (Default: None.)
+        :param unlabelled: `M x D` more rows, without targets: columns are standardized, and the kernel built, on all `N
+            + M` rows (the semi-supervised use of Davies & Ghahramani 2014, section 4.3.2; docs/papers.md says whether
+            it helps). For `"fast_cluster"` and `"mondrian"`; a function gets all rows, the labelled ones first, beside
+            the N targets. (Default: None.)
         :return: The regressor itself.
-        :raises ValueError: If the data or a parameter cannot be used; if weights are negative, NaN, all 0 or not one
-            for each row; if there are unlabelled rows for a kernel that learns from targets (`"forest"`, `"auto"`); if
-            groups or times are missing, fewer than two, or given for a kernel that is not chosen by folds.
+        :raises ValueError: If the data or a parameter cannot be used.
         :raises TypeError: If X is sparse, or `kernel` cannot be used, with the reason.
         :raises FloatingPointError: If the marginal likelihood is not a number.
         """
-        self._check_parameters()
-        blocks = self._checked_blocks(y, groups, time)
-        X, y, weights = self._rows_and_targets(X, y, sample_weight)
-        blocks = self._counted_blocks(blocks)
-        rows = X if unlabelled is None else np.concatenate([X, self._checked_unlabelled(unlabelled)])
-        self._columns, self._unit = self._standardization(rows), target_unit(y, weights)
-        self.options_, self.left_out_ = None, ()
-        with verbosity(self.verbose), doing(f"fitting {len(y):,} rows"), recorded_stages() as self.seconds_:
-            if y.ndim == 1 and self._chooses_by_folds and len(y) >= FEWEST_ROWS and self._vary(y):
-                self._fit_by_folds(X, y, weights, blocks)
-            else:
-                self._warn_of_few_rows(y)
-                self._fit_kernel(X, y, rows, weights, blocks)
+        _check_parameters(self)
+        blocks = _checked_blocks(self.kernel, y, groups, time)
+        data = self._training_rows(X, y, sample_weight)
+        check_magnitudes(data.X, "X")
+        check_magnitudes(data.y, "y")
+        warn_of_rounding(data.y)
+        data = data.without_copies()
+        blocks = data.blocks(blocks)
+        rows = data.X if unlabelled is None else np.concatenate([data.X, _checked_unlabelled(self, unlabelled)])
+        columns, unit = columns_of(self, self.kernel, rows), target_unit(data.y, data.weights)
+        x, points, targets = columns.apply_array(data.X), columns.apply_array(rows), unit.apply_array(data.y)
+        parameters = {name: getattr(self, name) for name in _OF_FITS}
+        fit = RegressionFit(x, targets, unit, data.numbers, data.weights, blocks, self._categories, **parameters)
+        with verbosity(self.verbose), doing(f"fitting {len(targets):,} rows"), recorded_stages() as self.seconds_:
+            found = fit.run(data.y, points, self.budget)
+        self._learn(found, columns, unit)
+        if self._known.has_several:
+            self.at_bounds_ = noises_at_bound(found.model, self.target_names_.tolist())
         return self
 
-    def _vary(self, y: np.ndarray) -> bool:
-        return float(self._unit.apply_array(y).std()) > _LEAST_DEVIATION
+    @all_or_nothing
+    def fit_chunks(self, chunks: Any, target: str | None = None, *, sample_rows: int = 100_000) -> Any:
+        """
+        Fit to more rows than fit in memory, such as a parquet folder or memory-mapped arrays.
 
-    def _warn_of_few_rows(self, y: np.ndarray) -> None:
-        if self._chooses_by_folds and y.ndim == 1 and 1 < len(y) < FEWEST_ROWS:
-            warnings.warn(
-                f"expected {FEWEST_ROWS} rows or more to choose a model by, got {len(y)}: the kernel is a plain "
-                "forest, or that of the ensemble, and its intervals are too narrow (of 90 % they held 76 with 5 rows)",
-                UserWarning,
-                stacklevel=level_of_caller(),
-            )
+        Rows are read twice. A uniform sample, of the first pass, determines the columns and the kernel. The second pass
+        counts all other rows by cluster (:class:`~gpytorch_partition.models.FeatureSpaceGP`), by which scale, noise and
+        mean are chosen. Finally the sample is counted, so that means and deviations are those of an exact GP on all
+        rows. The ends of chunks change no bit of the result.
 
-    def _rows_and_targets(self, X: Any, y: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, RowWeights | None]:
-        weights, row_weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y)), None
-        if has_several(y):
-            self._check_one_target_only(weights)
-            X, y, self._counted_rows = self._read_targets(X, y)
-        else:
-            X, y, row_weights, self._counted_rows = counted_rows(X, y, weights)
-            X, y = self._read_target(X, y)
-        check_magnitudes(X, "X")
-        check_magnitudes(y, "y")
-        warn_of_rounding(y)
-        return self._without_copies(X, y, row_weights)
+        As all pairs of clusters are counted, there must be few. `"auto"` is therefore another model than that of
+        :meth:`fit`: the leaves of 100 boosted trees of 32 leaves
+        (:func:`~gpytorch_partition.estimators.chunked_fit.counted_kernel` has those of other kernels). `"mondrian"`,
+        kernels of GPyTorch, weights, several targets and budgets are refused. Where rows fit in memory, :meth:`fit` may
+        predict better (docs/many_rows.md).
 
-    def _checked_blocks(self, y: Any, groups: Any, time: Any) -> Blocks | None:
-        if groups is None and time is None:
-            return None
-        blocks = Blocks.of(groups, time, _num_samples(y))
-        if blocks is not None and not self._chooses_by_folds:
-            raise ValueError(
-                "expected groups=None and time=None with a kernel that is not chosen by folds, got "
-                f"kernel={self.kernel!r}: give kernel='auto' or a tree ensemble"
-            )
-        return blocks
+        Costs two readings, the labels and :math:`O(N m^2)` for m partitions, and :math:`O(p^3)` for p clusters. Memory
+        is the sample, a chunk, 131,072 rows (fewer wide ones) and some :math:`12 p^2` numbers (a GiB for 3,200
+        clusters), in float64.
 
-    def _fit_by_folds(self, X: np.ndarray, y: np.ndarray, weights: RowWeights | None, blocks: Blocks | None) -> None:
-        x, targets = self._columns.apply_array(X), self._unit.apply_array(y)
-        fit = partial(self._fit_some_rows, x, targets, torch.from_numpy(y), weights, blocks, self._counted_rows)
-        num_columns = inf if needs_view(x, self._categories) else x.shape[1]
-        fit_in_time(self, fit, (len(y), num_columns), self.options or Options())
+        :param chunks: A path of a parquet file or of a folder of such; a pair of arrays, such as `(np.load("x.npy",
+            mmap_mode="r"), np.load("y.npy", mmap_mode="r"))`; an iterable, to be iterated over twice, of pairs (X, y)
+            as in :meth:`fit`; or a function without arguments that returns an iterator of such pairs.
+        :param target: The name of the column of parquet files that is the target. (Default: None, for all other
+            chunks.)
+        :param sample_rows: Rows of the sample, half of all rows at most; they stay in the model. (Default: 100,000.)
+        :return: The regressor itself. Its `summary()` describes rows of the sample, and `nearest_rows` finds them;
+            `importance` and `partial_dependence` are refused.
+        :raises TypeError: If chunks are none of these, or the target is no name.
+        :raises ValueError: If a chunk (the error has its number) or a parameter cannot be used, or rows are fewer than
+            500.
+        :raises ImportError: If parquet files are to be read without pandas and pyarrow.
+        :raises RuntimeError: If the second pass reads other rows than the first.
 
-    def _fit_kernel(
-        self, X: np.ndarray, y: np.ndarray, rows: np.ndarray, weights: RowWeights | None, blocks: Blocks | None
-    ) -> None:
-        """Fit one kernel, built on `rows`, which may include unlabelled ones."""
-        is_exact = len(y) <= _MOST_DENSE_ROWS or sees_raw_columns(self.kernel)
-        dtype = DTYPES[self.dtype] or (torch.float64 if is_exact else torch.float32)
-        x, points = (self._columns.apply_array(each).to(dtype) for each in (X, rows))
-        targets = self._unit.apply_array(y).to(dtype)
-        if y.ndim == 2:
-            self._fit_targets(x, targets, points, blocks)
-        else:
-            self._fit_model(x, targets, points, weights)
+        Example:
+            >>> X = np.random.RandomState(0).rand(600, 2)
+            >>> y = np.sin(6 * X[:, 0]) + 0.1 * np.random.RandomState(1).randn(600)
+            >>> chunks = [(X[i : i + 200], y[i : i + 200]) for i in range(0, 600, 200)]
+            >>> model = PartitionGPRegressor(random_state=0).fit_chunks(chunks)
+            >>> mean, std = model.predict(X, return_std=True)
+            >>> bool(abs(mean - np.sin(6 * X[:, 0])).mean() < 0.1), bool(0.09 < std.mean() < 0.13)
+            (True, True)
+        """
+        _check_parameters(self)
+        check_for_chunks(self.kernel, self.budget, self.options, self.dtype)
+        check_count(sample_rows, "sample_rows")
+        source, random = ChunkSource(chunks, target), random_state_of(self.random_state)
+        fit = ChunkedFit(self, self.kernel, {"num_partitions": self.num_partitions, "n_jobs": self.n_jobs})
+        with verbosity(self.verbose), doing("fitting chunks"), recorded_stages() as self.seconds_:
+            self._learn(*fit.run(source, sample_rows, random))
+        self._target_names = None if target is None else [target]
+        return self
 
-    def _read_target(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-        self._target_names = name_of_target(y)
-        X, y = self._read(X, y, reset=True, y_numeric=True, ensure_all_finite=self._finiteness)
-        return X, y.astype(np.float64)
-
-    def _checked_unlabelled(self, unlabelled: Any) -> np.ndarray:
-        if sees_raw_columns(self.kernel):
-            raise ValueError(f"expected no unlabelled rows with a {type(self.kernel).__name__}, which is built already")
-        if name_of(self.kernel) in ("auto", "forest"):
-            raise ValueError(
-                f"kernel={self.kernel!r} learns its partitions from targets, which unlabelled rows lack: give "
-                "kernel='fast_cluster' or 'mondrian', or a function that builds a kernel on rows alone"
-            )
-        rows = self._read(unlabelled, reset=False)
-        check_magnitudes(rows, "unlabelled")
-        return rows
-
-    def _fit_model(self, x: Tensor, targets: Tensor, points: Tensor, weights: RowWeights | None) -> None:
-        """Fit by marginal likelihood, with a kernel built on points, which may include unlabelled ones."""
-        with stage("building the kernel"):
-            kernel, rows = self._kernel_and_rows(x, targets, points, weights)
-            self._set_model(PartitionGP(rows, targets, new_likelihood(weights), kernel))
-            check_dense_size(self.kernel_, x)
-        with stage("fitting noise and scales"):
-            found = fit_exact_gp(self.model_, self.likelihood_, max_iterations=self.max_iterations)
-        self.log_marginal_likelihood_value_ = found.log_marginal_likelihood
-        self.at_bounds_ = found.at_bounds
-        self.n_iter_ = found.num_iterations
-
-    def _fit_some_rows(
-        self,
-        x: Tensor,
-        targets: Tensor,
-        original: Tensor,
-        weights: RowWeights | None,
-        blocks: Blocks | None,
-        counted: np.ndarray | None,
-        options: Options,
-    ) -> None:
-        """Fit to the rows that the options keep."""
-        rows = some_rows(len(x), options, self.random_state)
-        numbers = np.arange(len(x)) if counted is None else counted
-        self._counted_rows = counted if isinstance(rows, slice) else numbers[rows]
-        own_weights = None if weights is None else weights.values[rows]
-        own_blocks = None if blocks is None else blocks.of_rows(rows)
-        self._choose_model(x[rows], targets[rows], original[rows], own_weights, own_blocks, options)
-
-    def _choose_model(
-        self,
-        x: Tensor,
-        targets: Tensor,
-        original: Tensor,
-        weights: Tensor | None,
-        blocks: Blocks | None,
-        options: Options,
-    ) -> None:
-        """Fit by predictions of held-out rows; an ensemble takes the targets in their own units."""
-        others: dict[str, Any] = {"random_state": self.random_state, "n_jobs": self.n_jobs, "options": options}
-        others |= {"weights": weights, "blocks": blocks}
-        if is_ensemble(self.kernel):
-            self._set_model(ensemble_model(x, targets, self.kernel, original=original, **others))
-        else:
-            self._set_model(default_model(x, targets, categories=self._categories, **others))
-        self.log_marginal_likelihood_value_, self.at_bounds_, self.n_iter_ = None, {}, 0
+    def _learn(self, found: Found, columns: Standardization, unit: Standardization) -> None:
+        self._fitted = FittedRegressor(found.model.eval(), columns, unit, self._categories, self.num_partitions)
+        self._counted_rows, self.n_iter_ = found.numbers, found.num_iterations
+        self.log_marginal_likelihood_value_, self.at_bounds_ = found.log_marginal_likelihood, dict(found.at_bounds)
+        self.options_, self.left_out_ = found.options, found.left_out
 
     def predict(
         self,
@@ -430,31 +314,25 @@ class PartitionGPRegressor(
         """
         Return the means of new observations, with standard deviations, covariances or quantiles if asked for.
 
-        Rows with missing cells, or levels that `fit` has not seen, are predicted from ten completions by similar
+        Rows with missing cells, or levels that `fit` has not seen, are averages over ten completions by similar
         training rows (:class:`~gpytorch_partition.inference.prediction.unknown_cells.UnknownCells`), which widens their
-        intervals. Each such row costs ten means.
+        intervals.
+
+        An :class:`~gpytorch_partition.estimators.OutsideRangeWarning` reports rows outside the range of the training
+        rows, for kernels that are as sure there as inside, such as forests and ensembles.
 
         :param X: `N x D` rows.
         :param return_std: Also return `N` (or `N x T`) standard deviations in units of the targets. (Default: no.)
-        :param return_cov: Also return the `N x N` covariance, in squared units; it is dense and costs a solve per row.
-            For T targets it is `N x N x T`, one for each, as that of scikit-learn's `GaussianProcessRegressor`;
-            :meth:`sample_y` is joint in rows and targets. (Default: no.)
-        :param quantiles: Also return these quantiles of each row, a column each, in the order given (`N x q`, or
-            `N x T x q`), in units of the targets: `(0.05, 0.95)` are the ends of intervals of 90 %. The distribution is
-            Gaussian, with the noise of each row; where `"auto"` has found outliers, it is the sum of a Gaussian
-            function and Student-t noise. (Default: none.)
-        :param include_noise: Whether uncertainty is that of new observations, not of the function alone. The means are
-            the same. (Default: yes.)
+        :param return_cov: Also return the `N x N` covariance, in squared units (`N x N x T`, one for each target), at a
+            solve per row. (Default: no.)
+        :param quantiles: Also return these quantiles of each row (`N x q`, or `N x T x q`): `(0.05, 0.95)` are the ends
+            of intervals of 90 %. The distribution is Gaussian; where `"auto"` has found outliers, it is the sum of a
+            Gaussian function and Student-t noise. (Default: none.)
+        :param include_noise: Whether uncertainty is that of new observations, not of the function alone. (Default:
+            yes.)
         :return: `N` (or `N x T`) means, or a tuple of the means, the deviations or the covariance, and the quantiles.
-
-        An :class:`~gpytorch_partition.estimators.OutsideRangeWarning` reports rows outside the range of the training
-        rows: one of a hundred by more than a quarter of the range, or any by more than all of it. It comes with
-        kernels that are as sure there as inside, such as forests and ensembles, not with `"auto"` and `"mondrian"`.
-
-        :raises ValueError: If `return_std` and `return_cov` are both asked for, quantiles are not strictly between 0
-            and 1 or none, `include_noise` is neither True nor False, or X cannot be used.
+        :raises ValueError: If `return_std` and `return_cov` are both asked for, or X or a parameter cannot be used.
         :raises TypeError: If X is sparse.
-        :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
 
         Example:
             >>> X = np.linspace(0, 1, 60)[:, None]
@@ -469,19 +347,19 @@ class PartitionGPRegressor(
             raise ValueError("expected at most one of return_std and return_cov")
         check_flag(include_noise, "include_noise")
         probabilities = None if quantiles is None else checked_quantiles(quantiles)
-        rows = self._checked_rows(X)
-        if return_cov:
-            mean, covariance = self._joint_moments(rows, include_noise)
-            found, std = [mean, covariance], np.sqrt(covariance.diagonal().T.clip(0))
-        else:
-            mean, std = self._moments(rows, return_std or probabilities is not None, include_noise)
-            found = [mean, std] if return_std else [mean]
-        found += [] if probabilities is None else [self._quantiles(rows, mean, std, probabilities, include_noise)]
+        rows, known = self._checked_rows(X), self._known
+        with verbosity(self.verbose):
+            if return_cov:
+                mean, covariance = known.joint_moments(rows, include_noise)
+                found, std = [mean, covariance], np.sqrt(covariance.diagonal().T.clip(0))
+            else:
+                mean, std = known.moments(rows, return_std or probabilities is not None, include_noise)
+                found = [mean, std] if return_std else [mean]
+        found += [] if probabilities is None else [known.quantiles(rows, mean, std, probabilities, include_noise)]
         return tuple(found) if len(found) > 1 else mean
 
-    @torch.no_grad()
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, *, include_noise: bool = True) -> np.ndarray:
-        r"""
+        """
         Return joint samples of new observations, or of the function, in units of the targets.
 
         A sample costs a solve and O(N m). For more samples than rows, or at most 2,000 training and new rows, they come
@@ -492,41 +370,29 @@ class PartitionGPRegressor(
         :param random_state: Seed; `None` is a fresh one. (Default: 0.)
         :param include_noise: Whether each sample has noise of its own at every row. (Default: yes.)
         :return: `N x n_samples`, or `N x T x n_samples`.
-        :raises ValueError: If X cannot be used, `n_samples` is no whole number from 1, `include_noise` is neither True
-            nor False, or `random_state` is no seed.
         :raises RuntimeError: For more than 2,000 rows, if the kernel is one of another kind (a sum, for example).
-        :raises TypeError: If X is sparse.
-        :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
+
+        Other errors are those of :meth:`predict`.
         """
         check_count(n_samples, "n_samples")
         check_flag(include_noise, "include_noise")
         rows, seed = self._checked_rows(X), random_state_of(random_state).randint(2**31)
-        with settings.iterative(), settings.no_debug(), drawn_from(seed):
-            if self._has_several:
-                return self._samples_of_targets(rows, n_samples, include_noise)
-            samples = sampled(self.model_, self._points(rows), n_samples, include_noise=include_noise)
-        found, unknown = self._unit.undo(samples.T).numpy(), self._unknown_cells(rows, True, include_noise)
-        return found if unknown is None else unknown.samples(found, np.random.RandomState(seed))
+        return self._known.samples(rows, n_samples, seed, include_noise)
 
     def judge(self, X: Any, y: Any, sample_weight: Any = None) -> Judgement:
         """
         Return the predictive distributions of new observations, with scores of the observations.
 
         The distributions are Gaussian. Where `"auto"` has found outliers, they are those of a Gaussian function with
-        Student-t noise, and log densities differ from those of a Gaussian of the same standard deviation.
+        Student-t noise.
 
         :param X: `N x D` rows, best those that the model has not seen.
         :param y: `N` targets.
-        :param sample_weight: `N` weights of these rows above 0, or one for all: as in `fit`, the variance of the noise
-            of an observation is divided by its weight. To average scores by weights, give them to `coverage()` and
-            `numpy.average`. (Default: None, 1.)
-        :return: Means, standard deviations, ends of 90 % intervals, log densities in nats, and the levels of central
-            intervals, by which `coverage()` counts; CRPS and interval scores in the unit of the targets, 0 at best.
-            (Log densities of targets with few values have no best.) The NLPD in the unit of the targets is
-            `-log_density.mean()`. `summary()` and `compare` print the NLPD of targets in standard deviations of the
-            training targets, `-log_density.mean() - log(y_train.std())`.
+        :param sample_weight: `N` weights of these rows above 0, or one for all, which divide the variance of the noise.
+            To average scores by weights, give them to `coverage()` and `numpy.average`. (Default: None, 1.)
+        :return: A :class:`~gpytorch_partition.estimators.scores.Judgement`: means, deviations, 90 % intervals and
+            scores.
         :raises ValueError: If the model has several targets, or X, y or weights cannot be used.
-        :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
         Example:
             >>> X = np.random.RandomState(0).rand(200, 2)
@@ -535,18 +401,34 @@ class PartitionGPRegressor(
             >>> bool(0.8 < found.coverage(0.9) <= 1.0)
             True
         """
-        check_is_fitted(self, "model_")
-        return judged(self, X, y, sample_weight)
+        y = _checked_observations(self, X, y)
+        weights = _weights_above_0(sample_weight, len(y))
+        rows = self._checked_rows(X)
+        with verbosity(self.verbose):
+            return self._known.judgement(rows, y, weights)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """
+        Return :math:`R^2` of the means; for several targets their average, each over the rows where it is known.
+
+        :param X: `N x D` rows.
+        :param y: `N` targets, or `N x T` with or without missing entries (NaN, None).
+        :param sample_weight: `N` weights of the rows. (Default: None, 1.)
+        :raises ValueError: If y cannot be used, a single target is missing in a row, or one of several is known in
+            fewer than two rows.
+        """
+        if self._known.has_several:
+            return _known_score(y, self.predict(X), self.target_names_.tolist(), sample_weight)
+        check_targets(y, are_numbers=True)
+        return float(super().score(X, plain_targets(y), sample_weight))
 
     def summary(self) -> ModelSummary:
         """
         Return the parts of the kernel with their shares of the prior and of the explained variance, and other numbers.
 
-        These are noise, scales, trees, and seconds of the fit's stages. Costs two products with each part at 5,000 rows
-        at most, and the solve of the first prediction.
+        Costs two products with each part at 5,000 rows at most, and the solve of the first prediction.
 
-        :return: The numbers, readable when printed.
-        :raises sklearn.exceptions.NotFittedError: Before `fit`.
+        :return: A :class:`~gpytorch_partition.explain.ModelSummary`, readable when printed.
 
         Example:
             >>> X = np.linspace(0, 1, 40)[:, None]
@@ -555,12 +437,12 @@ class PartitionGPRegressor(
             >>> found.num_rows, [part.name for part in found.parts]
             (40, ['MondrianKernel'])
         """
-        check_is_fitted(self, "model_")
+        known = self._known
         return model_summary(
-            self.model_,
-            self._unit,
+            known.model,
+            known.unit,
             model_column_names(self),
-            self.target_names_.tolist() if self._has_several else [],
+            self.target_names_.tolist() if known.has_several else [],
             num_columns=self.n_features_in_,
             title=title_of(self),
             log_marginal_likelihood=self.log_marginal_likelihood_value_,
@@ -579,9 +461,8 @@ class PartitionGPRegressor(
         Return the importance of each column, by the structure of the model's parts, and by permutation as a check.
 
         Importance by structure is the share of the variance of the posterior mean over the training rows that a column
-        explains (:func:`gpytorch_partition.explain.importance.column_shares`); trees divide it between columns that
-        carry the same information. Importance by permutation is the fall of R squared when a column's values are
-        exchanged between rows (:func:`sklearn.inspection.permutation_importance`); on training rows it is too large.
+        explains (:func:`gpytorch_partition.explain.importance.column_shares`). Importance by permutation is the fall of
+        R squared when a column's values are exchanged between rows; on training rows it is too large.
 
         :param X: `N x D` rows for the check, best those that the model has not seen. (Default: no check.)
         :param y: Their `N` targets.
@@ -590,7 +471,6 @@ class PartitionGPRegressor(
         :param n_jobs: Columns permuted at once, as joblib counts them. (Default: None, one.)
         :return: The numbers, readable when printed; `plot()` draws them.
         :raises ValueError: If only one of X and y is given, they cannot be used, or `n_repeats` is no number from 1.
-        :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
         Example:
             >>> X = np.random.RandomState(0).rand(200, 2)
@@ -600,39 +480,29 @@ class PartitionGPRegressor(
             x1                                1.000
             x0                                0.000
         """
-        check_is_fitted(self, "model_")
-        self._refuse_counted("importance", "sklearn.inspection.permutation_importance(model, X, y)")
+        _refuse_counted(self._known, "importance", "permutation_importance(model, X, y)")
         options: dict[str, Any] = {"n_repeats": n_repeats, "random_state": random_state, "n_jobs": n_jobs}
-        return importance(self._telling_once(), KernelExpansion.of_model(self.model_), X, y, **options)
+        return importance(telling_once(self), KernelExpansion.of_model(self.model_), X, y, **options)
 
     def partial_dependence(
-        self,
-        X: Any,
-        column: int | str,
-        *,
-        grid: Any = None,
-        grid_resolution: int = 30,
-        target: int | str | None = None,
+        self, X: Any, column: int | str, *, grid: Any = None, grid_resolution: int = 30, target: int | str | None = None
     ) -> PartialDependence:
         """
         Return the function of one column, averaged over the other columns of some rows, with intervals.
 
         Intervals are those of the average over these rows
-        (:func:`gpytorch_partition.explain.dependence.average_function`), not of single rows. Values that do not go with
-        the rows' other columns are extrapolations, as in every partial dependence. Costs one solve for each value of
-        the grid.
+        (:func:`gpytorch_partition.explain.dependence.average_function`), not of single rows. Costs one solve for each
+        value of the grid.
 
         :param X: `N x D` rows that are averaged over: a few hundred are enough, if they are a random sample.
-        :param column: Number of the column, from 0 or, if it is negative, from the end (-1 is the last one); or its
-            name.
+        :param column: Number (from 0, or from the end: -1) or name of the column.
         :param grid: Values of the column. (Default: its own values, if there are at most `grid_resolution`; else that
-            many from the 5 % to the 95 % quantile, as in scikit-learn; for whole numbers some of the column's own, for
-            categories the most frequent.)
+            many from the 5 % to the 95 % quantile; for whole numbers some of the column's own, for categories the most
+            frequent.)
         :param grid_resolution: Number of values in a default grid, at most. (Default: 30.)
-        :param target: Number (as of columns) or name of the target, where the model has several. (Default: None.)
+        :param target: Number or name of the target, where the model has several. (Default: None.)
         :return: The averages, which `plot()` draws.
         :raises ValueError: If there is no such column, or rows or grid cannot be used.
-        :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
         Example:
             >>> X = np.random.RandomState(0).rand(80, 2)
@@ -641,25 +511,20 @@ class PartitionGPRegressor(
             >>> bool(found.mean[1] > found.mean[0] + 1)
             True
         """
-        check_is_fitted(self, "model_")
-        self._refuse_counted("partial_dependence", "sklearn.inspection.partial_dependence(model, X, [column])")
-        rows, teller = rows_on_grid(self, X, column, grid, grid_resolution), self._telling_once()
-        return average_function(self, rows, lambda table: self._points(teller._checked_rows(table)), self._unit, target)
+        known = self._known
+        _refuse_counted(known, "partial_dependence", "partial_dependence(model, X, [column])")
+        rows, teller = rows_on_grid(self, X, column, grid, grid_resolution), telling_once(self)
+        return average_function(self, rows, lambda x: known.points(teller._checked_rows(x)), known.unit, target)
 
     def nearest_rows(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
-        r"""
-        Return the training rows that are most similar to new ones by the kernel of the model.
-
-        Similar rows share clusters, or nodes of trees. Similarities are correlations under the prior,
-        :math:`k(x, x') / \sqrt{k(x, x)\, k(x', x')}`, 1 for the same row. Costs :math:`O(N m)` for each new row, with
-        bounded memory.
+        """
+        Return the training rows most similar to new ones: those that share clusters, or nodes of trees.
 
         :param X: `N2 x D` rows.
         :param k: Number of training rows for each, at most N. (Default: 5.)
-        :return: Numbers of training rows as given to `fit`, from 0, and their correlations, `N2 x k` each, nearest
-            first.
+        :return: Numbers of training rows as given to `fit`, from 0, and their correlations under the prior, as
+            :func:`gpytorch_partition.explain.kernel_parts.nearest_rows`, `N2 x k` each, nearest first.
         :raises ValueError: If k or X cannot be used.
-        :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
         Example:
             >>> X = np.linspace(0, 1, 40)[:, None]
@@ -668,104 +533,285 @@ class PartitionGPRegressor(
             >>> sorted(rows[0].tolist())
             [19, 20]
         """
-        points = self._points(self._checked_rows(X))
-        return nearest_rows(self.model_.covar_module, points, self.model_.train_inputs[0], k, self._counted_rows)
+        points, known = self._known.points(self._checked_rows(X)), self._known
+        return nearest_rows(known.model.covar_module, points, known.train_x, k, self._counted_rows)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """
+        Write the fitted regressor, training rows included, to a file; :meth:`load` has an example.
+
+        :param path: The file. An existing one is replaced once the new one is complete.
+        :raises TypeError: If the kernel came from a function, which has no plain value.
+        :raises OSError: If it cannot be written; an existing file then stays.
+        """
+        files.save(path, KIND, self.to_state())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """
+        Return the regressor that :meth:`save` has written, to the last bit, without running code of the file.
+
+        :param path: The file.
+        :raises gpytorch_partition.files.DamagedFileError: If it is no such file, of another format, or damaged.
+        :raises OSError: If it cannot be read.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> X = np.linspace(0, 1, 30)[:, None]
+            >>> model = PartitionGPRegressor("mondrian", num_partitions=10, random_state=0).fit(X, X[:, 0] ** 2)
+            >>> with TemporaryDirectory() as folder:
+            ...     model.save(f"{folder}/model.gp")
+            ...     copies = PartitionGPRegressor.load(f"{folder}/model.gp"), model.from_state(model.to_state())
+            >>> [bool((copy.predict(X) == model.predict(X)).all()) for copy in copies]
+            [True, True]
+        """
+        return cls.from_state(files.load(path, KIND))
+
+    def to_state(self) -> dict[str, Any]:
+        """
+        Return the fitted regressor as plain values and its own tensors, for storage of your own.
+
+        Errors are those of :meth:`save`; :meth:`load` has an example.
+        """
+        known, names, chosen = self._known, getattr(self, "feature_names_in_", None), self.categorical_features
+        return {
+            "parameters": {
+                **{name: plain(getattr(self, name)) for name in _PARAMETERS},
+                "kernel": state_name(self.kernel),
+                "categorical_features": None if chosen is None else list(map(plain, chosen)),
+            },
+            "results": {name: plain(getattr(self, name)) for name in (*_RESULTS, *_LEARNED)},
+            "feature_names": None if names is None else list(map(str, names)),
+            "target_names": self._target_names,
+            **state_of(known, self.encoder_),
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        """
+        Return the regressor of a state; a refit uses the default options and draws new partitions.
+
+        :param state: The result of :meth:`to_state`, or a load of it; :meth:`load` has an example.
+        :raises KeyError: If a part is missing.
+        """
+        regressor, results, names = cls(), state["results"], state["feature_names"]
+        regressor.set_params(**state["parameters"])
+        regressor._fitted, regressor.encoder_ = fitted_of(state)
+        regressor.__dict__ |= {name: restored(results[name]) for name in (*_RESULTS, *_LEARNED)} | {"options_": None}
+        regressor._target_names = state["target_names"]
+        encoder = state["encoder"]
+        regressor.n_features_in_ = state["train_x"].shape[1] if encoder is None else len(encoder["columns"])
+        if names is not None:
+            regressor.feature_names_in_ = np.array(names, dtype=object)
+        return regressor
 
     @property
-    def noise_(self) -> Any:
-        """Variance of the noise, in squared units of the targets; its level where `"auto"` chose a varying noise."""
-        check_is_fitted(self, "model_")
-        return (self.model_.noise.numpy() if self._has_several else self.likelihood_.noise.item()) * self._y_scale**2
+    def _known(self) -> FittedRegressor:
+        check_is_fitted(self, "_fitted")
+        return self._fitted
 
     @property
-    def outputscale_(self) -> Any:
-        """Variance of the function, in squared units of the targets."""
-        check_is_fitted(self, "model_")
-        if self._has_several:
-            return self.target_covariance_.diagonal()
-        return self.model_.covar_module.outputscale.item() * self._y_scale**2
+    def model_(self) -> Any:
+        """
+        The GPyTorch model of standardized data.
+
+        That of several targets is a :class:`~gpytorch_partition.models.CoregionalizedGP`, without a likelihood.
+        """
+        return self._known.model
+
+    @property
+    def likelihood_(self) -> Any:
+        """The likelihood of the model; None for several targets."""
+        return self._known.likelihood
 
     @property
     def kernel_(self) -> Kernel:
-        """The kernel, without its outputscale, of rows such as `model_.train_inputs[0]`."""
-        check_is_fitted(self, "model_")
-        return self.model_.covar_module if self._has_several else self.model_.covar_module.base_kernel
+        """
+        The kernel, without its outputscale, of rows as `model_.train_inputs[0]` has them.
+
+        They are not standardized for a kernel that was built already.
+        """
+        covariance = self.model_.covar_module
+        return covariance if self._known.has_several else covariance.base_kernel
+
+    @property
+    def log_predictive_density_(self) -> float | None:
+        """
+        For `"auto"` and ensembles, the mean log density of held-out rows, in nats, of standardized targets; else None.
+
+        Where rough parts were taken, it is that of random rows and neighbors, which are easier to predict.
+        """
+        return description_of(self.model_)["log_predictive_density"]
+
+    @property
+    def noise_(self) -> Any:
+        """
+        Variance of the noise, in squared units of the targets (`T` for several).
+
+        A noise that varies (`"auto"`) has its level here.
+        """
+        known = self._known
+        return (known.model.noise.numpy() if known.has_several else known.likelihood.noise.item()) * known.scale**2
+
+    @property
+    def outputscale_(self) -> Any:
+        """
+        Variance of the function, in squared units of the targets (`T` for several).
+
+        `"auto"` has its outputscales in `kernel_`, and here the variance of the targets.
+        """
+        if self._known.has_several:
+            return self.target_covariance_.diagonal()
+        return self.model_.covar_module.outputscale.item() * self._known.scale**2
+
+    @property
+    def target_covariance_(self) -> NDArray[np.float64]:
+        """The covariance of the functions of several targets (`T x T`), in units of the targets."""
+        return _of_several(self._known).in_units(self.model_.task_covariance)
+
+    @property
+    def noise_covariance_(self) -> NDArray[np.float64]:
+        """The covariance of the errors of a row (`T x T`), in units of the targets; diagonal where none was found."""
+        return _of_several(self._known).in_units(self.model_.noise_covariance)
+
+    @property
+    def target_names_(self) -> NDArray[np.object_]:
+        """The names of several targets (`T`): those of the data frame, or y0, y1 and so on."""
+        names = self._target_names or [f"y{number}" for number in range(_of_several(self._known).model.num_targets)]
+        return np.array(names, dtype=object)
+
+    @property
+    def target_name_(self) -> str | None:
+        """The name of the one target: that of the Series, or of the column of parquet files; None if it had none."""
+        return None if self._known.has_several or self._target_names is None else self._target_names[0]
 
     # Inside.
 
     _for_new_holes = "predictions are averaged over the values of similar training rows, and as uncertain as these vary"
-    log_marginal_likelihood_value_: float | None
 
-    def _check_parameters(self) -> None:
-        check_given(self.kernel, NAMES)
-        check_budget(self.budget, self.kernel)
-        check_count(self.num_partitions, "num_partitions")
-        check_count(self.max_iterations, "max_iterations")
-        check_n_jobs(self.n_jobs)
-        check_verbose(self.verbose)
-        if self.options is not None and not isinstance(self.options, Options):
-            raise ValueError(f"expected options to be None or gpytorch_partition.presets.Options, got {self.options!r}")
-        if not isinstance(self.dtype, str) or self.dtype not in DTYPES:
-            raise ValueError(f"expected dtype to be one of {tuple(DTYPES)}, got {self.dtype!r}")
-
-    def _kernel_and_rows(
-        self, x: Tensor, y: Tensor, points: Tensor, weights: RowWeights | None
-    ) -> tuple[Kernel, Tensor]:
-        if is_ensemble(self.kernel):
-            return kernel_of_ensemble(self.kernel, x, self._unit.undo(y), self.random_state), x
-        if sees_raw_columns(self.kernel):
-            return deepcopy(self.kernel), x
-        return kernel_and_rows(
-            "forest" if self.kernel == "auto" else name_or_function(self.kernel, **self._building),
-            x,
-            y,
-            points,
-            categories=self._categories,
-            sample_weight=None if weights is None else weights.capped,
-            **self._building,
-        )
-
-    @property
-    def _building(self) -> dict[str, Any]:
-        return {"num_partitions": self.num_partitions, "random_state": self.random_state, "n_jobs": self.n_jobs}
-
-    @property
-    def _chooses_by_folds(self) -> bool:
-        return name_of(self.kernel) == "auto" or is_ensemble(self.kernel)
-
-    def _standardization(self, rows: np.ndarray) -> Standardization:
-        """Return the standardization of columns other than codes; of none for kernels that see columns as they are."""
-        columns = Standardization.of_array(rows)
-        if sees_raw_columns(self.kernel):
-            check_columns(self.kernel, self)
-        return columns.without(range(rows.shape[1]) if sees_raw_columns(self.kernel) else self._categories)
-
-    def _set_model(self, model: Any) -> None:
-        self.model_ = model.eval()
-        self._range = TrainingRange.of(model.extremes if self._is_counted else model.train_inputs[0])
-        self.likelihood_: Any = getattr(model, "likelihood", None)  # of several targets none
-        self.log_predictive_density_ = description_of(model)["log_predictive_density"]
+    def _training_rows(self, X: Any, y: Any, sample_weight: Any) -> CountedRows:
+        """Read rows and targets; return those that count."""
+        weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y))
+        options: dict[str, Any] = {"reset": True, "y_numeric": True, "ensure_all_finite": self._finiteness}
+        if has_several(y):
+            check_for_several(self.kernel, self.budget, weights)
+            values, self._target_names = read_targets(X, y)
+            rows = self._read(X, np.zeros(len(values)), **options)[0]
+            known = known_rows(values)
+            return CountedRows(rows[known], values[known], None, None if known.all() else np.flatnonzero(known))
+        given = counted_rows(X, y, weights)
+        self._target_names = name_of_target(given.y)
+        rows, targets = self._read(given.X, given.y, **options)
+        return given._replace(X=rows, y=targets.astype(np.float64))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
-        tags.input_tags.allow_nan = name_of(self.kernel) in ("auto", "forest", "ensemble") or sees_raw_columns(
-            self.kernel
-        )
         return tags
 
     def _checked_rows(self, X: Any) -> np.ndarray:
-        check_is_fitted(self, "model_")
+        """Read new rows, and warn of those outside the training range and of cells that only they miss."""
+        known = self._known
         rows = self._read(X, reset=False, ensure_all_finite=self._finiteness)
         if (largest := np.nanmax(np.abs(rows), initial=0.0)) > LARGEST:
             raise ValueError(f"expected X of numbers up to {LARGEST:g}, got {largest:.3g}: drop such rows")
-        model = self.model_
-        remedy = _FIT_THERE if self._is_chosen and not is_ensemble(self.kernel) else _WIDENS
-        if is_blind(model.covar_module, self.likelihood_):
-            self._warn_of_rows_outside(self._columns.apply_array(rows), remedy)
+        x = known.columns.apply_array(rows)
+        if is_blind(known.model.covar_module, known.likelihood):
+            remedy = _FIT_THERE if known.is_chosen and not is_ensemble(self.kernel) else _WIDENS
+            known.range.warn_of_rows_outside(x, model_column_names(self), tuple(self._categories), remedy, self._told)
+        self._warn_of_new_holes(x, known.train_x)
         return rows
 
-    @property
-    def _finiteness(self) -> bool | str:
-        """The `ensure_all_finite` of scikit-learn: trees take missing values."""
-        return "allow-nan" if self.__sklearn_tags__().input_tags.allow_nan else True
+
+def _check_parameters(model: PartitionGPRegressor) -> None:
+    check_given(model.kernel, NAMES)
+    check_budget(model.budget, model.kernel)
+    check_count(model.num_partitions, "num_partitions")
+    check_count(model.max_iterations, "max_iterations")
+    check_n_jobs(model.n_jobs)
+    check_verbose(model.verbose)
+    if model.options is not None and not isinstance(model.options, Options):
+        raise ValueError(f"expected options to be None or gpytorch_partition.presets.Options, got {model.options!r}")
+    check_word(model.dtype, "dtype", tuple(DTYPES))
+
+
+def _checked_blocks(kernel: Any, y: Any, groups: Any, time: Any) -> Blocks | None:
+    if groups is None and time is None:
+        return None
+    blocks = Blocks.of(groups, time, _num_samples(y))
+    if blocks is not None and not chooses_by_folds(kernel):
+        raise ValueError(
+            "expected groups=None and time=None with a kernel that is not chosen by folds, got "
+            f"kernel={kernel!r}: give kernel='auto' or a tree ensemble"
+        )
+    return blocks
+
+
+def _checked_unlabelled(model: PartitionGPRegressor, unlabelled: Any) -> np.ndarray:
+    if sees_raw_columns(model.kernel):
+        raise ValueError(f"expected no unlabelled rows with a {type(model.kernel).__name__}, which is built already")
+    if name_of(model.kernel) in ("auto", "forest"):
+        raise ValueError(
+            f"kernel={model.kernel!r} learns its partitions from targets, which unlabelled rows lack: give "
+            "kernel='fast_cluster' or 'mondrian', or a function that builds a kernel on rows alone"
+        )
+    rows = model._read(unlabelled, reset=False)
+    check_magnitudes(rows, "unlabelled")
+    return rows
+
+
+def _of_several(known: FittedRegressor) -> FittedRegressor:
+    if not known.has_several:
+        raise AttributeError("the regressor was fitted to one target, which has noise_ and outputscale_")
+    return known
+
+
+def _refuse_counted(known: FittedRegressor, name: str, instead: str) -> None:
+    if known.is_counted:
+        raise ValueError(
+            f"{name} needs the training rows, which fit_chunks has counted and not kept: sklearn.inspection.{instead}"
+        )
+
+
+def _checked_observations(model: PartitionGPRegressor, X: Any, y: Any) -> np.ndarray:
+    if model._known.has_several:
+        raise ValueError(
+            f"expected a model of one target, got one of {len(model.target_names_)}: log densities "
+            "of target number t are scipy.stats.norm.logpdf(y[:, t], mean[:, t], std[:, t])"
+        )
+    y = np.asarray(y, dtype=np.float64)
+    num_rows = len(next(iter(X.values())) if isinstance(X, Mapping) else X)
+    if y.shape != (num_rows,) or not np.isfinite(y).all():
+        raise ValueError(
+            f"expected a known target for each of the {num_rows} rows of X, got targets of shape {y.shape} with "
+            f"{int((~np.isfinite(y)).sum())} missing"
+        )
+    return y
+
+
+def _weights_above_0(sample_weight: Any, num_rows: int) -> np.ndarray | None:
+    weights = checked_weights(sample_weight, num_rows)
+    if weights is not None and not weights.all():
+        raise ValueError(
+            f"expected weights above 0 of rows to judge, got 0 for row {int((weights == 0).argmax())}: leave "
+            "such rows out"
+        )
+    return weights
+
+
+def _known_score(y: Any, mean: NDArray[np.float64], names: Sequence[str], sample_weight: Any) -> float:
+    """Return the mean of R squared over targets, each over the rows where it is known."""
+    values = target_values(y)
+    if values.shape != mean.shape:
+        raise ValueError(f"expected targets of shape {mean.shape}, one column for each target, got {values.shape}")
+    known = ~np.isnan(values)
+    for name, count in zip(names, known.sum(0)):
+        if count < FEWEST_ENTRIES:
+            raise ValueError(
+                f"expected two known entries or more of target {name}, got {count}: R squared has no value. Score rows "
+                "where it is known, or the other targets by sklearn.metrics"
+            )
+    weights = np.ones(len(values)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    check_consistent_length(values, weights)
+    targets = zip(values.T, mean.T, known.T)
+    return float(np.mean([r2_score(y[rows], own[rows], sample_weight=weights[rows]) for y, own, rows in targets]))

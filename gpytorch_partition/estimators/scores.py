@@ -14,16 +14,13 @@ class Judgement(NamedTuple):
     """
     Predictive distributions of `N` targets, with scores of the targets.
 
-    :param mean: Means.
-    :param std: Standard deviations.
-    :param lower: The lower ends of central 90 % intervals.
-    :param upper: The upper ends.
+    :param lower: The lower ends of central 90 % intervals; `upper` has the upper ones.
     :param log_density: Log densities of the targets in their own unit, in nats. `summary()` and `compare` print NLPDs
         of targets in standard deviations: `-(log_density.mean() + log(std))`, std being that of the training targets.
     :param level: The probabilities of the smallest central intervals that hold the targets: a target is inside the
         central interval of probability p if its level is p or less.
-    :param crps: Continuous ranked probability scores of the targets, in their unit; 0 is best. For predictions without
-        deviation they are absolute errors. (Log densities of targets with few values have no best.)
+    :param crps: Continuous ranked probability scores of the targets, in their unit; 0 is best. (Log densities of
+        targets with few values have no best.)
     :param interval_score: Interval scores of the 90 % intervals, as :func:`interval_score`.
     """
 
@@ -41,10 +38,6 @@ class Judgement(NamedTuple):
         """
         Return the distributions and scores of Gaussians.
 
-        :param y: `N` targets.
-        :param mean: `N` means.
-        :param std: `N` standard deviations.
-
         Example:
             >>> Judgement.gaussian(np.array([1.645]), np.zeros(1), np.ones(1)).level.round(3)
             array([0.9])
@@ -55,13 +48,7 @@ class Judgement(NamedTuple):
         return cls(mean, std, *ends, norm.logpdf(y, mean, std), level, crps, interval_score(y, *ends))
 
     def coverage(self, level: float | np.ndarray = 0.9, sample_weight: np.ndarray | None = None) -> np.ndarray:
-        """
-        Return the shares of targets in central intervals of these probabilities, as :func:`coverage`.
-
-        :param level: Probabilities, one or `L`. (Default: 0.9.)
-        :param sample_weight: `N` weights of the targets. (Default: None, the same.)
-        :raises ValueError: If a probability is not between 0 and 1.
-        """
+        """Return the shares of targets (with weights) in central intervals of these probabilities, one or `L`."""
         inside = self.level[:, None] <= np.atleast_1d(_checked_level(level))
         return np.average(inside, axis=0, weights=sample_weight).reshape(np.shape(level))
 
@@ -70,17 +57,7 @@ def interval_score(y: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.nd
     """
     Return interval scores in units of the targets: the width of 90 % intervals plus 20 times the miss; less is better.
 
-    A miss is a target's distance from its interval. The best ends are the quantiles .05 and .95 (Gneiting & Raftery
-    2007, Strictly proper scoring rules, eq. 43).
-
-    :param y: `N` targets.
-    :param lower: `N` lower ends.
-    :param upper: `N` upper ends.
-    :return: `N` scores.
-
-    Example:
-        >>> interval_score(np.array([0.5, 1.5]), np.zeros(2), np.ones(2))
-        array([ 1., 11.])
+    A miss is a target's distance from its interval (Gneiting & Raftery 2007, Strictly proper scoring rules, eq. 43).
     """
     return upper - lower + 20 * (np.maximum(lower - y, 0) + np.maximum(y - upper, 0))
 
@@ -91,9 +68,6 @@ def mean_and_error(values: np.ndarray, sample_weight: np.ndarray | None = None) 
 
     With weights the error is :math:`\sqrt{\sum_i w_i^2 (v_i - \bar v)^2} / \sum_i w_i`.
 
-    :param values: `N` scores.
-    :param sample_weight: `N` weights. (Default: None, the same.)
-
     Example:
         >>> mean_and_error(np.array([1.0, 3.0, 1.0, 3.0]))
         (2.0, 0.5)
@@ -101,33 +75,6 @@ def mean_and_error(values: np.ndarray, sample_weight: np.ndarray | None = None) 
     weights = np.ones(len(values)) if sample_weight is None else sample_weight
     mean = np.average(values, weights=weights)
     return float(mean), float(np.linalg.norm(weights * (values - mean)) / weights.sum())
-
-
-def coverage(
-    y: np.ndarray,
-    mean: np.ndarray,
-    std: np.ndarray,
-    level: float | np.ndarray = 0.9,
-    sample_weight: np.ndarray | None = None,
-) -> np.ndarray:
-    """
-    Return the share of targets in the central intervals of their Gaussians, for one nominal share or several.
-
-    :param y: `N` targets.
-    :param mean: `N` means.
-    :param std: `N` positive standard deviations, in the same units.
-    :param level: Nominal shares between 0 and 1, one or `L`. (Default: 0.9.)
-    :param sample_weight: `N` weights of the targets. (Default: None, the same.)
-    :return: Shares between 0 and 1, of the shape of `level`; :math:`O(N L)` time and memory.
-    :raises ValueError: If a nominal share is not between 0 and 1.
-
-    Example:
-        >>> coverage(np.array([0.0, 1.0, 2.0]), np.zeros(3), np.ones(3), np.array([0.5, 0.9, 0.99]))
-        array([0.33333333, 0.66666667, 1.        ])
-    """
-    distance, half_width = np.abs(y - mean) / std, norm.ppf(0.5 + _checked_level(level) / 2)
-    inside = distance[:, None] <= np.atleast_1d(half_width)
-    return np.average(inside, axis=0, weights=sample_weight).reshape(np.shape(level))
 
 
 def _checked_level(level: float | np.ndarray) -> np.ndarray:
@@ -140,11 +87,7 @@ def _checked_level(level: float | np.ndarray) -> np.ndarray:
 
 
 def of_percentages(values: np.ndarray) -> str:
-    """
-    Return an error's advice to give probabilities, if values are percentages; else an empty text.
-
-    :param values: Numbers given as probabilities.
-    """
+    """Return an error's advice to give probabilities, if values are percentages; else an empty text."""
     if not values.size or not ((values > 0) & (values < 100)).all() or not (values > 1).any():
         return ""
     return f": give probabilities, {[float(f'{percent / 100:.10g}') for percent in values.ravel()]}, not percentages"
@@ -158,7 +101,6 @@ def hit_curve(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
     :param y: `N` booleans, or numbers of which those above zero are hits.
     :param scores: `N` scores; infinite ones are first or last.
-    :return: `N` mean numbers of hits, never decreasing; the last one is the number of all.
     :raises ValueError: If the shapes differ, y is not numeric, or one of y or scores is NaN.
 
     Example:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from itertools import combinations
 from numbers import Real
 from threading import Lock
@@ -22,14 +23,9 @@ from sklearn.utils.multiclass import _ovr_decision_function, check_classificatio
 from torch import Tensor
 
 from gpytorch_partition.all_or_nothing import all_or_nothing
+from gpytorch_partition.estimators.checks import check_count, check_magnitudes, check_positive
 from gpytorch_partition.estimators.kernels import KernelLike
-from gpytorch_partition.estimators.machine import (
-    KernelMachine,
-    check_count,
-    check_magnitudes,
-    check_positive,
-    class_indicators,
-)
+from gpytorch_partition.estimators.machines import KernelMachine, class_indicators
 from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.models.cluster_features import ClusterFeatures
 from gpytorch_partition.progress import doing
@@ -67,8 +63,6 @@ class _Rows(NamedTuple):
 
 
 class _PartitionSVM(KernelMachine):
-    """Base of the classifier and the regressor: linear machines on sparse features."""
-
     C: float
     tol: float
     max_iter: int
@@ -119,8 +113,9 @@ def _gives_probabilities(machine: PartitionSVC) -> bool:
     return True
 
 
+@dataclass(eq=False, repr=False)
 class PartitionSVC(ClassifierMixin, _PartitionSVM):
-    r"""
+    """
     A support vector classifier with a partition kernel, at a cost linear in the number of rows.
 
     Use it to separate classes by a margin; for probabilities there is PartitionGPClassifier.
@@ -128,42 +123,38 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
     It solves the problem of :class:`sklearn.svm.SVC`, hinge loss and an intercept that is not penalized, and agrees
     with `SVC(kernel="precomputed")` on the kernel matrix within that solver's tolerance. Above 5,000 rows it needs no
     matrix: dual coordinate descent (liblinear; Hsieh et al. 2008) runs on the kernel's sparse features
-    (:class:`~gpytorch_partition.models.ClusterFeatures`), whose products are exactly the kernel. liblinear penalizes
-    the intercept; a proximal point iteration of some three to five solves, the first of them rough, removes the
-    penalty. Up to 5,000 rows libsvm on the matrix is faster and is used. (Where no support vector is on the margin, for
-    very small C, a range of intercepts is optimal, and another one may be found.)
+    (:class:`~gpytorch_partition.models.ClusterFeatures`), and a proximal point iteration of some three to five solves
+    removes liblinear's penalty of the intercept. Up to 5,000 rows libsvm on the matrix is faster and is used. (Where no
+    support vector is on the margin, for very small C, a range of intercepts is optimal, and another one may be found.)
 
     For k > 2 classes there are k (k - 1) / 2 machines, one against one, as in `SVC`. `decision_function` then has a
-    column per class, votes plus a confidence between -1/3 and 1/3. The predicted class has the largest value (`SVC`
-    with `break_ties=True`).
+    column per class, votes plus a confidence between -1/3 and 1/3; the predicted class has the largest value.
 
     A pass over the rows costs their features' entries: m in each row for flat partitions, m times the depth of a leaf
     for the default forest. Descent takes tens to hundreds of passes, more for large C. A fit holds some 45 bytes per
-    entry. For many rows use flat partitions, such as
-    `kernel=lambda x, y: RandomForestKernel(x, y, 100, "sampled")` or `"fast_cluster"`.
+    entry. For many rows use flat partitions, such as `kernel=lambda x, y: RandomForestKernel(x, y, 100, "sampled")` or
+    `"fast_cluster"`.
 
     :param C: Cost of a unit of hinge loss. Rows are not scaled by k(x, x), which is 1 for most kernels. (Default: 1.)
-    :param kernel: `"forest"` (grown on indicators of the classes), `"fast_cluster"`, `"mondrian"`. Or a function from
-        the standardized rows and the classes' indicators `(x, y)` (`N` zeros and ones, or `N x k`) to a kernel. Or a
-        kernel of this package that is built already, which sees X as it is
-        (:func:`~gpytorch_partition.estimators.kernels.resolved_kernel`). (Default: `"forest"`.)
+    :param kernel: `"forest"` (grown on indicators of the classes), `"fast_cluster"`, `"mondrian"`, or any form of
+        :func:`~gpytorch_partition.estimators.kernels.resolved_kernel`; a function gets indicators, `N` zeros and ones,
+        or `N x k`. (Default: `"forest"`.)
     :param num_partitions: Number m of partitions of a named kernel. (Default: 200.)
     :param class_weight: Positive factors of C by class, `"balanced"` or None, as in `SVC`. (Default: None.)
-    :param probability: Whether to fit sigmoids for `predict_proba` (Platt) to decision values of held-out rows. Five
-        more fits grow their own kernels (:class:`sklearn.calibration.CalibratedClassifierCV`), since a forest has seen
-        the classes of its rows. (Default: False.)
+    :param probability: Whether to fit sigmoids for `predict_proba` (Platt) to decision values of held-out rows, in five
+        more fits (:class:`sklearn.calibration.CalibratedClassifierCV`). (Default: False.)
     :param tol: Largest violation of the optimality conditions, as in `SVC`. (Default: 1e-3.)
     :param max_iter: Passes over the rows of one solve, at most; too few give a `ConvergenceWarning`. Up to 5,000 rows
         the number of libsvm's steps for each row. (Default: 10,000.)
     :param random_state: Seed of the partitions and of the order of rows in descent.
     :param n_jobs: Trees grown, or pairs of classes of up to 5,000 rows fitted, at once, as scikit-learn counts them.
-        Descents wait for each other, as liblinear has one random generator for all. (Default: None, one.)
+        (Default: None, one.)
 
     Fitted attributes:
 
     - `classes_`: the `k` classes.
     - `coef_`, `intercept_`: the linear functions of the features, `1 x p` for two classes, positive for the second, or
-      one for each pair. There are no dual coefficients: liblinear does not keep them.
+        one for each pair. There are no dual coefficients: liblinear does not keep them.
     - `n_iter_`: passes over the rows in all, for each of them (steps of libsvm up to 5,000 rows).
     - `kernel_`: the kernel. `n_features_in_`, `feature_names_in_`: as in scikit-learn.
 
@@ -175,28 +166,16 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
         True
     """
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        kernel: KernelLike = "forest",
-        num_partitions: int = 200,
-        *,
-        class_weight: dict[Any, float] | str | None = None,
-        probability: bool = False,
-        tol: float = 1e-3,
-        max_iter: int = 10_000,
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.C = C
-        self.kernel = kernel
-        self.num_partitions = num_partitions
-        self.class_weight = class_weight
-        self.probability = probability
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    C: float = 1.0
+    kernel: KernelLike = "forest"
+    num_partitions: int = 200
+    _: KW_ONLY
+    class_weight: dict[Any, float] | str | None = None
+    probability: bool = False
+    tol: float = 1e-3
+    max_iter: int = 10_000
+    random_state: int | np.random.RandomState | None = None
+    n_jobs: int | None = None
 
     @all_or_nothing
     @doing("fitting a PartitionSVC")
@@ -206,9 +185,7 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
 
         :param X: `N x D` rows, finite; `"forest"` takes NaN for a missing value.
         :param y: `N` classes, two or more.
-        :return: The classifier itself.
-        :raises ValueError: If the data or a parameter cannot be used, there is one class only, or features would have
-            2^31 entries or more.
+        :raises ValueError: If the data or a parameter cannot be used, or features would have 2^31 entries or more.
         :raises TypeError: If the kernel is of another kind, or X is sparse.
         """
         self._check_parameters()
@@ -253,11 +230,8 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
 
     def decision_function(self, X: Any) -> np.ndarray:
         """
-        Return the signed margins of rows for two classes, or their votes for each class.
-
-        :param X: `N2 x D` rows, as in :meth:`fit`.
-        :return: `N2` values, positive for the second of two classes, or `N2 x k` votes plus confidences.
-        :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
+        Return the signed margins of rows for two classes (`N2`, positive for the second), or votes plus confidences
+        (`N2 x k`).
         """
         values = self._values(X)
         if len(self.classes_) == 2:
@@ -275,8 +249,6 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
         Return the probabilities of the classes (`N2 x k`), if `probability`.
 
         The most probable class may differ from that of `predict`.
-
-        :param X: `N2 x D` rows, as in :meth:`fit`.
         """
         values = self.decision_function(X)
         columns = values[:, None] if values.ndim == 1 else values
@@ -287,34 +259,24 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
         return np.where(total > 0, found / np.where(total > 0, total, 1.0), 1 / found.shape[1])
 
 
+@dataclass(eq=False, repr=False)
 class PartitionSVR(RegressorMixin, _PartitionSVM):
-    r"""
+    """
     A support vector regressor with a partition kernel, at a cost linear in the number of rows.
 
     Use it for a mean that ignores small errors; for intervals there is PartitionGPRegressor.
 
-    It solves the problem of :class:`sklearn.svm.SVR`, epsilon-insensitive loss and an intercept that is not penalized,
-    and agrees with `SVR(kernel="precomputed")` on the kernel matrix within that solver's tolerance. Method and costs
-    are those of :class:`PartitionSVC`. Targets keep their units: choose C and epsilon for them, as for `SVR`.
+    It solves the problem of :class:`sklearn.svm.SVR`, epsilon-insensitive loss and an intercept that is not penalized.
+    Other parameters, the method and costs are those of :class:`PartitionSVC`. Targets keep their units: choose C and
+    epsilon for them, as for `SVR`.
 
     :param C: Cost of a unit of loss. (Default: 1.)
     :param epsilon: Errors up to it cost nothing, in units of the targets. (Default: 0.1.)
-    :param kernel: `"forest"`, `"fast_cluster"`, `"mondrian"`. Or a function from the standardized rows and the targets
-        `(x, y)` to a kernel. Or a kernel of this package that is built already, which sees X as it is
-        (:func:`~gpytorch_partition.estimators.kernels.resolved_kernel`). (Default: `"forest"`.)
-    :param num_partitions: Number m of partitions of a named kernel. (Default: 200.)
     :param tol: Largest violation of the optimality conditions, relative to the targets' standard deviation where there
         are more than 5,000 rows. (Default: 1e-3.)
-    :param max_iter: Passes over the rows of one solve, at most; up to 5,000 rows the number of libsvm's steps for each
-        row. (Default: 10,000.)
-    :param random_state: Seed of the partitions and of the order of rows in descent.
-    :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
 
-    Fitted attributes:
-
-    - `coef_`, `intercept_`: the linear function of the features, `1 x p` and `1`.
-    - `n_iter_`: passes over the rows in all (steps of libsvm up to 5,000 rows).
-    - `kernel_`: the kernel. `n_features_in_`, `feature_names_in_`: as in scikit-learn.
+    Fitted attributes: `coef_`, `intercept_`, the linear function of the features, `1 x p` and `1`; `n_iter_`,
+    `kernel_`, `n_features_in_`, `feature_names_in_`, as those of :class:`PartitionSVC`.
 
     Example:
         >>> from sklearn.datasets import load_diabetes
@@ -324,38 +286,22 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
         True
     """
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        epsilon: float = 0.1,
-        kernel: KernelLike = "forest",
-        num_partitions: int = 200,
-        *,
-        tol: float = 1e-3,
-        max_iter: int = 10_000,
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.C = C
-        self.epsilon = epsilon
-        self.kernel = kernel
-        self.num_partitions = num_partitions
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    C: float = 1.0
+    epsilon: float = 0.1
+    kernel: KernelLike = "forest"
+    num_partitions: int = 200
+    _: KW_ONLY
+    tol: float = 1e-3
+    max_iter: int = 10_000
+    random_state: int | np.random.RandomState | None = None
+    n_jobs: int | None = None
 
     @all_or_nothing
     @doing("fitting a PartitionSVR")
     def fit(self, X: Any, y: Any) -> PartitionSVR:
         """
-        Build the kernel and find the flattest function within epsilon of the targets, up to what C costs.
-
-        :param X: `N x D` rows, finite; `"forest"` takes NaN for a missing value.
-        :param y: `N` targets.
-        :return: The regressor itself.
-        :raises ValueError: If the data or a parameter cannot be used, or features would have 2^31 entries or more.
-        :raises TypeError: If the kernel is of another kind, or X is sparse.
+        Find the flattest function within epsilon of the targets (`N`), up to what C costs; errors are those of
+        :meth:`PartitionSVC.fit`.
         """
         self._check_parameters()
         if not isinstance(self.epsilon, Real) or not 0 <= float(self.epsilon) < np.inf:
@@ -370,11 +316,7 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """
-        Return the values of the function (`N2`) at rows (`N2 x D`), in units of the targets.
-
-        :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
-        """
+        """Return the values of the function (`N2`) at rows (`N2 x D`), in units of the targets."""
         return self._values(X)[:, 0]
 
 
@@ -423,15 +365,11 @@ def _regression_line(
 
 
 def _with_free_intercept(around: Callable[[float, float], _Line], start: float, tol: float, shift_tol: float) -> _Line:
-    r"""
+    """
     Remove the penalty of the intercept by the proximal point method (Rockafellar 1976).
 
-    The penalty is :math:`(b - c)^2 / 2 B^2` for a center c. At the minimum the derivative of the rest is
-    :math:`(c - b) / B^2`: the center moves to where the secant through two of these is zero.
-
-    :param around: From a center and a tolerance to the solution with the penalty.
-    :param tol: The last tolerance of `around`; the first ones are rough.
-    :param shift_tol: The distance of b and c at which the search ends.
+    The penalty is :math:`(b - c)^2 / 2 B^2` for a center c. At the minimum the derivative of the rest is :math:`(c - b)
+    / B^2`: the center moves to where the secant through two of these is zero.
     """
     center, before, num_passes = start, None, 0
     for number in range(1, _ROUNDS + 1):

@@ -5,16 +5,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from copy import copy
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from gpytorch_partition.callers import level_of_caller
-from gpytorch_partition.explain.given_columns import model_column_names
 from gpytorch_partition.inputs.training_rows import decode_missing
-from gpytorch_partition.kernels import LocalLinearKernel
+from gpytorch_partition.kernels import (
+    LocalLinearKernel,
+)
 from gpytorch_partition.likelihoods import FITCGaussianLikelihood
 from gpytorch_partition.models.partition_gp import innermost_kernels
 
@@ -26,6 +27,8 @@ _FEW = 20
 _ROUNDING = 1e-6  # of a number's size, by which constant columns may differ
 _MOST_NAMES = 3
 
+Estimator = TypeVar("Estimator")
+
 
 class OutsideRangeWarning(UserWarning):
     """
@@ -35,11 +38,18 @@ class OutsideRangeWarning(UserWarning):
     """
 
 
-class TrainingRange(NamedTuple):
-    """The least and largest values of the training rows, NaN where a column has none."""
+def telling_once(estimator: Estimator) -> Estimator:
+    """Return a copy of an estimator that warns once of rows outside, in many predictions that belong together."""
+    found = copy(estimator)
+    found._told = []  # type: ignore[attr-defined]
+    return found
 
-    low: Tensor  # (D,)
-    high: Tensor  # (D,)
+
+class TrainingRange(NamedTuple):
+    """The least and largest values of the training rows (`D` each), NaN where a column has none."""
+
+    low: Tensor
+    high: Tensor
 
     @classmethod
     def of(cls, train_x: Tensor) -> TrainingRange:
@@ -59,6 +69,43 @@ class TrainingRange(NamedTuple):
         other = excess > _ROUNDING * self.high.abs().clamp_min(1.0)
         return torch.where(width > 0, excess / width, 0.5 * other.to(excess))
 
+    def warn_of_rows_outside(
+        self, x: Tensor, names: Sequence[str], codes: Sequence[int], remedy: str, told: list[str] | None = None
+    ) -> None:
+        """
+        Warn, once, if rows (`N x D`) lie outside, at O(N D).
+
+        A row is outside if a column has a value beyond the range by more than a quarter of it. There is a warning where
+        more than one row of a hundred is outside (of 20 to 200, more than one), or any by more than the whole range.
+
+        :param names: Names of the columns.
+        :param codes: Numbers of columns that hold codes, which have no range.
+        :param remedy: Advice in the warning.
+        :param told: A list that the warning is added to; there is none if it has one. (Default: None.)
+        """
+        if told:
+            return
+        beyond = self.beyond(x.double())
+        beyond[:, list(codes)] = 0.0
+        count = int((beyond > _MARGIN).any(1).sum())
+        if count <= max(_MOST_OUTSIDE * len(beyond), len(beyond) >= _FEW) and not bool((beyond > _FAR).any()):
+            return
+        message = (
+            f"{count:,} of {len(beyond):,} rows lie outside the range of the training rows, in "
+            f"{_farthest_columns(beyond, names)}: the model answers there as at the nearest rows it knows, and as "
+            f"surely. {remedy}"
+        )
+        warnings.warn(message, OutsideRangeWarning, stacklevel=level_of_caller())
+        if told is not None:
+            told.append(message)
+
+
+def _farthest_columns(beyond: Tensor, names: Sequence[str]) -> str:
+    farthest = beyond.amax(0)
+    columns = [column for column in farthest.argsort(descending=True).tolist() if bool(farthest[column] > _MARGIN)]
+    told = [f"{names[each]!r} ({float(farthest[each]):.3g} times its range beyond)" for each in columns[:_MOST_NAMES]]
+    return ", ".join(told + [f"{len(columns) - len(told)} more"] * (len(columns) > len(told)))
+
 
 def is_blind(kernel: Kernel, likelihood: Any = None) -> bool:
     """
@@ -67,13 +114,6 @@ def is_blind(kernel: Kernel, likelihood: Any = None) -> bool:
     Forests and nearest centers predict there as at the nearest rows. Covariances through inducing points vanish, with
     all variance, unless the likelihood adds the variance that they leave out. Mondrian and smooth kernels widen
     intervals, and linear ones and slopes grow.
-
-    Example:
-        >>> from gpytorch_partition import MondrianKernel, RandomForestKernel
-        >>> x = torch.rand(20, 1, generator=torch.Generator().manual_seed(0))
-        >>> forest, mondrian = RandomForestKernel(x, x[:, 0], 5, random_state=0), MondrianKernel(x, 5, random_state=0)
-        >>> is_blind(forest), is_blind(mondrian), is_blind(forest + mondrian)
-        (True, False, False)
     """
     return not isinstance(likelihood, FITCGaussianLikelihood) and all(map(_is_narrow, _innermost(kernel)))
 
@@ -83,74 +123,9 @@ def tends_to_frequencies(kernel: Kernel) -> bool:
     return all(getattr(part, "vanishes_far_away", False) for part in _innermost(kernel))
 
 
-def warn_of_rows_outside(beyond: Tensor, names: Sequence[str], remedy: str, *, ignored: Sequence[int] = ()) -> bool:
-    """
-    Warn, once, if rows lie outside the range of the training rows.
-
-    A row is outside if a column has a value beyond the range by more than a quarter of it. There is a warning where
-    more than one row of a hundred is outside (of 20 to 200, more than one), or any by more than the whole range.
-
-    :param beyond: Distances from the range, by :meth:`TrainingRange.beyond`.
-    :param names: Names of the columns.
-    :param remedy: Advice in the warning.
-    :param ignored: Numbers of columns that hold codes. (Default: none.)
-    :return: Whether there was a warning.
-    """
-    beyond = beyond.clone()
-    beyond[:, list(ignored)] = 0.0
-    outside = beyond > _MARGIN
-    count = int(outside.any(1).sum())
-    allowed = max(_MOST_OUTSIDE * len(beyond), len(beyond) >= _FEW)
-    if count <= allowed and not bool((beyond > _FAR).any()):
-        return False
-    farthest = beyond.amax(0)
-    told = [
-        f"{names[column]!r} ({float(farthest[column]):.3g} times its range beyond)"
-        for column in farthest.argsort(descending=True).tolist()[:_MOST_NAMES]
-        if bool(outside[:, column].any())
-    ]
-    more = int(outside.any(0).sum()) - len(told)
-    told += [f"{more} more"] if more else []
-    warnings.warn(
-        f"{count:,} of {len(beyond):,} rows lie outside the range of the training rows, in {', '.join(told)}: the "
-        f"model answers there as at the nearest rows it knows, and as surely. {remedy}",
-        OutsideRangeWarning,
-        stacklevel=level_of_caller(),
-    )
-    return True
-
-
-class ToldOfRange:
-    """A mixin for estimators that warn of rows outside the training range."""
-
-    _range: TrainingRange  # of the rows that the model was fitted to
-    _tells_once = False
-    _has_told = False
-
-    def _telling_once(self) -> Self:
-        """Return a copy of the estimator that warns once, for many predictions that belong together."""
-        found = copy(self)
-        found._tells_once = True
-        return found
-
-    def _warn_of_rows_outside(self, x: Tensor, remedy: str) -> None:
-        """
-        Warn if there are such rows, at O(N D).
-
-        :param x: `N x D` new rows, as the model sees them.
-        :param remedy: Advice in the warning.
-        """
-        if self._has_told:
-            return
-        names, ignored = model_column_names(self), tuple(getattr(self, "_categories", ()))
-        has_told = warn_of_rows_outside(self._range.beyond(x.double()), names, remedy, ignored=ignored)
-        if self._tells_once:
-            self._has_told = has_told
+def _innermost(kernel: Kernel) -> Iterator[Kernel]:
+    return innermost_kernels(kernel, lambda each: _is_narrow(each) or isinstance(each, LocalLinearKernel))
 
 
 def _is_narrow(kernel: Kernel) -> bool:
     return not getattr(kernel, "widens_far_away", True)
-
-
-def _innermost(kernel: Kernel) -> Iterator[Kernel]:
-    return innermost_kernels(kernel, lambda each: _is_narrow(each) or isinstance(each, LocalLinearKernel))

@@ -1,17 +1,7 @@
 """Explanations of fitted models; estimators have methods of the same names, and `plots` draws the results."""
 
-from gpytorch_partition.explain.dependence import PartialDependence as PartialDependence
-from gpytorch_partition.explain.importance import Importance as Importance
-from gpytorch_partition.explain.summary import ClassSummary as ClassSummary
-from gpytorch_partition.explain.summary import ModelSummary as ModelSummary
-from gpytorch_partition.explain.summary import PartSummary as PartSummary
-from gpytorch_partition.explain.summary import TargetSummary as TargetSummary
+from gpytorch_partition.explain.dependence import PartialDependence
+from gpytorch_partition.explain.importance import Importance
+from gpytorch_partition.explain.summary import ClassSummary, ModelSummary, PartSummary, TargetSummary
 
-__all__ = [
-    "ClassSummary",
-    "Importance",
-    "ModelSummary",
-    "PartSummary",
-    "PartialDependence",
-    "TargetSummary",
-]
+__all__ = ["ClassSummary", "Importance", "ModelSummary", "PartSummary", "PartialDependence", "TargetSummary"]

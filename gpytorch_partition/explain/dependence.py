@@ -79,14 +79,7 @@ def rows_on_grid(estimator: Any, X: Any, column: int | str, grid: Any, grid_reso
     """
     Return rows with a column at each value of a grid.
 
-    :param estimator: A fitted estimator.
-    :param X: `N x D` rows in any form that it takes.
-    :param column: Number or name of the column.
-    :param grid: Values of the column, or None for its own values if there are at most `grid_resolution`; else that many
-        from the 5 % to the 95 % quantile, as in scikit-learn; for whole numbers some of the column's own, for
-        categories the most frequent.
-    :param grid_resolution: Number of values, at most.
-    :raises ValueError: If there is no such column, or rows or grid cannot be used.
+    Parameters are those of :meth:`gpytorch_partition.estimators.PartitionGPRegressor.partial_dependence`.
     """
     names = column_names(estimator)
     number, rows = number_of(column, names), given_rows(estimator, X)
@@ -102,20 +95,15 @@ def average_function(
     Return the function of a regressor by values of one column, averaged over rows (Friedman 2001, section 8.2).
 
     At each value g of the grid it is the average :math:`\frac1N \sum_i f(x_i^{(g)})` over the rows with the column set
-    to g. This average is a linear functional of the function, with posterior variance
-    :math:`\bar k(g, g) - \bar k(g)^\top (K + D)^{-1} \bar k(g)` for averages :math:`\bar k` of covariances. Errors at
-    different rows are dependent: an average of pointwise variances would be wrong. Variance that inducing points leave
-    out (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`) is added as if it were common to all rows,
-    which is an upper bound.
+    to g. This average is a linear functional of the function, with posterior variance :math:`\bar k(g, g) - \bar
+    k(g)^\top (K + D)^{-1} \bar k(g)` for averages :math:`\bar k` of covariances. Errors at different rows are
+    dependent: an average of pointwise variances would be wrong. Variance that inducing points leave out
+    (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`) is added as if it were common to all rows, which
+    is an upper bound. Costs one solve for each value of the grid, and a product with N points.
 
-    Costs one solve for each value of the grid, and a product with N points.
-
-    :param estimator: The fitted regressor.
-    :param rows: The rows on the grid.
     :param as_points: The map from a table to the model's points.
     :param unit: The standardization of the targets.
     :param target: Number or name of the target, where the model has several; else None.
-    :raises ValueError: If the target is missing or unknown, or given for a model of one target.
     """
     model, called, mean, scale = estimator.model_, estimator.target_name_ or "target", unit.mean, unit.scale
     if isinstance(model, CoregionalizedGP):
@@ -130,11 +118,7 @@ def average_function(
 
 
 def number_of_class(wanted: Any, classes: list[Any]) -> int:
-    """
-    Return the number of a class, for None that of the second of two classes.
-
-    :raises ValueError: If it is no class, or None for more than two.
-    """
+    """Return the number of a class, for None that of the second of two classes."""
     if wanted is None and len(classes) == 2:
         return 1
     if wanted not in classes:
@@ -154,12 +138,7 @@ def _target_number(target: int | str | None, names: list[str]) -> int:
 
 @torch.no_grad()
 def averages(model: PartitionGP | TargetView, points: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """
-    Return the posterior mean and variance of the function's average over each set of points (`G` each, float64).
-
-    :param model: A model in evaluation mode.
-    :param points: G sets of points (`N x D`).
-    """
+    """Return the posterior mean and variance of the function's average over each set of points (`G` each)."""
     with settings.iterative(), settings.no_debug():
         found = zip(*(_average(model, encode_missing(x)) for x in points))
         (levels, priors, left_out, cross), alpha = map(torch.stack, found), strategy_of(model).mean_cache

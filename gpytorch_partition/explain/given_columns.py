@@ -34,12 +34,8 @@ def by_given_columns(estimator: Any, shares: np.ndarray) -> np.ndarray:
 
 def number_of(wanted: int | str, names: list[str], kind: str = "column") -> int:
     """
-    Return the number of a column or target from 0, given its name or number; negative numbers count from the end.
-
-    :param wanted: The name or number.
-    :param names: All names.
-    :param kind: "column" or "target", for the error.
-    :raises ValueError: If there is none.
+    Return the number of a column or target (`kind`) from 0, given its name or number; negative numbers count from the
+    end.
     """
     if isinstance(wanted, str) and wanted in names:
         return names.index(wanted)
@@ -58,13 +54,7 @@ def first_names(names: list[Any]) -> str:
 
 
 def given_rows(estimator: Any, X: Any) -> np.ndarray | dict[str, Any]:
-    """
-    Return rows in one form: an array for a model of numbers, else a mapping of columns in the model's order.
-
-    :param estimator: A fitted estimator.
-    :param X: `N x D` rows in any form that it takes.
-    :raises ValueError: If there are other columns than in `fit`.
-    """
+    """Return rows in one form: an array for a model of numbers, else a mapping of columns in the order of the model."""
     names = column_names(estimator)
     if isinstance(X, Mapping) or (hasattr(X, "columns") and estimator.encoder_ is not None):
         columns = _columns_of(X)

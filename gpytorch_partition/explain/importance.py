@@ -99,11 +99,9 @@ def importance(
 
     Other parameters are those of :meth:`gpytorch_partition.estimators.PartitionGPRegressor.importance`.
 
-    :param estimator: The estimator.
-    :param functions: The functions that it has fitted.
+    :param functions: The functions that the estimator has fitted.
     :param scoring: The score for permutations, by scikit-learn's name. (Default: the estimator's own.)
     :param measure: The name of the measure in printed importances.
-    :raises ValueError: If only one of X and y is given, or `n_repeats` is no number from 1.
     """
     if (X is None) != (y is None):
         raise ValueError("expected both rows and their targets to check importances by, or neither, got one of them")
@@ -141,20 +139,19 @@ def column_shares(functions: KernelExpansion, random_state: Any = 0) -> np.ndarr
     al. 2010). Shares of several functions are averaged with their variances as weights. A part is divided by its own
     structure:
 
-    - **Trees** (:class:`~gpytorch_partition.RandomForestKernel`): :math:`f_j` is constant in each leaf: the sum over
-      splits on the path of the mean over the training rows in the child less that in the node (Saabas 2014,
-      "Interpreting random forests"). A split counts for its column, with its covariance with f. If f were a single
-      tree's prediction, this would be the decrease of impurity (Breiman et al. 1984) exactly.
+    - **Trees** (:class:`~gpytorch_partition.RandomForestKernel`): :math:`f_j` is the sum over splits on the path of the
+        mean over the training rows in the child less that in the node (Saabas 2014, "Interpreting random forests"). A
+        split counts for its column, with its covariance with f. For a single tree this is the decrease of impurity
+        (Breiman et al. 1984).
     - **Slopes** (:class:`~gpytorch_partition.LocalLinearKernel`): levels as for trees; slopes count for their own
-      column.
-    - **Linear kernels**: the term :math:`v_d\, x_d \sum_i x_{id} \alpha_i` of each column, its weight times its values.
+        column.
+    - **Linear kernels**: the term :math:`v_d\, x_d \sum_i x_{id} \alpha_i` of each column.
     - **All others** (a Matern kernel, clusters, Mondrian trees): the part's share is divided in proportion to
-      :math:`\mathbb{E}[k(x, x) - k(x, x')]`, x' being x with the column's value of another row: the prior's expected
-      total sensitivity index, not normalized (Jansen 1999), which short lengthscales make large.
+        :math:`\mathbb{E}[k(x, x) - k(x, x')]`, x' being x with the column's value of another row: the prior's expected
+        total sensitivity index, not normalized (Jansen 1999), which short lengthscales make large.
 
     One product with each part (two for slopes), and for parts of the last kind D times 1,000 random pairs of rows.
 
-    :param functions: The functions.
     :param random_state: Seed of the rows whose values are taken. (Default: 0.)
     """
     means = functions.part_means(functions.train_x)

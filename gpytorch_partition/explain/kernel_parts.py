@@ -1,4 +1,4 @@
-"""The parts of a kernel, and posterior means that are their sums."""
+"""The parts of a kernel, posterior means that are their sums, and rows that a kernel takes for similar."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from linear_operator import to_linear_operator
@@ -14,6 +15,8 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.inputs.numbers import checked_count
+from gpytorch_partition.inputs.training_rows import encode_missing
 from gpytorch_partition.kernels import IterativeKernel, PartitionMixtureKernel, StandardizedKernel
 from gpytorch_partition.models import CoregionalizedGP, PartitionGP
 from gpytorch_partition.models.coregionalized import TargetView
@@ -23,14 +26,14 @@ from gpytorch_partition.tables import NumberView
 Map = Callable[[Tensor], Tensor]
 
 
+_ENTRIES = 2**24  # covariances held at once
+
+
 @dataclass(frozen=True, eq=False)
 class KernelPart:
     """
-    A term of a kernel of points in the model's units.
-
-    :param kernel: The kernel inside of all scales, sums and maps of the points.
-    :param weight: The product of the scales around it.
-    :param maps: Maps of the points before the kernel, in order.
+    A term of a kernel: the kernel inside of all scales, sums and maps of the points, the product of the scales, and the
+    maps.
     """
 
     kernel: Kernel
@@ -42,8 +45,6 @@ class KernelPart:
         Return for each column that the kernel sees the number of its column in the model.
 
         A view of a table makes several columns of a category. For maps other than views and units the result is None.
-
-        :param num_columns: Number of the model's columns.
         """
         found = torch.arange(num_columns)
         for change in self.maps:
@@ -69,11 +70,8 @@ class KernelPart:
 
     def means(self, x: Tensor, train_x: Tensor, weights: Tensor) -> Tensor:
         r"""
-        Return the part's terms of q functions at points, :math:`w K_{* x} \alpha` (`N x q`, float64).
-
-        :param x: `N x D` points.
-        :param train_x: Training rows.
-        :param weights: Weights :math:`\alpha` of the training rows (`N_train x q`).
+        Return the terms of q functions at points, :math:`w K_{* x} \alpha` (`N x q`, float64), given their weights
+        (`N_train x q`).
         """
         return self.weight * self.covariance(x, train_x).matmul(weights).double()
 
@@ -82,8 +80,6 @@ class KernelPart:
         Return the expected variance of the part over rows, :math:`\operatorname{tr}(K) / N - 1^\top K 1 / N^2`.
 
         The expectation is the prior's. Costs one product with K.
-
-        :param x: `N x D` rows.
         """
         covariance = self.covariance(x, x)
         ones = torch.ones(len(x), 1, dtype=x.dtype, device=x.device)
@@ -96,10 +92,8 @@ class KernelExpansion:
     r"""
     The functions :math:`\sum_i k(x, x_i) \alpha_{iq}` of training rows: posterior means without their constants.
 
-    :param kernel: k.
-    :param train_x: `N x D` training rows.
-    :param weights: `N x q` weights :math:`\alpha`, a column for each target or class.
-    :param names: Names of the kernel's parts. (Default: None, their classes.)
+    The weights :math:`\alpha` (`N x q`) have a column for each target or class; without names, parts have those of
+    classes.
     """
 
     kernel: Kernel
@@ -128,11 +122,7 @@ class KernelExpansion:
 
     @torch.no_grad()
     def part_means(self, x: Tensor) -> Tensor:
-        """
-        Return each part's term of each function at points (`q x parts x N`, float64). Costs a product with each part.
-
-        :param x: `N x D` points.
-        """
+        """Return each part's term of each function at points (`q x parts x N`, float64), by a product with each."""
         with settings.iterative():
             return torch.stack([part.means(x, self.train_x, self.weights).mT for part in self.parts], 1)
 
@@ -141,16 +131,8 @@ def kernel_parts(kernel: Kernel, *, of_mixtures: bool = False) -> list[KernelPar
     """
     Return the terms of a kernel: those of its sums, within scales and changes of units.
 
-    :param kernel: A kernel without a batch shape.
     :param of_mixtures: Whether the kernels of a :class:`~gpytorch_partition.PartitionMixtureKernel` count as terms.
         (Default: no.)
-
-    Example:
-        >>> from gpytorch.kernels import RBFKernel
-        >>> kernel = ScaleKernel(RBFKernel() + ScaleKernel(RBFKernel()))
-        >>> kernel.outputscale, kernel.base_kernel.kernels[1].outputscale = 2.0, 3.0
-        >>> [round(part.weight, 4) for part in kernel_parts(kernel)]
-        [2.0, 6.0]
     """
     return list(_parts(kernel, 1.0, (), of_mixtures))
 
@@ -204,17 +186,60 @@ def covariance_shares(means: Tensor) -> Tensor:
     r"""
     Return each part's share of the variance of a sum, :math:`\operatorname{Cov}(f_j, f) / \operatorname{Var}(f)`.
 
-    Shares (`parts`) sum to 1; that of a part that works against the others is negative (the total sensitivity index of
-    Li et al. 2010, "Global sensitivity analysis for systems with independent and/or correlated inputs"). Variances and
-    covariances of several functions are added.
-
-    :param means: `*q x parts x N` values of the parts.
-
-    Example:
-        >>> covariance_shares(torch.tensor([[0.0, 1.0, 2.0], [0.0, 3.0, 6.0]]))
-        tensor([0.2500, 0.7500])
+    Shares sum to 1; that of a part that works against the others is negative (the total sensitivity index of Li et al.
+    2010, "Global sensitivity analysis for systems with independent and/or correlated inputs"). Variances and
+    covariances of several functions (`*q x parts x N` values) are added.
     """
     centred = means - means.mean(-1, keepdim=True)
     total = centred.sum(-2, keepdim=True)
     shares, variance = (centred * total).sum(-1).reshape(-1, means.shape[-2]).sum(0), total.square().sum()
     return shares / variance if variance > 0 else torch.zeros_like(shares)
+
+
+@torch.no_grad()
+def nearest_rows(
+    kernel: Kernel, points: Tensor, train_x: Tensor, k: int, names: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    r"""
+    Return for each point the rows with the largest correlations :math:`k(x, x') / \sqrt{k(x, x)\, k(x', x')}`.
+
+    Use it with a kernel alone; a fitted regressor or classifier has a method of this name. Ties keep the order of the
+    rows. Costs :math:`O(N m)` for each block of points; at most :math:`2^{24}` covariances are held.
+
+    :param kernel: Any kernel without a batch shape.
+    :param points: `N2 x D` points.
+    :param train_x: `N x D` rows.
+    :param k: Number of rows for each point.
+    :param names: `N` numbers of the rows. (Default: None, from 0.)
+    :return: Numbers of rows and their correlations, `N2 x k` each, the nearest first.
+    :raises ValueError: If k is no number from 1 to N.
+
+    Example:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> rows, values = nearest_rows(RBFKernel(), torch.tensor([[0.9]]), torch.tensor([[0.0], [1.0], [2.0]]), 2)
+        >>> rows
+        array([[1, 0]])
+    """
+    if checked_count(k, "rows", "k") > len(train_x):
+        raise ValueError(f"expected k up to {len(train_x)}, the number of training rows, got {k}")
+    with settings.iterative(), settings.no_debug():
+        roots = kernel(train_x, diag=True).double().sqrt()
+        blocks = encode_missing(points).split(max(1, _ENTRIES // len(train_x)))
+        found = [_nearest(kernel, block, train_x, roots, int(k)) for block in blocks]
+    numbers, values = (np.concatenate(parts) for parts in zip(*found))
+    return (numbers if names is None else names[numbers]), values
+
+
+def _nearest(kernel: Kernel, points: Tensor, train_x: Tensor, roots: Tensor, k: int) -> tuple[np.ndarray, np.ndarray]:
+    covariances = to_linear_operator(kernel(points, train_x)).to_dense().double()
+    scales = kernel(points, diag=True).double().sqrt().unsqueeze(-1) * roots
+    correlations = (covariances / scales.clamp_min(torch.finfo(torch.float64).tiny)).clamp(-1, 1).numpy()
+    chosen = np.stack([_largest(row, k) for row in correlations])
+    return chosen, np.take_along_axis(correlations, chosen, 1)
+
+
+def _largest(values: np.ndarray, k: int) -> np.ndarray:
+    """Return the numbers of the k largest values, the largest first; of ties the first ones."""
+    least = np.partition(values, len(values) - k)[len(values) - k]
+    candidates = np.flatnonzero(values >= least)
+    return candidates[np.argsort(-values[candidates], kind="stable")[:k]]

@@ -20,7 +20,7 @@ from gpytorch_partition.__main__ import main
 from gpytorch_partition.command_line import compare, explain, parser
 from gpytorch_partition.command_line.model_file import SavedModel, load_model
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.estimators.scores import Judgement, coverage
+from gpytorch_partition.estimators.scores import Judgement
 
 KERNELS = ("forest", "fast_cluster", "mondrian")
 RANDOM = np.random.RandomState(0)
@@ -279,7 +279,7 @@ class TestCompare:
             mean, std = (column(predictions, f"{row['model']}_{kind}") for kind in ("mean", "std"))
             assert float(row["rmse"]) == root_mean_squared_error(y, mean)
             assert float(row["nlpd"]) == pytest.approx(-norm(mean / unit, std / unit).logpdf(y / unit).mean())
-            assert float(row["coverage_90"]) == coverage(y, mean, std)
+            assert float(row["coverage_90"]) == Judgement.gaussian(y, mean, std).coverage()
             assert f"{float(row['nlpd']):.3f}" in printed
             found = Judgement.gaussian(y, mean, std)
             assert float(row["crps"]) == pytest.approx(found.crps.mean())

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
-import pickle
 from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.presets import Options
+from tests.estimators.copies import assert_copies_predict_the_same
 
 RANDOM = np.random.RandomState(0)
 X = RANDOM.rand(200, 3) * [1.0, 1e3, 1e-3] + [0.0, 50.0, 1.0]
@@ -51,27 +49,18 @@ def test_covariances_and_samples_agree_with_deviations(fitted):
 
 
 def test_states_pickles_and_refits_predict_the_same_bits(fitted):
-    buffer = io.BytesIO()
-    torch.save(fitted.to_state(), buffer)
-    buffer.seek(0)
-    restored = PartitionGPRegressor.from_state(torch.load(buffer, weights_only=True))
-    again = clone(fitted).fit(X, Y)
-    for other in (restored, pickle.loads(pickle.dumps(fitted)), again):
-        for expected, found in zip(fitted.predict(NEW, return_std=True), other.predict(NEW, return_std=True)):
-            assert np.array_equal(found, expected)
-    assert restored.log_predictive_density_ == fitted.log_predictive_density_
+    assert_copies_predict_the_same(fitted, NEW)
+    np.testing.assert_array_equal(clone(fitted).fit(X, Y).predict(NEW), fitted.predict(NEW))
 
 
 def test_a_calibrated_model_and_its_state():
     """Far from all rows deviations grow, those of a restored model as well."""
     options = replace(FEW_TREES, fewest_choosing_rows=60, most_choosing_rows=60)
     fitted = PartitionGPRegressor("auto", random_state=0, options=options).fit(X, TRUTH + 5 * RANDOM.randn(200))
-    restored = PartitionGPRegressor.from_state(fitted.to_state())
     points = np.concatenate([NEW, NEW + [100.0, 0.0, 0.0]])
     std = fitted.predict(points, return_std=True)[1]
     assert std[50:].min() > 3 * std[:50].max()
-    for expected, found in zip(fitted.predict(points, return_std=True), restored.predict(points, return_std=True)):
-        assert np.array_equal(found, expected)
+    assert_copies_predict_the_same(fitted, points)
 
 
 def test_missing_values():

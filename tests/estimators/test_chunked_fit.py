@@ -14,7 +14,7 @@ from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.exceptions import NotFittedError
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel, RandomForestKernel
-from gpytorch_partition.estimators import OutsideRangeWarning, PartitionGPRegressor, counted_kernels
+from gpytorch_partition.estimators import OutsideRangeWarning, PartitionGPRegressor, chunked_fit
 from gpytorch_partition.presets import Options
 
 NUM_ROWS = 600
@@ -28,10 +28,10 @@ MANY_LEAVES = RandomForestKernel(torch.from_numpy(X), torch.from_numpy(Y), 200, 
 @pytest.fixture(autouse=True)
 def few_clusters(monkeypatch):
     """Small models, which are fitted in milliseconds."""
-    monkeypatch.setattr(counted_kernels, "MOST_CLUSTERS", 160)
-    monkeypatch.setattr(counted_kernels, "_NUM_TREES", 10)
-    monkeypatch.setattr(counted_kernels, "_NUM_LEAVES", 8)
-    monkeypatch.setattr(counted_kernels, "_ROWS_PER_LEAF", 20)
+    monkeypatch.setattr(chunked_fit, "MOST_CLUSTERS", 160)
+    monkeypatch.setattr(chunked_fit, "_NUM_TREES", 10)
+    monkeypatch.setattr(chunked_fit, "_NUM_LEAVES", 8)
+    monkeypatch.setattr(chunked_fit, "_ROWS_PER_LEAF", 20)
 
 
 def split(*ends, x=X, y=Y):
@@ -46,8 +46,8 @@ def fitted(kernel="auto", chunks=None, **options):
 
 def dense(model, rows):
     """Covariance, mean and noise of the model's own kernel and values, in units of the targets."""
-    x = model._columns.apply_array(rows)
-    level = model._unit.undo(model.model_.mean_module.constant.detach()).item()
+    x = model._fitted.columns.apply_array(rows)
+    level = model._fitted.unit.undo(model.model_.mean_module.constant.detach()).item()
     return model.outputscale_ * model.kernel_(x, x).to_dense().double().numpy(), level, model.noise_
 
 
@@ -75,7 +75,7 @@ class TestIsAnExactGP:
             return multivariate_normal(np.full(len(others), level + shift), total).logpdf(Y[others])
 
         best = log_likelihood()
-        of_standardized = best + len(others) * np.log(model._unit.scale.item())
+        of_standardized = best + len(others) * np.log(model._fitted.unit.scale.item())
         assert model.log_marginal_likelihood_value_ == pytest.approx(of_standardized, abs=1e-5)
         changes = [{"scale": 1.05}, {"scale": 0.95}, {"noise_factor": 1.05}, {"noise_factor": 0.95}]
         assert all(log_likelihood(**change) < best for change in [*changes, {"shift": 0.02}, {"shift": -0.02}])

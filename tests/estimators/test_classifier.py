@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
 import warnings
 
 import numpy as np
 import pytest
 import torch
 from scipy.special import softmax
-from sklearn.base import clone
 from sklearn.datasets import load_digits
-from sklearn.exceptions import NotFittedError
 from sklearn.metrics import log_loss
-from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.utils.estimator_checks import check_estimator
 
 from gpytorch_partition import FastClusterKernel, RandomForestKernel
 from gpytorch_partition.estimators import PartitionGPClassifier, classifier
@@ -180,55 +175,6 @@ def test_a_class_of_one_row_is_a_class(small):
     assert machine.predict_proba(X[:200])[:, 1].argmax() == 7
 
 
-def test_seeds_pickles_clones_and_searches(small):
-    machine = PartitionGPClassifier(random_state=0).fit(X[:200], THREE[:200])
-    for copy in (clone(machine).fit(X[:200], THREE[:200]), pickle.loads(pickle.dumps(machine))):
-        np.testing.assert_array_equal(copy.predict_proba(NEW), machine.predict_proba(NEW))
-    other = PartitionGPClassifier(random_state=1).fit(X[:200], THREE[:200])
-    assert not np.array_equal(other.predict_proba(NEW), machine.predict_proba(NEW))
-    search = GridSearchCV(PartitionGPClassifier(num_partitions=5), {"kernel": ["forest", "mondrian"]}, cv=2)
-    assert search.fit(X[:200], TWO[:200]).best_score_ > 0.6
-    assert cross_val_score(machine, X[:200], TWO[:200], cv=2, scoring="neg_log_loss").mean() > -0.69
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"kernel": "rbf"}, ValueError, "'auto', 'forest', 'fast_cluster', 'mondrian'.* got 'rbf'"),
-        ({"kernel": lambda x, y: 3}, TypeError, "expected the function to return a gpytorch Kernel, got int"),
-        ({"num_partitions": 0}, ValueError, "num_partitions to be a whole number"),
-    ],
-)
-def test_bad_parameters_are_told(options, error, message):
-    with pytest.raises(error, match=message):
-        PartitionGPClassifier(**options).fit(X[:50], TWO[:50])
-
-
-def test_bad_data_are_told():
-    with pytest.raises(ValueError, match="Of 4 targets 2 are missing, the first in row 0: leave these rows out"):
-        PartitionGPClassifier("forest").fit(np.eye(4), np.array([None, "a", "b", None], dtype=object))
-    with pytest.raises(ValueError, match="two classes or more, got 1 class: \\['yes'\\]"):
-        PartitionGPClassifier().fit(X[:50], ["yes"] * 50)
-    with pytest.raises(ValueError, match=r"1 class, in the rows whose sample_weight is above 0: \['yes'\]"):
-        PartitionGPClassifier().fit(X[:50], ["yes", "no"] * 25, sample_weight=[2, 0] * 25)
-    with pytest.raises(ValueError, match="Unknown label type"):
-        PartitionGPClassifier().fit(X[:50], SIGNAL[:50])
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        PartitionGPClassifier().fit(X[:50], TWO[:40])
-    with pytest.raises(NotFittedError):
-        PartitionGPClassifier().predict(X)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kernel", ["auto", "forest"])
-def test_scikit_learn_accepts_it(kernel, small):
-    not_the_same = {"check_sample_weight_equivalence_on_dense_data": "folds know which rows are repeated, trees do not"}
-    machine = PartitionGPClassifier(kernel, num_partitions=5)
-    results = check_estimator(machine, expected_failed_checks=not_the_same)
-    assert {result["status"] for result in results} <= {"passed", "skipped", "xfail"}
-
-
 def test_copies_are_left_out_unless_equal_rows_have_other_classes():
     more = np.r_[np.arange(200), np.arange(0, 200, 20)]
     machine, once = (PartitionGPClassifier("forest", num_partitions=20, random_state=0) for _ in range(2))
@@ -291,3 +237,5 @@ class TestWeights:
     def test_weights_that_cannot_be_used(self):
         with pytest.raises(ValueError, match="got -1 for row 0"):
             self.machine(-np.ones(240))
+        with pytest.raises(ValueError, match=r"1 class, in the rows whose sample_weight is above 0: \['no'\]"):
+            self.machine((TWO[self.ROWS] == "no").astype(float))

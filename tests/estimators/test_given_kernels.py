@@ -65,10 +65,7 @@ OF_MONDRIAN_KERNELS = {
     ),
     "diagnosis": lambda kernel: kernel.diagnose(X, Y),
 }
-LISTED = {
-    **KERNELS,
-    "smooth": lambda: ScaleKernel(RBFKernel()),
-}
+LISTED = {**KERNELS, "smooth": lambda: ScaleKernel(RBFKernel())}
 
 
 def prepared(kernel, dtype, is_training):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import pickle
 import warnings
 
@@ -47,7 +46,6 @@ from gpytorch_partition import (
     ClusteringKernel,
     FastClusterKernel,
     GroupKernel,
-    LandmarkKernel,
     MondrianKernel,
     PartitionKernel,
     RandomBinningKernel,
@@ -57,6 +55,7 @@ from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegr
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.partitions.ensembles.libraries import fitted_clone
 from gpytorch_partition.presets import ensemble_model
+from tests.estimators.copies import assert_copies_predict_the_same, stored
 from tests.random_states import untouched_random_states
 
 RANDOM = np.random.RandomState(0)
@@ -165,15 +164,9 @@ class TestEnsembles:
 
     def test_states_and_pickles_predict_the_same_and_a_state_cannot_be_fitted_again(self):
         model = regressor(small_forest()).fit(X, Y)
-        file = io.BytesIO()
-        torch.save(model.to_state(), file)
-        file.seek(0)
-        for copy in (PartitionGPRegressor.from_state(torch.load(file)), pickle.loads(pickle.dumps(model))):
-            for one, other in zip(copy.predict(NEW, return_std=True), model.predict(NEW, return_std=True)):
-                np.testing.assert_array_equal(one, other)
-        file.seek(0)
+        assert_copies_predict_the_same(model, NEW)
         with pytest.raises(ValueError, match="expected the ensemble again"):
-            PartitionGPRegressor.from_state(torch.load(file)).fit(X, Y)
+            stored(model).fit(X, Y)
 
     def test_summary_importance_and_cross_validation(self):
         model = regressor(small_forest()).fit(X, Y)
@@ -318,10 +311,6 @@ def inducing():
 def test_what_would_predict_something_else_is_refused(make, message, targets):
     with pytest.raises(ValueError, match=message):
         regressor(make()).fit(X, targets)
-
-
-def test_a_cosine_of_one_column_is_trained():
-    assert regressor(CosineKernel(active_dims=(0,))).fit(X, Y).predict(NEW).shape == (20,)
 
 
 def test_mixtures_that_differ_are_trained():
@@ -477,7 +466,3 @@ class TestOtherEstimators:
             PartitionKernelPCA(2, small_forest()).fit(X)
         with pytest.raises(TypeError, match="give its last step"):
             PartitionKernelPCA(2, make_pipeline(StandardScaler(), forest)).fit(X)
-
-
-def test_classes_with_landmarks():
-    assert regressor(LandmarkKernel, max_iterations=5).fit(X, Y).score(X, Y) > 0.5

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
-from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer
-from sklearn.exceptions import NotFittedError
 from sklearn.metrics import average_precision_score
-from sklearn.model_selection import GridSearchCV, train_test_split
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import QuantileTransformer
-from sklearn.utils.estimator_checks import check_estimator
 
 from gpytorch_partition.estimators import LAGORanker
 
@@ -142,84 +133,7 @@ class TestDegenerateRadii:
             assert scores[-2:].max() < scores[:-2].min()
 
 
-class TestScikitLearn:
-    @pytest.mark.filterwarnings("ignore")
-    @pytest.mark.parametrize("shape", ["spherical", "elliptical"])
-    def test_it_is_accepted(self, shape):
-        results = check_estimator(LAGORanker(shape), on_fail=None)
-        bad = [result for result in results if result["status"] not in ("passed", "skipped")]
-        assert not bad, bad
-        assert len(results) > 40
-
-    def test_pipelines_searches_copies_and_pickles(self):
-        search = GridSearchCV(
-            make_pipeline(QuantileTransformer(n_quantiles=20), LAGORanker()),
-            {"lagoranker__shape": ["spherical", "elliptical"]},
-            scoring="average_precision",
-            cv=3,
-        ).fit(X, Y)
-        assert search.best_score_ > 5 * Y.mean()
-        model = LAGORanker("elliptical").fit(X, Y)
-        for copy in (pickle.loads(pickle.dumps(model)), clone(model).fit(X, Y)):
-            np.testing.assert_array_equal(copy.score_samples(NEW), model.score_samples(NEW))
-
-    def test_real_rows(self):
-        """A tenth of the malignant tumours."""
-        x, y = load_breast_cancer(return_X_y=True)
-        kept = np.sort(np.concatenate([np.flatnonzero(y == 1), np.flatnonzero(y == 0)[::5]]))
-        x, test_x, y, test_y = train_test_split(x[kept], y[kept], stratify=y[kept], random_state=0, test_size=0.5)
-        model = LAGORanker().fit(x, y)
-        assert model.rare_class_ == 0
-        assert model.score(test_x, test_y) > 0.75
-
-
-BAD_PARAMETERS = [
-    ({"shape": "round"}, "shape"),
-    ({"shape": None}, "shape"),
-    ({"kernel": "rbf"}, "kernel"),
-    ({"n_neighbors": 0}, "n_neighbors"),
-    ({"n_neighbors": 2.5}, "n_neighbors"),
-    ({"n_neighbors": []}, "n_neighbors"),
-    ({"n_neighbors": "many"}, "n_neighbors"),
-    ({"n_neighbors": None}, "n_neighbors"),
-    ({"alpha": -1.0}, "alpha"),
-    ({"alpha": [1.0, np.nan]}, "alpha"),
-    ({"alpha": "best"}, "alpha"),
-    ({"alpha": 1e-200}, "alpha"),
-    ({"alpha": [[1.0]]}, "alpha"),
-    ({"n_neighbors": "5"}, "n_neighbors"),
-    ({"rare_class": 2}, "rare_class"),
-    ({"rare_class": [0]}, "rare_class"),
-]
-
-
 class TestBadInput:
-    @pytest.mark.parametrize(("parameters", "name"), BAD_PARAMETERS)
-    def test_parameters(self, parameters, name):
-        with pytest.raises(ValueError, match=f"expected {name}"):
-            LAGORanker(**parameters).fit(X, Y)
-
-    def test_labels(self):
-        with pytest.raises(ValueError, match="two classes, got one"):
-            LAGORanker().fit(X, np.zeros(len(X)))
-        with pytest.raises(ValueError, match="Only binary"):
-            LAGORanker().fit(X, np.arange(len(X)) % 3)
-        with pytest.raises(ValueError, match="2 rows of the rare class"):
-            LAGORanker().fit(X, np.arange(len(X)) == 4)
-        with pytest.raises(ValueError, match="2 rows of the background class"):
-            LAGORanker(rare_class=False).fit(X, np.arange(len(X)) == 4)
-
-    def test_rows(self):
-        missing = np.where(X > 3.5, np.nan, X)
-        with pytest.raises(ValueError, match="NaN"):
-            LAGORanker().fit(missing, Y)
-        with pytest.raises(ValueError, match="units"):
-            LAGORanker().fit(X * 1e120, Y)
-        with pytest.raises(ValueError, match="3 features"):
-            LAGORanker().fit(X, Y).predict(X[:, :2])
-        with pytest.raises(NotFittedError):
-            LAGORanker().predict(X)
-
     def test_more_neighbors_than_rows_are_all_but_one(self):
         few = np.concatenate([X[Y == 0][:4], X[Y == 1][:3]])
         labels = np.repeat([0, 1], [4, 3])

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
-from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import SGDClassifier
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler
-from sklearn.utils.estimator_checks import check_estimator
 
 from gpytorch_partition.estimators import MondrianClassifier
 from gpytorch_partition.lifetimes.path import pad_weights
@@ -33,15 +26,6 @@ def classifier(**options):
 @pytest.fixture(scope="module")
 def fitted():
     return classifier().fit(X[TRAIN], Y[TRAIN])
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_scikit_learn_accepts_it():
-    results = check_estimator(MondrianClassifier(5, num_lifetimes=2))
-    assert {result["status"] for result in results} <= {"passed", "skipped"}
-    skipped = [str(result["exception"]) for result in results if result["status"] == "skipped"]
-    assert all("pandas" in reason or "array" in reason.lower() for reason in skipped), skipped
 
 
 def test_scores_are_those_of_the_labels(fitted):
@@ -119,42 +103,11 @@ def test_units_of_columns_do_not_matter(fitted):
     assert (other.predict(X[TEST] * [1024.0, 0.5]) == fitted.predict(X[TEST])).mean() > 0.99
 
 
-def test_pickles_clones_pipelines_and_searches(fitted):
-    copy = pickle.loads(pickle.dumps(fitted))
-    assert np.array_equal(copy.predict_proba(X[TEST]), fitted.predict_proba(X[TEST]))
-    assert clone(fitted).get_params() == fitted.get_params()
-    search = GridSearchCV(
-        make_pipeline(MinMaxScaler(), classifier(lifetime=2.0)), {"mondrianclassifier__loss": ["hinge"]}, cv=2
-    )
-    assert search.fit(X[:100], Y[:100]).best_score_ > 0.4
-
-
 def test_hinge_has_no_probabilities():
     model = classifier(loss="hinge", lifetime=2.0).fit(X[TRAIN], Y[TRAIN])
     assert not hasattr(model, "predict_proba")
     with pytest.raises(AttributeError):
         model.predict_proba(X)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"loss": "squared"}, "loss to be one of"),
-        ({"num_trees": 0}, "num_trees to be a whole number"),
-        ({"epochs": 1.5}, "epochs to be a whole number"),
-        ({"validation_fraction": 1.0}, "validation_fraction between"),
-        ({"validation_fraction": 0.0}, "validation_fraction to be a positive number"),
-        ({"validation_fraction": 0.999}, "3 rows or more to train on.*got 0.999, which makes 0 and 350 of 350 rows"),
-        ({"validation_fraction": 0.994}, "got 0.994, which makes 2 and 348"),
-        ({"validation_fraction": 1e-9}, "2 rows or more to choose by.*got 1e-09, which makes 349 and 1"),
-        ({"validation_fraction": 0.96, "max_choosing_rows": 40}, "makes 1 and 39 of 40 rows"),
-        ({"alpha": "small"}, "alpha to be a positive number"),
-        ({"lifetime": -1.0}, "lifetime to be a positive number"),
-    ],
-)
-def test_bad_parameters(options, message):
-    with pytest.raises(ValueError, match=message):
-        classifier(**options).fit(X[TRAIN], Y[TRAIN])
 
 
 def test_a_share_of_held_out_rows_that_is_not_needed_may_be_any():

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import pickle
 from itertools import product
 
 import numpy as np
 import pytest
 from gpytorch.kernels import RBFKernel
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import KFold, LeaveOneOut, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import PolynomialFeatures, StandardScaler
-from sklearn.utils.estimator_checks import check_estimator
+from sklearn.preprocessing import PolynomialFeatures
 
 from gpytorch_partition.estimators import (
     BaggedStepwiseSelector,
     ParallelEvolutionSelector,
     PartitionGPRegressor,
-    subset_criteria,
+    column_selection,
 )
-from gpytorch_partition.estimators.parallel_evolution import evolved, stepwise, supported
-from gpytorch_partition.estimators.subset_criteria import CRITERIA, EstimatorCriterion, LinearCriterion
+from gpytorch_partition.estimators.column_selection import (
+    CRITERIA,
+    EstimatorCriterion,
+    LinearCriterion,
+    evolved,
+    stepwise,
+    supported,
+)
 
 TRUE = np.array([1, 4, 7])
 SUBSETS = np.array(list(product([False, True], repeat=5)))
@@ -64,7 +67,7 @@ class TestLinearCriterion:
     @pytest.mark.parametrize("name", CRITERIA)
     def test_blocks_of_subsets_do_not_change_it(self, name, monkeypatch):
         whole = LinearCriterion(self.x, Y, name)(SUBSETS)
-        monkeypatch.setattr(subset_criteria, "_BLOCK_NUMEL", 3 * 5**2)
+        monkeypatch.setattr(column_selection, "_BLOCK_NUMEL", 3 * 5**2)
         np.testing.assert_allclose(LinearCriterion(self.x, Y, name)(SUBSETS), whole)
 
     @pytest.mark.parametrize("name", CRITERIA)
@@ -107,15 +110,6 @@ class TestEvolution:
         everything = np.array(list(product([False, True], repeat=10)))
         best = everything[np.argmin(criterion(everything))]
         np.testing.assert_array_equal(evolved(criterion, 10, **self.options())[0], best)
-
-    def test_no_generation_leaves_the_first_subsets(self):
-        subsets = evolved(LinearCriterion(X, Y, "aic"), 10, **self.options(num_generations=0, share=0.0))
-        assert not subsets.any()
-
-    def test_without_mutations_children_have_genes_of_their_parents(self):
-        start = np.random.RandomState(0).rand(20, 10) < 0.2
-        subsets = evolved(LinearCriterion(X, Y, "aic"), 10, **self.options(mutation_rate=0.0, share=0.2))
-        assert not subsets[:, ~start.any(0)].any()
 
     def test_values_never_get_worse(self):
         criterion = LinearCriterion(X, Y, "aic")
@@ -179,23 +173,6 @@ class TestVotes:
 
 
 class TestScikitLearn:
-    @pytest.mark.filterwarnings("ignore")
-    @pytest.mark.parametrize(
-        "selector", [ParallelEvolutionSelector(n_universes=3), BaggedStepwiseSelector(n_samples=3)]
-    )
-    def test_it_is_accepted(self, selector):
-        results = check_estimator(selector, on_fail=None)
-        bad = [result for result in results if result["status"] not in ("passed", "skipped")]
-        assert not bad, bad
-        assert len(results) > 30
-
-    def test_pipelines_and_pickles(self):
-        selector = ParallelEvolutionSelector(n_universes=10, random_state=0)
-        pipeline = make_pipeline(StandardScaler(), selector, LinearRegression()).fit(X, Y)
-        copy = pickle.loads(pickle.dumps(pipeline))
-        np.testing.assert_array_equal(copy.predict(X), pipeline.predict(X))
-        np.testing.assert_array_equal(copy[1].get_support(indices=True), TRUE)
-
     def test_classes_by_an_estimator(self):
         labels = np.where(X[:, 2] - X[:, 6] > 0, "yes", "no")
         selector = ParallelEvolutionSelector(n_universes=2, population_size=8, estimator=LogisticRegression(), cv=3)
@@ -222,50 +199,3 @@ class TestColumnsOfASmoothKernel:
             model.fit(self.x[:80], self.y[:80])
             errors[name] = np.mean((model.predict(self.x[80:]) - self.y[80:]) ** 2)
         assert errors["chosen"] < 0.7 * errors["all"]
-
-
-EVOLUTION_PARAMETERS = [
-    ({"criterion": "cp"}, "criterion"),
-    ({"n_universes": 0}, "n_universes"),
-    ({"n_universes": 2.0}, "n_universes"),
-    ({"population_size": 3}, "population_size"),
-    ({"n_generations": -1}, "n_generations"),
-    ({"mutation_rate": 1.5}, "mutation_rate"),
-    ({"votes": "all"}, "votes"),
-    ({"threshold": "median"}, "threshold"),
-    ({"threshold": 2.0}, "threshold"),
-]
-
-
-class TestBadInput:
-    @pytest.mark.parametrize(("parameters", "name"), EVOLUTION_PARAMETERS)
-    def test_parameters(self, parameters, name):
-        with pytest.raises(ValueError, match=f"expected {name}"):
-            ParallelEvolutionSelector(**parameters).fit(X, Y)
-
-    def test_parameters_of_bagging(self):
-        for parameters in ({"criterion": None}, {"n_samples": 0}, {"threshold": None}):
-            with pytest.raises(ValueError, match=f"expected {next(iter(parameters))}"):
-                BaggedStepwiseSelector(**parameters).fit(X, Y)
-
-    def test_data(self):
-        selector = ParallelEvolutionSelector(n_universes=2)
-        with pytest.raises(ValueError, match="NaN"):
-            selector.fit(np.where(X > 2, np.nan, X), Y)
-        with pytest.raises(ValueError, match="encode two classes as 0 and 1"):
-            selector.fit(X, np.repeat(["a", "b"], 25))
-        with pytest.raises(ValueError, match="minimum of 3"):
-            selector.fit(X[:2], Y[:2])
-        with pytest.raises(NotFittedError):
-            selector.get_support()
-
-    @pytest.mark.parametrize("y", [np.full(50, 0.1), 0.1 + 1e-15 * Y, np.ones(50, int)], ids=["one", "noise", "int"])
-    @pytest.mark.parametrize("selector", [ParallelEvolutionSelector(n_universes=2), BaggedStepwiseSelector()])
-    def test_a_constant_target(self, selector, y):
-        with pytest.raises(ValueError, match="expected targets that vary, got one value only"):
-            selector.fit(X, y)
-
-    def test_one_class(self):
-        selector = ParallelEvolutionSelector(n_universes=2, estimator=LogisticRegression(), cv=3)
-        with pytest.raises(ValueError, match="expected targets that vary, got one value only, yes"):
-            selector.fit(X, np.full(50, "yes"))

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import io
-import pickle
-
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel
-from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.model_selection import cross_val_score
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.estimator_checks import check_estimator
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel
-from gpytorch_partition.estimators import PartitionGPRegressor, moments
+from gpytorch_partition.estimators import PartitionGPRegressor, fitted_regressor
+from tests.estimators.copies import assert_copies_predict_the_same
 from tests.limits import many_rows
 from tests.random_states import untouched_random_states
 
 KERNELS = ("forest", "fast_cluster", "mondrian")
-EQUIVALENCE = "check_sample_weight_equivalence_on_dense_data"
-REPEATED_ROWS = "two rows of noise s^2 have another marginal likelihood than one of s^2 / 2, and tell the noise"
 RANDOM = np.random.RandomState(0)
 X = RANDOM.randn(150, 3) * [1.0, 20.0, 0.01] + [5.0, 0.0, 1.0]
 Y = 40 * np.sin(X[:, 0]) + 2 * X[:, 1] + 10 * RANDOM.randn(150) + 300
@@ -51,18 +44,6 @@ def rbf(x, y):
 
 
 FITTED = {kernel: small(kernel).fit(X, Y) for kernel in (*KERNELS, rbf)}
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kernel", ["forest", "mondrian"])
-def test_scikit_learn_accepts_it(kernel):
-    model = PartitionGPRegressor(kernel, num_partitions=5)
-    results = check_estimator(model, expected_failed_checks={EQUIVALENCE: REPEATED_ROWS})
-    assert {result["status"] for result in results} <= {"passed", "skipped", "xfail"}
-    assert [result["check_name"] for result in results if result["status"] == "xfail"] == [EQUIVALENCE]
-    skipped = [str(result["exception"]) for result in results if result["status"] == "skipped"]
-    assert all("pandas" in reason or "array" in reason.lower() for reason in skipped), skipped
 
 
 def fast_clusters(x, y):
@@ -127,7 +108,7 @@ class TestPredictions:
 
     def test_blocks_of_rows_do_not_change_them(self, monkeypatch):
         whole = FITTED["forest"].predict(X, return_std=True)
-        monkeypatch.setattr(moments, "_CODES_AT_ONCE", 7 * FITTED["forest"].num_partitions)
+        monkeypatch.setattr(fitted_regressor, "_CODES_AT_ONCE", 7 * FITTED["forest"].num_partitions)
         for block, reference in zip(FITTED["forest"].predict(X, return_std=True), whole):
             np.testing.assert_allclose(block, reference, rtol=1e-9)
 
@@ -147,10 +128,6 @@ class TestPredictions:
                 method(NEW, include_noise=flag)
         method(NEW, include_noise=np.False_)
 
-    def test_nothing_is_predicted_before_a_fit(self):
-        with pytest.raises(NotFittedError):
-            small().predict(NEW)
-
     def test_above_2000_rows_in_float32(self):
         random = np.random.RandomState(1)
         x = random.randn(2050, 2)
@@ -164,12 +141,6 @@ class TestPredictions:
 
 
 class TestSeeds:
-    @pytest.mark.parametrize("kernel", KERNELS)
-    def test_the_same_seed_gives_the_same_bits(self, kernel):
-        again = small(kernel).fit(X, Y)
-        for one, other in zip(FITTED[kernel].predict(NEW, return_std=True), again.predict(NEW, return_std=True)):
-            np.testing.assert_array_equal(one, other)
-
     @pytest.mark.parametrize("kernel", KERNELS)
     @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
     def test_another_seed_gives_another_model(self, kernel):
@@ -194,11 +165,6 @@ class TestSamples:
         assert samples.shape == (5, 20_000)
         np.testing.assert_allclose(samples.mean(1), mean, atol=5 * np.sqrt(covariance.max() / 20_000))
         np.testing.assert_allclose(np.cov(samples), covariance, atol=0.05 * covariance.max())
-
-    def test_a_seed_fixes_them(self):
-        draws = [FITTED["forest"].sample_y(NEW, 2, random_state=seed) for seed in (3, 3, 4)]
-        np.testing.assert_array_equal(draws[0], draws[1])
-        assert not np.allclose(draws[0], draws[2])
 
     def test_many_rows_have_the_same_law(self):
         model = FITTED["forest"]
@@ -273,14 +239,6 @@ class TestData:
     def test_rows_without_any_value_are_predicted(self):
         assert np.isfinite(FITTED["forest"].predict(np.full((2, 3), np.nan))).all()
 
-    @pytest.mark.parametrize(
-        ("options", "message"),
-        [({"kernel": "rbf"}, "kernel to be one of"), ({"dtype": "float16"}, "dtype to be one of")],
-    )
-    def test_unknown_names_are_errors(self, options, message):
-        with pytest.raises(ValueError, match=message):
-            PartitionGPRegressor(**options).fit(X, Y)
-
 
 def test_a_function_gets_the_standardized_data():
     seen = []
@@ -297,23 +255,8 @@ def test_a_function_gets_the_standardized_data():
 
 class TestCopies:
     @pytest.mark.parametrize("kernel", FITTED)
-    def test_pickles_predict_the_same(self, kernel):
-        model = FITTED[kernel]
-        expected = model.predict(NEW, return_std=True)
-        for one, other in zip(pickle.loads(pickle.dumps(model)).predict(NEW, return_std=True), expected):
-            np.testing.assert_array_equal(one, other)
-
-    @pytest.mark.parametrize("kernel", KERNELS)
-    def test_states_are_plain_and_predict_the_same_bits(self, kernel):
-        file = io.BytesIO()
-        torch.save(FITTED[kernel].to_state(), file)
-        file.seek(0)
-        copy = PartitionGPRegressor.from_state(torch.load(file, weights_only=True))
-        for one, other in zip(copy.predict(NEW, return_std=True), FITTED[kernel].predict(NEW, return_std=True)):
-            np.testing.assert_array_equal(one, other)
-        assert copy.n_features_in_ == 3
-        assert copy.noise_ == FITTED[kernel].noise_
-        assert copy.log_marginal_likelihood_value_ == FITTED[kernel].log_marginal_likelihood_value_
+    def test_states_and_pickles_predict_the_same_bits(self, kernel):
+        assert assert_copies_predict_the_same(FITTED[kernel], NEW).n_features_in_ == 3
 
     def test_states_keep_the_names_of_columns(self):
         frame = pd.DataFrame(X, columns=["a", "b", "c"])
@@ -321,11 +264,3 @@ class TestCopies:
         assert copy.feature_names_in_.tolist() == ["a", "b", "c"]
         with pytest.raises(ValueError, match="feature names"):
             copy.predict(frame[["c", "b", "a"]])
-
-    def test_a_function_has_no_plain_state(self):
-        with pytest.raises(TypeError, match="pickle"):
-            FITTED[rbf].to_state()
-
-    def test_clones_and_cross_validation(self):
-        assert clone(small(dtype="float32")).get_params()["dtype"] == "float32"
-        assert cross_val_score(small(), X, Y, cv=3).mean() > 0.5

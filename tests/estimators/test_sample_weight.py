@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import pickle
-
 import numpy as np
 import pytest
-import torch
 from gpytorch.kernels import RBFKernel
 from scipy.stats import norm
 
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.presets import Options
+from tests.estimators.copies import assert_copies_predict_the_same
 
 RANDOM = np.random.RandomState(0)
 N = 120
@@ -41,8 +38,8 @@ def fitted(request):
 
 def test_predictions_are_those_of_dense_algebra(fitted):
     model = fitted.model_
-    points = fitted._columns.apply_array(np.concatenate([X, NEW]))
-    scale = fitted._unit.scale.item() ** 2
+    points = fitted._fitted.columns.apply_array(np.concatenate([X, NEW]))
+    scale = fitted._fitted.unit.scale.item() ** 2
     gram = scale * model.covar_module(points).to_dense().detach().double().numpy()
     noise = fitted.noise_
     if fitted.kernel == "auto":  # where it may vary
@@ -52,7 +49,7 @@ def test_predictions_are_those_of_dense_algebra(fitted):
     else:
         noise = np.full(len(points), noise)
     noisy = gram[:N, :N] + np.diag(noise[:N] / W)
-    constant = fitted._unit.undo(model.mean_module.constant.detach()).item()
+    constant = fitted._fitted.unit.undo(model.mean_module.constant.detach()).item()
     mean = constant + gram[N:, :N] @ np.linalg.solve(noisy, Y - constant)
     variance = np.diag(gram[N:, N:] - gram[N:, :N] @ np.linalg.solve(noisy, gram[:N, N:])) + noise[N:]
     found, std = fitted.predict(NEW, return_std=True)
@@ -61,16 +58,7 @@ def test_predictions_are_those_of_dense_algebra(fitted):
 
 
 def test_states_and_pickles_predict_the_same_bits(fitted):
-    copies = [pickle.loads(pickle.dumps(fitted))]
-    if isinstance(fitted.kernel, str):
-        buffer = io.BytesIO()
-        torch.save(fitted.to_state(), buffer)
-        buffer.seek(0)
-        copies.append(PartitionGPRegressor.from_state(torch.load(buffer, weights_only=True)))
-    for copy in copies:
-        assert copy.noise_ == fitted.noise_
-        for expected, found in zip(fitted.predict(NEW, return_std=True), copy.predict(NEW, return_std=True)):
-            np.testing.assert_array_equal(found, expected)
+    assert_copies_predict_the_same(fitted, NEW)
 
 
 def test_it_explains_itself(fitted):

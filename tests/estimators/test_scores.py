@@ -8,7 +8,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 from sklearn.metrics import mean_pinball_loss
 
-from gpytorch_partition.estimators.scores import Judgement, coverage, hit_curve
+from gpytorch_partition.estimators.scores import Judgement, hit_curve
 
 RANDOM = np.random.RandomState(0)
 Y, MEAN, STD = RANDOM.randn(500), 0.1 * RANDOM.randn(500), 0.5 + RANDOM.rand(500)
@@ -20,16 +20,16 @@ def test_coverage_counts_targets_inside():
     for level in levels:
         low, high = norm.interval(level, MEAN, STD)
         inside.append(np.mean((low <= Y) & (high >= Y)))
-    assert coverage(Y, MEAN, STD, levels) == pytest.approx(inside)
-    assert coverage(Y, MEAN, STD, 0.9) == pytest.approx(inside[1])
+    found = Judgement.gaussian(Y, MEAN, STD)
+    assert found.coverage(levels) == pytest.approx(inside)
+    assert found.coverage(0.9) == pytest.approx(inside[1])
 
 
 @pytest.mark.parametrize("level", [90, [0.5, 95], -0.1, float("nan")])
 def test_levels_are_shares(level):
     remedy = r"give probabilities, \[0.9\], not percentages" if level == 90 else "level between 0 and 1"
-    for count in (lambda: coverage(Y, MEAN, STD, level), lambda: Judgement.gaussian(Y, MEAN, STD).coverage(level)):
-        with pytest.raises(ValueError, match=remedy):
-            count()
+    with pytest.raises(ValueError, match=remedy):
+        Judgement.gaussian(Y, MEAN, STD).coverage(level)
 
 
 def test_crps_of_gaussians_is_the_integral():

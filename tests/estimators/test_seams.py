@@ -14,6 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from gpytorch_partition import MondrianKernel, RandomForestKernel
 from gpytorch_partition.estimators import PartitionGPRegressor
+from gpytorch_partition.estimators.regression_fit import RegressionFit
+from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.presets import Options
 
 RANDOM = np.random.RandomState(0)
@@ -47,12 +49,12 @@ def test_rows_without_a_target_are_no_neighbors_and_others_keep_their_numbers():
 
 
 def test_a_budget_that_ends_with_all_rows_forgets_those_of_its_attempts():
-    model = regressor("auto", options=FEW).fit(X, Y)
-    data = torch.from_numpy(X), torch.from_numpy(Y), torch.from_numpy(Y), None, None, None
-    model._fit_some_rows(*data, Options(**{**vars(FEW), "most_rows": 30}))
-    assert len(model._counted_rows) == 30
-    model._fit_some_rows(*data, FEW)
-    assert model._counted_rows is None
+    x, y, numbers = torch.from_numpy(X), torch.from_numpy(Y), None
+    fit = RegressionFit(
+        x, y, Standardization.of_array(Y), numbers, None, None, {}, "auto", 20, 100, "auto", 0, None, FEW
+    )
+    assert len(fit.of_options(y, Options(**{**vars(FEW), "most_rows": 30})).numbers) == 30
+    assert fit.of_options(y, FEW).numbers is None
 
 
 @pytest.mark.parametrize("kernel", ["forest", "mondrian"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import pickle
 import warnings
 
 import numpy as np
@@ -21,6 +19,7 @@ from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.kernels.seen_targets import OverconfidenceWarning
 from gpytorch_partition.operators import direct
 from gpytorch_partition.presets import Options
+from tests.estimators.copies import assert_copies_predict_the_same
 
 RANDOM = np.random.RandomState(0)
 X = RANDOM.randn(100, 3) * [1.0, 20.0, 0.1] + [5.0, 0.0, 1.0]
@@ -195,18 +194,9 @@ class TestShapesOfTargets:
 
 class TestStates:
     @pytest.mark.parametrize("model", [FOREST, HOLES, FITTED["mondrian", False]], ids=["forest", "missing", "mondrian"])
-    def test_a_state_predicts_the_same(self, model):
-        file = io.BytesIO()
-        torch.save(model.to_state(), file)
-        file.seek(0)
-        copy = PartitionGPRegressor.from_state(torch.load(file, weights_only=True))
-        for one, other in zip(copy.predict(NEW, return_std=True), model.predict(NEW, return_std=True)):
-            np.testing.assert_array_equal(one, other)
+    def test_states_and_pickles_predict_the_same(self, model):
+        copy = assert_copies_predict_the_same(model, NEW)
         np.testing.assert_array_equal(copy.target_covariance_, model.target_covariance_)
-
-    def test_pickles(self):
-        copy = pickle.loads(pickle.dumps(HOLES))
-        np.testing.assert_array_equal(copy.predict(NEW), HOLES.predict(NEW))
 
 
 class TestExplanations:
@@ -259,15 +249,6 @@ class TestAuto:
         np.testing.assert_array_equal(copy.predict(NEW), mean)
         assert set(model.model_.description["parts"]) == {part.name for part in model.summary().parts}
         assert -3 < model.log_predictive_density_ < 0
-
-    @pytest.mark.slow
-    def test_the_same_seed_gives_the_same_bits(self):
-        one, other = (fitted("auto", MISSING[:, :2]).predict(NEW) for _ in range(2))
-        np.testing.assert_array_equal(one, other)
-
-    def test_few_rows(self):
-        model = PartitionGPRegressor(random_state=0).fit(X[:6], Y[:6])
-        assert model.predict(NEW).shape == (9, 3)
 
 
 class LargestTensor(TorchDispatchMode):
@@ -343,10 +324,6 @@ class TestScores:
 
 
 class TestRefusals:
-    def test_weights(self):
-        with pytest.raises(ValueError, match=r"fit\(X\[known\], Y\[known, t\], sample_weight=w\[known\]\)"):
-            PartitionGPRegressor("mondrian").fit(X, Y, sample_weight=np.arange(100))
-
     def test_weights_that_are_all_1_are_none(self):
         model = PartitionGPRegressor("mondrian", num_partitions=20, random_state=0)
         found = [model.fit(X, Y, weights).predict(X) for weights in (None, 1, np.ones(100))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import warnings
 from functools import cache
@@ -10,7 +9,6 @@ from functools import cache
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from gpytorch.kernels import RBFKernel
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
@@ -28,6 +26,7 @@ from gpytorch_partition.estimators import (
 )
 from gpytorch_partition.presets import Options
 from gpytorch_partition.tables import NumberView, TableEncoder
+from tests.estimators.copies import assert_copies_predict_the_same, stored
 
 RANDOM = np.random.RandomState(0)
 N = 160
@@ -82,15 +81,8 @@ class TestRegressor:
         with pytest.raises(ValueError, match="infinity in 20 .* 'size'"):
             model.predict(NEW.assign(size=np.inf))
 
-    def test_a_state_predicts_the_same_to_the_last_bit(self, kernel):
-        if kernel is rbf:
-            pytest.skip("a function has no state")
-        file = io.BytesIO()
-        torch.save(model_of(kernel).to_state(), file)
-        file.seek(0)
-        copy = PartitionGPRegressor.from_state(torch.load(file, weights_only=True))
-        for one, other in zip(copy.predict(NEW, return_std=True), model_of(kernel).predict(NEW, return_std=True)):
-            assert np.array_equal(one, other)
+    def test_states_and_pickles_predict_the_same_bits(self, kernel):
+        copy = assert_copies_predict_the_same(model_of(kernel), NEW)
         assert copy.feature_names_in_.tolist() == list(FRAME)
         with pytest.raises(TypeError, match="expected text"):
             copy.predict(NEW.assign(town=1))
@@ -224,10 +216,7 @@ def test_unlabelled_rows_of_a_table():
 def test_a_regressor_of_a_state_refits_to_the_same_categories(chosen):
     rows = pd.DataFrame({"x": np.arange(40) % 12, "z": np.linspace(0, 1, 40)})
     options = {"num_partitions": 5, "random_state": 0, "categorical_features": chosen}
-    model, file = PartitionGPRegressor("forest", **options).fit(rows, np.arange(40.0)), io.BytesIO()
-    torch.save(model.to_state(), file)
-    file.seek(0)
-    twin = PartitionGPRegressor.from_state(torch.load(file, weights_only=True))
+    twin = stored(PartitionGPRegressor("forest", **options).fit(rows, np.arange(40.0)))
     assert twin.fit(rows, np.arange(40.0)).encoder_.categories_ == {0: list(range(12))}
 
 
@@ -270,11 +259,6 @@ def test_holes_that_no_training_row_has_are_said(machine, kernel):
 def test_targets_that_cannot_be_learned_say_what_to_do(targets, message):
     with pytest.raises(ValueError, match=message):
         PartitionGPRegressor("forest", num_partitions=2).fit(FRAME, targets(np.arange(float(N))))
-
-
-def test_missing_classes_are_refused():
-    with pytest.raises(ValueError, match="missing, the first in row 1"):
-        PartitionGPClassifier("forest", num_partitions=2).fit(FRAME, ["cheap", None, "dear", "dear"] * (N // 4))
 
 
 def test_a_row_is_given_as_a_table():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ from sklearn.ensemble import RandomForestRegressor
 from gpytorch_partition import FastClusterKernel, LandmarkKernel, MondrianKernel, RandomForestKernel
 from gpytorch_partition.__main__ import main
 from gpytorch_partition.estimators import OutsideRangeWarning, PartitionGPClassifier, PartitionGPRegressor
-from gpytorch_partition.estimators.training_range import TrainingRange, is_blind, warn_of_rows_outside
+from gpytorch_partition.estimators.training_range import TrainingRange, is_blind
 from gpytorch_partition.presets import Options
 
 RANDOM = np.random.RandomState(0)
@@ -140,11 +141,11 @@ def test_how_far_and_how_many():
     new = torch.tensor([[1.0, 5.0, 3.0], [3.0, 5.0 + 1e-9, 1.0], [-4.0, 6.0, torch.nan]], dtype=torch.float64)
     beyond = TrainingRange.of(train).beyond(new)
     torch.testing.assert_close(beyond, torch.tensor([[0, 0, 0], [0.5, 0, 0], [2.0, 0.5, 0]], dtype=torch.float64))
-    rows = torch.zeros(100, 1, dtype=torch.float64)
+    rows, unit = torch.zeros(100, 1, dtype=torch.float64), TrainingRange.of(torch.tensor([[-1.0], [0.0]]))
     for values, is_said in (([0.5], False), ([0.5, 0.5], True), ([0.2] * 9, False), ([1.5], True)):
         rows[:] = 0.0
         rows[: len(values), 0] = torch.tensor(values, dtype=torch.float64)
-        found = caught(lambda: warn_of_rows_outside(rows, ["a"], "Remedy."))
+        found = caught(lambda: unit.warn_of_rows_outside(rows, ["a"], (), "Remedy."))
         assert bool(found) is is_said, values
 
 
@@ -155,8 +156,8 @@ def test_usual_splits_are_quiet(load):
     for seed in range(10):
         order = np.random.RandomState(seed).permutation(len(x))
         test, train = (torch.from_numpy(x[part]) for part in (order[: len(x) // 10], order[len(x) // 10 :]))
-        beyond = TrainingRange.of(train).beyond(test)
-        said += len(caught(lambda beyond=beyond: warn_of_rows_outside(beyond, ["x"] * x.shape[1], "Remedy.")))
+        warn, names = TrainingRange.of(train).warn_of_rows_outside, ["x"] * x.shape[1]
+        said += len(caught(partial(warn, test, names, (), "Remedy.")))
     assert said <= 1
 
 

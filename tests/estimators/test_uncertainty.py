@@ -10,7 +10,7 @@ from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from scipy.stats import norm
 
 from gpytorch_partition import LandmarkKernel
-from gpytorch_partition.estimators.uncertainty import predictive
+from gpytorch_partition.estimators.fitted_regressor import predictive
 from gpytorch_partition.explain.dependence import averages
 from gpytorch_partition.likelihoods import FITCGaussianLikelihood
 from gpytorch_partition.models import PartitionGP
@@ -33,9 +33,9 @@ def test_without_noise_it_is_the_function(kernel):
 def test_observations_have_the_noise_of_the_likelihood_on_top(kernel):
     model = fitted(kernel)
     function, observation = (model.predict(NEW, return_std=True, include_noise=noise)[1] for noise in (False, True))
-    x = model._points(NEW)
+    x = model._fitted.points(NEW)
     noise = model.likelihood_.noise_covar(x, shape=x.shape[:-1]).diagonal(dim1=-2, dim2=-1).detach().numpy()
-    np.testing.assert_allclose(observation**2 - function**2, noise * model._y_scale**2, rtol=1e-4)
+    np.testing.assert_allclose(observation**2 - function**2, noise * model._fitted.scale**2, rtol=1e-4)
     assert (len(set(noise.round(6))) > 1) == (kernel == "auto")  # whose noise varies here
 
 

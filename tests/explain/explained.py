@@ -47,18 +47,18 @@ def fitted(kernel="forest"):
 
 def dense(model, rows, columns=None):
     """The prior covariance of rows, in squared units of the targets."""
-    kernel, points = model.model_.covar_module, model._points(np.asarray(rows))
-    others = points if columns is None else model._points(np.asarray(columns))
-    return kernel(points, others).to_dense().detach().double().numpy() * model._y_scale**2
+    kernel, points = model.model_.covar_module, model._fitted.points(np.asarray(rows))
+    others = points if columns is None else model._fitted.points(np.asarray(columns))
+    return kernel(points, others).to_dense().detach().double().numpy() * model._fitted.scale**2
 
 
 def posterior(model, rows):
     """Mean and covariance of the function at rows, by dense float64 algebra."""
     noise = model.likelihood_(model.model_.forward(model.model_.train_inputs[0]), model.model_.train_inputs[0])
     prior = dense(model, X)
-    noisy = noise.covariance_matrix.detach().double().numpy() * model._y_scale**2
-    cross, constant = dense(model, rows, X), model.model_.mean_module.constant.item() * model._y_scale
-    middle = float(model._unit.mean)
+    noisy = noise.covariance_matrix.detach().double().numpy() * model._fitted.scale**2
+    cross, constant = dense(model, rows, X), model.model_.mean_module.constant.item() * model._fitted.scale
+    middle = float(model._fitted.unit.mean)
     mean = middle + constant + cross @ np.linalg.solve(noisy, Y - middle - constant)
     assert np.all(np.diag(noisy) > np.diag(prior))
     return mean, dense(model, rows) - cross @ np.linalg.solve(noisy, cross.T)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from sklearn.exceptions import NotFittedError
 from sklearn.inspection import PartialDependenceDisplay
 from sklearn.inspection import partial_dependence as scikit_learns
 
@@ -119,21 +118,6 @@ def test_a_table_in_any_form_gives_the_same():
     np.testing.assert_allclose(model.partial_dependence(rows, 0).mean, expected)
 
 
-def test_negative_numbers_count_columns_from_the_end():
-    model = fitted()
-    last, named = (model.partial_dependence(X[:20], number, grid=[0.2]) for number in (-1, X.shape[1] - 1))
-    assert last.column == named.column == f"x{X.shape[1] - 1}"
-    np.testing.assert_array_equal(last.mean, named.mean)
-
-
-def test_intervals_are_symmetric():
-    found = fitted().partial_dependence(NEW, 0, grid=GRID)
-    low, high = found.interval(0.9)
-    np.testing.assert_allclose(high - low, 2 * 1.6448536 * found.std)
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        found.interval(90)
-
-
 @pytest.mark.parametrize(
     ("column", "options", "message"),
     [
@@ -148,8 +132,3 @@ def test_intervals_are_symmetric():
 def test_wrong_columns_and_grids_are_refused(column, options, message):
     with pytest.raises(ValueError, match=message):
         fitted().partial_dependence(X, column, **options)
-
-
-def test_before_fit_it_is_refused():
-    with pytest.raises(NotFittedError):
-        PartitionGPRegressor().partial_dependence(X, 0)

@@ -53,7 +53,7 @@ def test_a_single_tree_without_noise_has_the_decrease_of_impurity():
     with torch.no_grad():  # so that leaves predict the means of their rows
         model.model_.covar_module.outputscale = 1e6
         model.model_.mean_module.constant.fill_(0)
-    model._set_model(model.model_.train().eval())
+    model.model_.train().eval()  # forgets its predictions
     tree = DecisionTreeRegressor(max_leaf_nodes=12, random_state=0).fit(X, Y)
     np.testing.assert_allclose(
         column_shares(KernelExpansion.of_model(model.model_))[0], tree.feature_importances_, atol=1e-4

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from gpytorch_partition import FastClusterKernel
-from gpytorch_partition.explain import nearest_rows as module
-from gpytorch_partition.explain.nearest_rows import nearest_rows
+from gpytorch_partition.explain import kernel_parts as module
+from gpytorch_partition.explain.kernel_parts import nearest_rows
 from tests.explain.explained import NEW, X, dense, fitted, mondrian_and_clusters, total
 
 

@@ -165,22 +165,6 @@ def test_bars_of_importance_are_the_parts_and_both_zeros_are_in_line():
     assert above.get_xlim()[1] > 0.82
 
 
-def test_a_share_just_below_zero_does_not_stretch_the_axis_of_permutations():
-    found = Importance(
-        ("a", "b"),
-        np.array([1.001, -0.001]),
-        np.array([[1.001, -0.001]]),
-        ("p",),
-        np.array([0.4, -0.01]),
-        np.array([0.02, 0.01]),
-    )
-    ax = found.plot(panel())
-    (above,) = [other for other in ax.figure.axes if other is not ax]
-    low, high = above.get_xlim()
-    assert -0.04 < low < -0.02
-    assert 0.42 < high < 0.5
-
-
 def test_only_the_first_columns_are_drawn_and_that_is_said():
     assert plots.plot_importance(SHARES, ax=panel(), most=1).get_xlabel().endswith("(2 columns not drawn)")
     assert plots.plot_importance(CHECKED, ax=panel(), most=2).get_xlabel().endswith("(1 column not drawn)")
@@ -201,12 +185,6 @@ def test_partial_dependence_has_its_interval():
     np.testing.assert_allclose(vertices[:, 1].max(), 8 + 0.6744898)
     assert ax.get_ylabel() == r"mean prediction of \$"
     assert "50 % interval" in ax.get_legend().get_texts()[0].get_text()
-
-
-def test_categories_are_points():
-    curve = PartialDependence("a", np.array(["x", "$y"]), np.arange(2.0), np.ones(2), np.array(["x", "$y", "x"]))
-    ax = curve.plot(panel())
-    assert [text.get_text() for text in ax.get_xticklabels()] == ["x", r"\$y"]
 
 
 @pytest.mark.parametrize(
@@ -235,13 +213,6 @@ def test_axes_have_the_name_of_the_targets(name, tmp_path):
         assert plots.plot_residuals(each, ROWS, TARGETS, ax=panel()).get_xlabel() == f"predicted {called}"
     assert plots.plot_truth(MODEL, ROWS, y, ax=panel()).get_xlabel() == f"true {called}"
     assert curve.plot(panel(), target="rent").get_ylabel() == "mean prediction of rent"
-
-
-def test_one_of_several_targets_has_its_name_on_the_axis():
-    y = pd.DataFrame({"price": TARGETS, "rent": TARGETS[::-1]})
-    model = PartitionGPRegressor("mondrian", 5, random_state=0).fit(ROWS, y)
-    curve = model.partial_dependence(ROWS[:5], 0, grid=[0.1, 0.9], target="rent")
-    assert curve.plot(panel()).get_ylabel() == "mean prediction of rent"
 
 
 DAYS = np.array(["2007-11-11T05:22", "2008-07-17", "2009-03-23T01:40", "2009-11-27"], dtype="datetime64[us]")
@@ -290,17 +261,6 @@ def test_a_slice_of_one_column_is_no_matter_of_units():
     with warnings.catch_warnings():
         warnings.simplefilter("error", gp.OtherUnitsWarning)
         plots.plot_kernel_slice(gp.FastClusterKernel(x, 10, random_state=0).eval(), x, 1, ax=panel())
-
-
-def test_ticks_of_dates_are_short():
-    dates = np.datetime64("2022-02-09", "D") + 29 * np.arange(30)
-    found = PartialDependence("sold", dates, np.arange(30.0), np.ones(30), dates)
-    ax = found.plot(ax=panel())
-    ax.figure.canvas.draw()
-    texts = [text.get_text() for text in ax.get_xticklabels()]
-    assert 3 <= len(texts) <= 8
-    assert max(map(len, texts)) <= 4
-    assert "values" not in repr(found)
 
 
 def test_cells_are_those_of_the_partition():

@@ -74,19 +74,6 @@ def test_a_constant_noise_is_the_same_everywhere():
     assert found.log_marginal_likelihood == model.log_marginal_likelihood_value_
 
 
-def rbf(x, y):
-    return RBFKernel(ard_num_dims=3)
-
-
-def test_lengthscales_have_the_names_of_columns():
-    pandas = pytest.importorskip("pandas")
-    model = PartitionGPRegressor(rbf).fit(pandas.DataFrame(X, columns=["a", "b", "c"]), Y)
-    (part,) = model.summary().parts
-    np.testing.assert_allclose(list(part.lengthscales.values()), model.kernel_.base_kernel.lengthscale[0].tolist())
-    assert list(part.lengthscales) == ["a", "b", "c"]
-    assert f"a {part.lengthscales['a']:.3g}" in model.summary().facts()["lengthscales"]
-
-
 def rbf_of_a_view(x, y):
     kernel = RBFKernel(ard_num_dims=4)
     kernel.lengthscale = torch.tensor([1.0, 2.0, 3.0, 4.0])

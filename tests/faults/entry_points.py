@@ -63,17 +63,7 @@ WRONG_TENSORS = (
     torch.zeros(24, 2, dtype=torch.complex64), torch.zeros(24, 2, dtype=torch.float16), np.zeros((24, 2)),
     np.array([["a", "b"]] * 24), np.zeros((24, 2), dtype=object), [[0.0, 1.0]] * 24,
 )  # fmt: skip
-TENSORS = {
-    "x",
-    "y",
-    "train_x",
-    "train_y",
-    "residuals",
-    "x1",
-    "x2",
-    "memberships",
-    "weights",
-    "sample_weight",
+TENSORS = {"x", "y", "train_x", "train_y", "residuals", "x1", "x2", "memberships", "weights", "sample_weight"} | {
     "X",
     "scores",
 }
@@ -105,14 +95,6 @@ def _forest() -> Any:
 
 def _called_on_rows(kernel: Any) -> Any:
     return kernel.double()(X).to_dense()
-
-
-def _built(kind: Any, **arguments: Any) -> Any:
-    return _called_on_rows(kind(**arguments))
-
-
-def _partition(kind: Any, **arguments: Any) -> Any:
-    return kind(**arguments).labels(X)
 
 
 def _fitted(kind: Any, X: Any, y: Any, **parameters: Any) -> Any:
@@ -201,250 +183,180 @@ def _path(lifetimes: Any, epochs: Any, x: Any, y: Any) -> Any:
     return fit_along_lifetimes(_cells(), SGDRegressor(random_state=0), x, y, lifetimes, epochs=epochs, random_state=0)
 
 
-def _on_rows(arguments: dict[str, Any], count: str = "num_partitions") -> dict[str, Any]:
-    return {"train_x": X, count: 3, "random_state": 0, **arguments}
+Entries = dict[str, tuple[Callable[..., Any], dict[str, Any]]]
 
 
-def _estimator(name: str, **parameters: Any) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
+def _entry(name: str, call: Callable[..., Any], **right: Any) -> Entries:
+    return {name: (call, right)}
+
+
+def _kernel(name: str, case: str = "", **right: Any) -> Entries:
+    kind = getattr(kernels, name)
+    return {name + case: (lambda **arguments: _called_on_rows(kind(**arguments)), right)}
+
+
+def _kernel_of_rows(name: str, case: str = "", **right: Any) -> Entries:
+    count = "num_trees" if name in ("GammaMondrianKernel", "MondrianKernel", "RandomForestKernel") else "num_partitions"
+    return _kernel(name, case, **{"train_x": X, count: 3, "random_state": 0, **right})
+
+
+def _partition(name: str, **right: Any) -> Entries:
+    kind = getattr(partitions, name)
+    return {name: (lambda **arguments: kind(**arguments).labels(X), right)}
+
+
+def _estimator(name: str, asks: bool = True, **parameters: Any) -> Entries:
     kind = getattr(estimators, name)
-    right = {"X": X.numpy(), "y": _targets(kind), **parameters}
-    return {name: (partial(_fitted, kind), right), f"{name}.predict": (partial(_predicted, kind), {"X": X.numpy()})}
+    found = {name: (partial(_fitted, kind), {"X": X.numpy(), "y": _targets(kind), **parameters})}
+    return found | ({f"{name}.predict": (partial(_predicted, kind), {"X": X.numpy()})} if asks else {})
 
 
 _DATA = {"x": X, "y": Y}
 _COMMON = {"kernel": "fast_cluster", "num_partitions": 3, "random_state": 0}
+_TREES = {"max_samples": 0.9, "min_samples_leaf": 3, "max_features": 0.5, "categories": ()}
+_NOISE = {"outputscale": 1.0, "noise": 0.1}
+_STUMP = (np.array([[1, 2], [-1, -1], [-1, -1]]), np.array([0, -1, -1]), np.array([0.5, 0.0, 0.0]))
 # By name: a function that calls the entry point, and right arguments. What is after the dot or the bracket is a case.
-ENTRIES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
-    "ClusteringKernel": (
-        partial(_built, kernels.ClusteringKernel),
-        _on_rows({"clusterer": KMeans(3, n_init=1), "rows": 0.5, "columns": 1, "projection": None}),
-    ),
-    "FastClusterKernel": (
-        partial(_built, kernels.FastClusterKernel),
-        _on_rows({"height": 2, "columns": "random", "projection": None}),
-    ),
-    "FastClusterKernel[centers]": (partial(_built, kernels.FastClusterKernel), _on_rows({"num_centers": 4})),
-    "GammaMondrianKernel": (
-        partial(_built, kernels.GammaMondrianKernel),
-        _on_rows({"concentration": 2.0, "lifetime": 1.0, "max_lifetime": 3.0}, "num_trees"),
-    ),
-    "GroupKernel": (
+ENTRIES: Entries = {
+    **_kernel_of_rows("ClusteringKernel", clusterer=KMeans(3, n_init=1), rows=0.5, columns=1, projection=None),
+    **_kernel_of_rows("FastClusterKernel", height=2, columns="random", projection=None),
+    **_kernel_of_rows("FastClusterKernel", "[centers]", num_centers=4),
+    **_kernel_of_rows("GammaMondrianKernel", concentration=2.0, lifetime=1.0, max_lifetime=3.0),
+    **_entry(
+        "GroupKernel",
         lambda x, **arguments: kernels.GroupKernel(**arguments).double()(x).to_dense(),
-        {"x": torch.ones(24, 2, dtype=torch.float64), "columns": (0, 1), "nested": False, "weights": (1.0, 2.0)},
+        **{"x": torch.ones(24, 2, dtype=torch.float64), "columns": (0, 1), "nested": False, "weights": (1.0, 2.0)},
     ),
-    "IterativeKernel": (partial(_built, kernels.IterativeKernel), {"base_kernel": _clusters()}),
-    "LandmarkKernel": (
-        partial(_built, kernels.LandmarkKernel),
-        {"train_x": X, "train_y": Y, "num_landmarks": 5, "num_rows": 20, "random_state": 0},
-    ),
-    "LocalLinearKernel": (partial(_built, kernels.LocalLinearKernel), {"base_kernel": _clusters(), "num_dims": 2}),
-    "MembershipKernel": (
+    **_kernel("IterativeKernel", base_kernel=_clusters()),
+    **_kernel("LandmarkKernel", train_x=X, train_y=Y, num_landmarks=5, num_rows=20, random_state=0),
+    **_kernel("LocalLinearKernel", base_kernel=_clusters(), num_dims=2),
+    **_entry(
+        "MembershipKernel",
         lambda x, **arguments: kernels.MembershipKernel(**arguments).double()(x).to_dense(),
-        {"x": torch.arange(6.0, dtype=torch.float64)[:, None], "memberships": MEMBERS, "set_weights": None},
+        **{"x": torch.arange(6.0, dtype=torch.float64)[:, None], "memberships": MEMBERS, "set_weights": None},
     ),
-    "MondrianKernel": (
-        partial(_built, kernels.MondrianKernel),
-        _on_rows({"lifetime": 1.0, "max_lifetime": 3.0, "projection": None}, "num_trees"),
+    **_kernel_of_rows("MondrianKernel", lifetime=1.0, max_lifetime=3.0, projection=None),
+    **_kernel("PartitionKernel", partition=lambda x: (4 * x).floor().long()),
+    **_kernel(
+        "PartitionMixtureKernel", kernels=[_clusters(), package.FastClusterKernel(X, 2, height=1)], weights=(1.0, 2.0)
     ),
-    "PartitionKernel": (partial(_built, kernels.PartitionKernel), {"partition": lambda x: (4 * x).floor().long()}),
-    "PartitionMixtureKernel": (
-        partial(_built, kernels.PartitionMixtureKernel),
-        {"kernels": [_clusters(), package.FastClusterKernel(X, 2, height=1)], "weights": (1.0, 2.0)},
+    **_kernel_of_rows("RandomBinningKernel", lengthscale=0.5),
+    **_kernel_of_rows("RandomForestKernel", train_y=Y, heights="all", sample_weight=torch.ones(24), **_TREES),
+    **_kernel("StandardizedKernel", base_kernel=_clusters(), train_x=X),
+    **_entry("KERNEL(x)", lambda x: _clusters()(x).to_dense(), x=X),
+    **_entry("KERNEL(x1, x2)", lambda x1, x2: _cells()(x1, x2).to_dense(), x1=X, x2=X[:5]),
+    **_partition("CallablePartition", function=lambda x: x.long(), num_partitions=2),
+    **_partition(
+        "ClusteringPartition", x=X, clusterer=KMeans(3, n_init=1), num_partitions=2, noise="alone", random_state=0
     ),
-    "RandomBinningKernel": (partial(_built, kernels.RandomBinningKernel), _on_rows({"lengthscale": 0.5})),
-    "RandomForestKernel": (
-        partial(_built, kernels.RandomForestKernel),
-        _on_rows(
-            {
-                "train_y": Y,
-                "heights": "all",
-                "max_samples": 0.9,
-                "min_samples_leaf": 3,
-                "max_features": 0.5,
-                "categories": (),
-                "sample_weight": torch.ones(24),
-            },
-            "num_trees",
-        ),
-    ),
-    "StandardizedKernel": (partial(_built, kernels.StandardizedKernel), {"base_kernel": _clusters(), "train_x": X}),
-    "KERNEL(x)": (lambda x: _clusters()(x).to_dense(), {"x": X}),
-    "KERNEL(x1, x2)": (lambda x1, x2: _cells()(x1, x2).to_dense(), {"x1": X, "x2": X[:5]}),
-    "CallablePartition": (
-        partial(_partition, partitions.CallablePartition),
-        {"function": lambda x: x.long(), "num_partitions": 2},
-    ),
-    "ClusteringPartition": (
-        partial(_partition, partitions.ClusteringPartition),
-        {"x": X, "clusterer": KMeans(3, n_init=1), "num_partitions": 2, "noise": "alone", "random_state": 0},
-    ),
-    "FastClusterPartition": (
-        partial(_partition, partitions.FastClusterPartition),
-        {"x": X, "num_partitions": 2, "random_state": 0},
-    ),
-    "ForestPartition": (partial(_partition, partitions.ForestPartition), {"ensemble": _forest()}),
-    "MembershipPartition": (partitions.MembershipPartition, {"memberships": MEMBERS, "set_weights": None}),
-    "MondrianPartition": (
-        partial(_partition, partitions.MondrianPartition),
-        {"x": X, "num_trees": 2, "lifetime": 1.0, "random_state": 0},
-    ),
-    "PitmanYorMixture": (
+    **_partition("FastClusterPartition", x=X, num_partitions=2, random_state=0),
+    **_partition("ForestPartition", ensemble=_forest()),
+    **_entry("MembershipPartition", partitions.MembershipPartition, memberships=MEMBERS, set_weights=None),
+    **_partition("MondrianPartition", x=X, num_trees=2, lifetime=1.0, random_state=0),
+    **_entry(
+        "PitmanYorMixture",
         lambda x, **arguments: partitions.PitmanYorMixture(**arguments).fit(x),
-        {"x": X.numpy(), "concentration": 1.0, "discount": 0.0, "scale": 0.5, "spread": 1.0, "num_sweeps": 2},
+        **{"x": X.numpy(), "concentration": 1.0, "discount": 0.0, "scale": 0.5, "spread": 1.0, "num_sweeps": 2},
     ),
-    "RandomBinningPartition": (
-        partial(_partition, partitions.RandomBinningPartition),
-        {"x": X, "num_partitions": 2, "lengthscale": 0.5, "random_state": 0},
+    **_partition("RandomBinningPartition", x=X, num_partitions=2, lengthscale=0.5, random_state=0),
+    **_partition(
+        "SampledPartition", draw=lambda seed: lambda x: (x[:, :1] * 3).long(), num_partitions=2, random_state=0
     ),
-    "SampledPartition": (
-        partial(_partition, partitions.SampledPartition),
-        {"draw": lambda seed: lambda x: (x[:, :1] * 3).long(), "num_partitions": 2, "random_state": 0},
-    ),
-    "grow_forest": (
-        partitions.grow_forest,
-        {
-            **_DATA,
-            "num_trees": 2,
-            "max_samples": 0.9,
-            "min_samples_leaf": 3,
-            "max_features": 0.5,
-            "categories": (),
-            "random_state": 0,
-        },
-    ),
-    "array_trees": (
-        ensembles.array_trees,
-        {
-            "trees": [(np.array([[1, 2], [-1, -1], [-1, -1]]), np.array([0, -1, -1]), np.array([0.5, 0.0, 0.0]))],
-            "num_columns": 2,
-        },
-    ),
-    "trees_of": (ensembles.trees_of, {"ensemble": _forest()}),
+    **_entry("grow_forest", partitions.grow_forest, **_DATA, num_trees=2, random_state=0, **_TREES),
+    **_entry("array_trees", ensembles.array_trees, trees=[_STUMP], num_columns=2),
+    **_entry("trees_of", ensembles.trees_of, ensemble=_forest()),
     **_estimator("PartitionGPRegressor", max_iterations=5, dtype="auto", categorical_features=None, **_COMMON),
     **_estimator("PartitionGPClassifier", **_COMMON),
     **_estimator("PartitionSVC", C=1.0, tol=1e-2, max_iter=100, class_weight=None, **_COMMON),
     **_estimator("PartitionSVR", C=1.0, epsilon=0.1, tol=1e-2, max_iter=100, **_COMMON),
     **_estimator("PartitionFeatures", **_COMMON),
     **_estimator("PartitionKernelPCA", n_components=2, tol=1e-6, **_COMMON),
-    "PartitionSpectralClustering": (
-        lambda X, **parameters: estimators.PartitionSpectralClustering(**parameters).fit(X),
-        {"X": X.numpy(), "n_clusters": 3, "n_components": 2, "n_init": 2, "tol": 1e-6, **_COMMON},
-    ),
+    **_estimator("PartitionSpectralClustering", False, n_clusters=3, n_components=2, n_init=2, tol=1e-6, **_COMMON),
     **_estimator(
         "MondrianClassifier",
-        num_trees=3,
-        loss="log_loss",
-        alpha=1e-4,
-        lifetime=1.0,
-        num_lifetimes=2,
-        validation_fraction=0.2,
-        max_choosing_rows=100,
-        epochs=2,
-        random_state=0,
+        **{"num_trees": 3, "loss": "log_loss", "alpha": 1e-4, "lifetime": 1.0, "num_lifetimes": 2},
+        **{"validation_fraction": 0.2, "max_choosing_rows": 100, "epochs": 2, "random_state": 0},
     ),
-    "LAGORanker": (
-        partial(_fitted, estimators.LAGORanker),
-        {
-            "X": X.numpy(),
-            "y": CLASSES,
-            "shape": "spherical",
-            "n_neighbors": 3,
-            "alpha": 1.0,
-            "kernel": "gaussian",
-            "rare_class": None,
-        },
+    **_estimator("LAGORanker", False, shape="spherical", n_neighbors=3, alpha=1.0, kernel="gaussian", rare_class=None),
+    **_estimator(
+        "ParallelEvolutionSelector",
+        False,
+        **{"criterion": "aic", "n_universes": 2, "population_size": 4, "n_generations": 2, "mutation_rate": 0.1},
+        **{"votes": "population", "threshold": "gap", "random_state": 0},
     ),
-    "ParallelEvolutionSelector": (
-        partial(_fitted, estimators.ParallelEvolutionSelector),
-        {
-            "X": X.numpy(),
-            "y": Y.numpy(),
-            "criterion": "aic",
-            "n_universes": 2,
-            "population_size": 4,
-            "n_generations": 2,
-            "mutation_rate": 0.1,
-            "votes": "population",
-            "threshold": "gap",
-            "random_state": 0,
-        },
-    ),
-    "BaggedStepwiseSelector": (
-        partial(_fitted, estimators.BaggedStepwiseSelector),
-        {"X": X.numpy(), "y": Y.numpy(), "criterion": "aic", "n_samples": 2, "threshold": "gap", "random_state": 0},
-    ),
-    "hit_curve": (estimators.hit_curve, {"y": (CLASSES == "a").astype(int), "scores": Y.numpy()}),
-    "ClusterFeatures": (
-        lambda kernel, train_x: models.ClusterFeatures(kernel, train_x),
-        {"kernel": _clusters(), "train_x": X},
-    ),
-    "cluster_features": (models.cluster_features, {"kernel": _clusters(), "x": X[:3], "train_x": X}),
-    "PartitionGP": (_model_on, {"train_x": X, "train_y": Y}),
-    "PartitionGP(x)": (_predicted_exactly, {"x": X}),
-    "FeatureSpaceGP": (_counted, {**_DATA, "max_clusters": 100}),
-    "FeatureSpaceGP.remove_rows": (_removed, {"x": X[:3], "y": Y[:3]}),
-    "FeatureSpaceGP.predict": (_asked, {"x": X[:3]}),
-    "ClusterSpaceGP": (_in_cluster_space, {**_DATA, "num_probes": 3}),
-    "ClusterSpaceGP.predict": (_asked_in_cluster_space, {"x": X[:3], "num_samples": 2, "random_state": 0}),
-    "local_rows": (lambda kernel, x, y: models.local_rows(kernel, x, y), {"kernel": _clusters(), **_DATA}),
-    "array_chunks": (
-        lambda **a: list(models.array_chunks(**a)),
-        {"x": X.numpy(), "y": Y.numpy(), "num_rows": 7, "start": 0},
-    ),
-    "kernel_distance": (models.kernel_distance, {"kernel": _clusters(), "x1": X, "x2": X[:3]}),
-    "spectral_embedding": (
+    **_estimator("BaggedStepwiseSelector", False, criterion="aic", n_samples=2, threshold="gap", random_state=0),
+    **_entry("hit_curve", estimators.hit_curve, y=(CLASSES == "a").astype(int), scores=Y.numpy()),
+    **_entry("ClusterFeatures", models.ClusterFeatures, kernel=_clusters(), train_x=X),
+    **_entry("cluster_features", models.cluster_features, kernel=_clusters(), x=X[:3], train_x=X),
+    **_entry("PartitionGP", _model_on, train_x=X, train_y=Y),
+    **_entry("PartitionGP(x)", _predicted_exactly, x=X),
+    **_entry("FeatureSpaceGP", _counted, **_DATA, max_clusters=100),
+    **_entry("FeatureSpaceGP.remove_rows", _removed, x=X[:3], y=Y[:3]),
+    **_entry("FeatureSpaceGP.predict", _asked, x=X[:3]),
+    **_entry("ClusterSpaceGP", _in_cluster_space, **_DATA, num_probes=3),
+    **_entry("ClusterSpaceGP.predict", _asked_in_cluster_space, x=X[:3], num_samples=2, random_state=0),
+    **_entry("local_rows", models.local_rows, kernel=_clusters(), **_DATA),
+    **_entry("array_chunks", lambda **a: list(models.array_chunks(**a)), x=X.numpy(), y=Y.numpy(), num_rows=7, start=0),
+    **_entry("kernel_distance", models.kernel_distance, kernel=_clusters(), x1=X, x2=X[:3]),
+    **_entry(
+        "spectral_embedding",
         models.spectral_embedding,
-        {"kernel": _clusters(), "x": X, "num_components": 2, "tolerance": 1e-6, "random_state": 0},
+        **{"kernel": _clusters(), "x": X, "num_components": 2, "tolerance": 1e-6, "random_state": 0},
     ),
-    "spectral_truncation": (
+    **_entry(
+        "spectral_truncation",
         models.spectral_truncation,
-        {"kernel": _clusters(), "x": X, "rank": 2, "tolerance": 1e-6, "random_state": 0},
+        **{"kernel": _clusters(), "x": X, "rank": 2, "tolerance": 1e-6, "random_state": 0},
     ),
-    "MondrianForest": (
-        lambda **a: lifetimes.MondrianForest(**a).predict(X),
-        {"kernel": _cells(), **_DATA, "outputscale": 1.0, "noise": 0.1},
+    **_entry(
+        "MondrianForest", lambda **a: lifetimes.MondrianForest(**a).predict(X), kernel=_cells(), **_DATA, **_NOISE
     ),
-    "joint_weights": (lifetimes.joint_weights, {"kernel": _cells(), **_DATA, "outputscale": 1.0, "noise": 0.1}),
-    "expected_gradient_projection": (
+    **_entry("joint_weights", lifetimes.joint_weights, kernel=_cells(), **_DATA, **_NOISE),
+    **_entry(
+        "expected_gradient_projection",
         lifetimes.expected_gradient_projection,
-        {**_DATA, "num_trees": 3, "num_iterations": 1, "lifetime": 2.0, "random_state": 0},
+        **{**_DATA, "num_trees": 3, "num_iterations": 1, "lifetime": 2.0, "random_state": 0},
     ),
-    "fit_along_lifetimes": (_path, {**_DATA, "lifetimes": [0.5, 1.0], "epochs": 1}),
-    "lifetime_sweep": (
+    **_entry("fit_along_lifetimes", _path, **_DATA, lifetimes=[0.5, 1.0], epochs=1),
+    **_entry(
+        "lifetime_sweep",
         lambda **a: lifetimes.lifetime_sweep(_cells(), **a).predict(X),
-        {**_DATA, "outputscale": 1.0, "noise": 0.1, "lifetimes": [0.5, 1.0], "validation": (X[:3], Y[:3])},
+        **{**_DATA, **_NOISE, "lifetimes": [0.5, 1.0], "validation": (X[:3], Y[:3])},
     ),
-    "default_model": (
-        presets.default_model,
-        {"train_x": X, "train_y": Y, "weights": torch.ones(24), "random_state": 0},
-    ),
-    "default_kernel": (presets.default_kernel, {"train_x": X, "train_y": Y, "categories": {}, "random_state": 0}),
-    "ensemble_model": (
+    **_entry("default_model", presets.default_model, train_x=X, train_y=Y, weights=torch.ones(24), random_state=0),
+    **_entry("default_kernel", presets.default_kernel, train_x=X, train_y=Y, categories={}, random_state=0),
+    **_entry(
+        "ensemble_model",
         presets.ensemble_model,
-        {"train_x": X, "train_y": Y, "ensemble": RandomForestRegressor(3), "random_state": 0},
+        **{"train_x": X, "train_y": Y, "ensemble": RandomForestRegressor(3), "random_state": 0},
     ),
-    "fit_exact_gp": (_exact_fit, {"method": "auto", "num_probes": 3, "max_iterations": 3}),
-    "fit_weights_by_cross_validation": (
+    **_entry("fit_exact_gp", _exact_fit, method="auto", num_probes=3, max_iterations=3),
+    **_entry(
+        "fit_weights_by_cross_validation",
         lambda x, y, **a: package.fit_weights_by_cross_validation([_clusters(), _cells()], x, y, **a),
-        {**_DATA, "folds": 3, "max_rows": 100, "random_state": 0},
+        **{**_DATA, "folds": 3, "max_rows": 100, "random_state": 0},
     ),
-    "encode_missing": (package.encode_missing, {"x": X}),
-    "ForestNoise": (
+    **_entry("encode_missing", package.encode_missing, x=X),
+    **_entry(
+        "ForestNoise",
         lambda train_x, **a: likelihoods.ForestNoise(train_x, **a)(train_x),
-        {"train_x": X, "residuals": Y, "num_trees": 3, "min_samples_leaf": 3, "random_state": 0},
+        **{"train_x": X, "residuals": Y, "num_trees": 3, "min_samples_leaf": 3, "random_state": 0},
     ),
-    "ForestNoiseGaussianLikelihood": (
+    **_entry(
+        "ForestNoiseGaussianLikelihood",
         likelihoods.ForestNoiseGaussianLikelihood,
-        {"train_x": X, "residuals": Y, "num_trees": 3, "random_state": 0},
+        **{"train_x": X, "residuals": Y, "num_trees": 3, "random_state": 0},
     ),
-    "grow_residual_forest": (
+    **_entry(
+        "grow_residual_forest",
         likelihoods.grow_residual_forest,
-        {"x": X, "residuals": Y, "num_trees": 3, "min_samples_leaf": 3, "random_state": 0},
+        **{"x": X, "residuals": Y, "num_trees": 3, "min_samples_leaf": 3, "random_state": 0},
     ),
-    "WeightedGaussianLikelihood": (likelihoods.WeightedGaussianLikelihood, {"weights": torch.ones(24), "unit": 1.0}),
-    "TableEncoder": (
+    **_entry("WeightedGaussianLikelihood", likelihoods.WeightedGaussianLikelihood, weights=torch.ones(24), unit=1.0),
+    **_entry(
+        "TableEncoder",
         lambda X, **a: tables.TableEncoder(**a).fit(X).transform(X),
-        {"X": X.numpy(), "categorical_features": None},
+        **{"X": X.numpy(), "categorical_features": None},
     ),
 }
 

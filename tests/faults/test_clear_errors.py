@@ -14,7 +14,7 @@ from gpytorch_partition import (
     RandomForestKernel,
     fit_exact_gp,
 )
-from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor, PartitionSVC
+from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.kernels import resolved_kernel
 from gpytorch_partition.lifetimes import lifetime_sweep
 from gpytorch_partition.models import FeatureSpaceGP, PartitionGP
@@ -101,24 +101,3 @@ def test_very_short_lifetimes():
         lifetime_sweep(kernel, x, y, lifetimes=["a"])
     with pytest.raises(ValueError, match="concentration=1e-300"):
         GammaMondrianKernel(x, 5, concentration=1e-300)
-
-
-@pytest.mark.parametrize("estimator", [PartitionGPRegressor, PartitionGPClassifier, PartitionSVC])
-@pytest.mark.parametrize(
-    "wrong", [{"n_jobs": "many"}, {"n_jobs": 0}, {"n_jobs": 1.5}, {"verbose": "x"}, {"verbose": -1}]
-)
-def test_jobs_and_verbosity(estimator, wrong):
-    if set(wrong) <= set(estimator().get_params()):
-        (name,) = wrong
-        with pytest.raises(ValueError, match=f"expected {name} to be None"):
-            estimator(kernel="mondrian", **wrong).fit(X, X[:, 0] > X[:, 0].mean())
-
-
-def test_options_of_another_kind():
-    with pytest.raises(ValueError, match=r"expected options to be None or gpytorch_partition\.presets\.Options, got 3"):
-        PartitionGPRegressor(options=3).fit(X, X[:, 0])
-
-
-def test_targets_that_float64_cannot_tell_apart():
-    with pytest.warns(UserWarning, match="hardly tells apart at their size, 1e"):
-        PartitionGPRegressor("mondrian", 5, random_state=0).fit(X, X[:, 0] + 1e15)

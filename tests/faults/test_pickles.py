@@ -9,34 +9,17 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.likelihoods import GaussianLikelihood
+from sklearn.base import clone
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel, RandomForestKernel, settings
-from gpytorch_partition.estimators import (
-    LAGORanker,
-    MondrianClassifier,
-    PartitionFeatures,
-    PartitionGPClassifier,
-    PartitionGPRegressor,
-    PartitionKernelPCA,
-    PartitionSVC,
-)
 from gpytorch_partition.models import FeatureSpaceGP, PartitionGP, spectral_truncation
+from tests.faults.estimators_zoo import CASES, answers, rows, same
 
 RANDOM = np.random.RandomState(0)
 X, NEW = RANDOM.randn(200, 3), RANDOM.randn(90, 3)
 Y = X[:, 0] + np.sin(3 * X[:, 1]) + 0.3 * RANDOM.randn(200)
-SEVERAL = np.stack([Y, -Y], 1)
-HOLES = np.where(RANDOM.rand(200, 2) < 0.2, np.nan, SEVERAL)
 ROWS, TARGETS, POINTS = (torch.from_numpy(each) for each in (X, Y, NEW))
 MOST = 1.1  # times as large
-
-
-def _regressor(kernel, y=Y, **options):
-    return PartitionGPRegressor(kernel, 10, random_state=0, **options).fit(X, y)
-
-
-def _moments(model):
-    return model.predict(NEW, return_std=True)
 
 
 def _counted(kernel):
@@ -59,33 +42,6 @@ def _process_moments(model):
 
 
 MODELS = {
-    "forest": (lambda: _regressor("forest"), _moments),
-    "mondrian": (lambda: _regressor("mondrian"), _moments),
-    "fast_cluster": (lambda: _regressor("fast_cluster"), _moments),
-    "float32": (lambda: _regressor("mondrian", dtype="float32"), _moments),
-    "several": (lambda: _regressor("forest", SEVERAL), _moments),
-    "holes": (lambda: _regressor("forest", HOLES), _moments),
-    "classifier": (
-        lambda: PartitionGPClassifier("forest", 10, random_state=0).fit(X, Y > 0),
-        lambda model: [model.predict_proba(NEW)],
-    ),
-    "svc": (
-        lambda: PartitionSVC(kernel="forest", num_partitions=10, random_state=0).fit(X, Y > 0),
-        lambda model: [model.decision_function(NEW)],
-    ),
-    "kernel_pca": (
-        lambda: PartitionKernelPCA(2, kernel="fast_cluster", num_partitions=10, random_state=0).fit(X),
-        lambda model: [model.transform(NEW)],
-    ),
-    "features": (
-        lambda: PartitionFeatures("fast_cluster", num_partitions=10, random_state=0).fit(X),
-        lambda model: [model.transform(NEW).toarray()],
-    ),
-    "lago": (lambda: LAGORanker().fit(X, Y > 1), lambda model: [model.score_samples(NEW)]),
-    "mondrian_classifier": (
-        lambda: MondrianClassifier(num_trees=10, random_state=0).fit(X, Y > 0),
-        lambda model: [model.predict_proba(NEW)],
-    ),
     "process": (_process, _process_moments),
     "counted_forest": (
         lambda: _counted(RandomForestKernel(ROWS, TARGETS, 4, min_samples_leaf=10, random_state=0)),
@@ -106,11 +62,11 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.filterwarnings("ignore")
-def test_a_pickle_holds_nothing_that_is_computed_again(name):
-    new, predicted = MODELS[name]
-    model = new()
+SLOW = {"regressor, auto", "regressor, auto in a budget", "regressor, ensemble", "classifier, auto"}
+SEEDLESS = {"LAGO", "table encoder", "regressor, RBF"}
+
+
+def _check_pickle(model, predicted):
     before = len(pickle.dumps(model))
     expected = predicted(model)
     after = pickle.dumps(model)
@@ -119,14 +75,23 @@ def test_a_pickle_holds_nothing_that_is_computed_again(name):
         np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.filterwarnings("ignore")
-def test_the_default_model_too():
-    model = PartitionGPRegressor(random_state=0).fit(X, Y)
-    before = len(pickle.dumps(model))
-    expected = _moments(model)
-    assert len(after := pickle.dumps(model)) <= MOST * before
-    np.testing.assert_array_equal(_moments(pickle.loads(after)), expected)
+def test_a_pickle_holds_nothing_that_is_computed_again(name):
+    new, predicted = MODELS[name]
+    _check_pickle(new(), predicted)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in CASES])
+@pytest.mark.filterwarnings("ignore")
+def test_nor_does_that_of_an_estimator_which_its_seed_fixes(name):
+    case, X = CASES[name], rows(0)
+    model = case.make().fit(X, case.targets(X))
+    _check_pickle(model, lambda model: answers(case, model, X))
+    assert same(answers(case, clone(model).fit(X, case.targets(X)), X), answers(case, model, X))
+    if name not in SEEDLESS:
+        other = clone(model).set_params(random_state=1).fit(X, case.targets(X))
+        assert not same(answers(case, other, X), answers(case, model, X))
 
 
 def test_a_pickle_of_a_model_above_the_dense_limit():

@@ -177,7 +177,7 @@ def check(table: Table, options: Options | None = SMALL) -> PartitionGPRegressor
         for X in (table.X, table.new):
             mean, deviation, ends = model.predict(X, return_std=True, quantiles=(0.05, 0.95))
             _check_predictions(mean, deviation, ends)
-            noise = model._noise_of(model._points(model._checked_rows(X)))
+            noise = model._fitted.noise_of(model._fitted.points(model._checked_rows(X)))
             assert (deviation**2 >= 0.99 * noise).all()
         assert str(model.summary())
         judgement = model.judge(table.X, table.y)

@@ -115,11 +115,13 @@ def test_kernels_without_folds_are_refused():
 
 
 def recorded(monkeypatch):
-    from gpytorch_partition.estimators import regressor
+    from gpytorch_partition.estimators import regression_fit
 
-    seen, original = [], regressor.default_model
+    seen, original = [], regression_fit.default_model
     monkeypatch.setattr(
-        regressor, "default_model", lambda *data, **others: (seen.append((*data, others)), original(*data, **others))[1]
+        regression_fit,
+        "default_model",
+        lambda *data, **others: (seen.append((*data, others)), original(*data, **others))[1],
     )
     return seen
 

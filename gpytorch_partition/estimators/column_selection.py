@@ -1,28 +1,46 @@
-"""Ensembles that select columns: evolution in parallel universes, and stepwise selection on bootstrap samples."""
+"""Ensembles that select columns by evolution in parallel universes, or stepwise, and the criteria for subsets."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+import torch
 from joblib import Parallel, delayed
-from sklearn.base import BaseEstimator
+from scipy.linalg import solve_triangular
+from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.feature_selection import SelectorMixin
+from sklearn.model_selection import check_cv, cross_val_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gpytorch_partition.all_or_nothing import all_or_nothing
-from gpytorch_partition.estimators.regressor import check_magnitudes
-from gpytorch_partition.estimators.subset_criteria import CRITERIA, EstimatorCriterion, LinearCriterion, standardized
+from gpytorch_partition.estimators.checks import check_count, check_magnitudes, check_share, check_word
 from gpytorch_partition.inputs.numbers import random_state_of
+from gpytorch_partition.linalg.factors import stable_cholesky
 
 VOTES = ("best", "population")
 _RULES = ("gap", "mean")
 
 Criterion = Callable[[np.ndarray], np.ndarray]
+
+
+# Numbers in the matrices solved at once (32 MiB).
+_BLOCK_NUMEL = 2**22
+# Added to the diagonal of the correlations: columns may be copies of each other.
+_JITTER = 1e-9
+# Relative residual sums of squares below are rounding.
+_LEAST_RESIDUAL = 1e-8
+# Functions of the mean squared residual, the number of rows n and of coefficients k (the intercept is one).
+_FORMULAS: dict[str, Callable[..., np.ndarray]] = {
+    "aic": lambda residual, n, k: n * np.log(residual) + 2 * k,
+    "bic": lambda residual, n, k: n * np.log(residual) + np.log(n) * k,
+    "gcv": lambda residual, n, k: residual / (1 - k / n) ** 2,
+}
+CRITERIA = (*_FORMULAS, "loo")
 
 
 class _VotingSelector(SelectorMixin, BaseEstimator):
@@ -35,7 +53,6 @@ class _VotingSelector(SelectorMixin, BaseEstimator):
 
         :param X: `N x D` rows, finite, at least three.
         :param y: `N` targets that vary: numbers, or what the estimator takes.
-        :return: The selector itself.
         :raises ValueError: If the data or a parameter cannot be used.
         :raises TypeError: If X is sparse.
         """
@@ -74,16 +91,18 @@ class _VotingSelector(SelectorMixin, BaseEstimator):
         return tags
 
 
+@dataclass(eq=False, repr=False)
 class ParallelEvolutionSelector(_VotingSelector):
-    r"""
+    """
     A selector of columns by Darwinian evolution in parallel universes (Zhu & Chipman 2006; Zhu 2008, section 4.3).
 
-    Use it to select columns of a linear model, where one best subset is not reliable.
+    Use it to select columns of a linear model, where one best subset is not reliable. For columns with nonlinear
+    effects, give an `estimator` that can find them; for those of a kernel:
+    `RBFKernel(active_dims=selector.get_support(indices=True))`.
 
     In each universe a genetic algorithm minimizes a criterion such as the AIC over subsets of the columns, for a few
     generations only; then the universes vote. Subsets with all columns that matter are far better than others and
-    prevail soon. In a short evolution their other columns are random and get few votes. The best subset by the
-    criterion itself has some of these columns.
+    prevail soon; the other columns of a short evolution are random and get few votes.
 
     A universe begins with random subsets. In every generation the better half survives. Pairs of survivors have
     children that take each column's gene from either parent (uniform crossover) and flip it with the probability of a
@@ -91,23 +110,19 @@ class ParallelEvolutionSelector(_VotingSelector):
 
     A universe costs `(1 + n_generations / 2) * population_size` values of the criterion, each at most :math:`O(D^3)`
     for linear regression, for any number of rows
-    (:class:`~gpytorch_partition.estimators.subset_criteria.LinearCriterion`).
-
-    For the columns of a kernel: `RBFKernel(active_dims=selector.get_support(indices=True))`. For columns with nonlinear
-    effects, give an `estimator` that can find them.
+    (:class:`~gpytorch_partition.estimators.column_selection.LinearCriterion`).
 
     :param criterion: Criterion of linear regression: `"aic"`, `"bic"`, `"gcv"`, or `"loo"`, the leave-one-out error.
         Ignored with an `estimator`. (Default: `"aic"`.)
     :param n_universes: Number of universes, whose votes are averaged. (Default: 50.)
     :param population_size: Subsets alive in a universe, at least 4. (Default: None, 2 D, 20 at least.)
-    :param n_generations: Generations; with many, all universes end at the same best subset. The tutorial has 6 for an
-        unknown population; here 4 find the true columns of simulated problems more often. (Default: 4.)
+    :param n_generations: Generations; with many, all universes end at the same best subset. (Default: 4.)
     :param mutation_rate: Probability to flip a gene of a child. (Default: None, 1 / D.)
     :param votes: Voters of a universe: `"best"`, its best subset (2008), or `"population"`, all its last subsets
         (2006), which finds the true columns more often here. (Default: `"population"`.)
     :param threshold: `"gap"`, the columns above the largest gap in the sorted importances; `"mean"`, those above the
-        mean importance (Xin & Zhu 2012); or a share of the votes that they must exceed, such as .5. The first two
-        select a column even where none matters. (Default: `"gap"`.)
+        mean importance (Xin & Zhu 2012); or a share of the votes that they must exceed. The first two select a column
+        even where none matters. (Default: `"gap"`.)
     :param estimator: An estimator of scikit-learn whose cross-validated score is maximized instead. (Default: None.)
     :param scoring: Scorer of the estimator, by name or as a function. (Default: None, its `score`.)
     :param cv: Folds for the estimator, as in scikit-learn, split once: all subsets are compared on the same ones.
@@ -115,14 +130,8 @@ class ParallelEvolutionSelector(_VotingSelector):
     :param random_state: Seed, as in scikit-learn. It does not seed a random `estimator` or `cv`.
     :param n_jobs: Universes evolved at once, as joblib counts them. (Default: None, one.)
 
-    Parameters are checked by :meth:`fit`, not here, as in scikit-learn.
-
-    Fitted attributes:
-
-    - `importances_`: `D` shares of the votes.
-    - `votes_`: `n_universes x D` votes of the universes.
-    - `support_`: `D` booleans, as :meth:`get_support` returns them.
-    - `n_features_in_`, `feature_names_in_`: as in scikit-learn.
+    Fitted attributes: `importances_`, `D` shares of the votes; `votes_`, those of each universe (`n_universes x D`);
+    `support_`, `D` booleans; `n_features_in_`, `feature_names_in_`.
 
     Example:
         >>> random = np.random.RandomState(0)
@@ -131,46 +140,29 @@ class ParallelEvolutionSelector(_VotingSelector):
         >>> selector = ParallelEvolutionSelector(random_state=0).fit(X, y)
         >>> selector.get_support(indices=True)
         array([1, 4, 7])
-        >>> selector.transform(X).shape
-        (50, 3)
     """
 
-    def __init__(
-        self,
-        criterion: str = "aic",
-        n_universes: int = 50,
-        *,
-        population_size: int | None = None,
-        n_generations: int = 4,
-        mutation_rate: float | None = None,
-        votes: str = "population",
-        threshold: str | float = "gap",
-        estimator: Any = None,
-        scoring: Any = None,
-        cv: Any = None,
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.criterion = criterion
-        self.n_universes = n_universes
-        self.population_size = population_size
-        self.n_generations = n_generations
-        self.mutation_rate = mutation_rate
-        self.votes = votes
-        self.threshold = threshold
-        self.estimator = estimator
-        self.scoring = scoring
-        self.cv = cv
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    criterion: str = "aic"
+    n_universes: int = 50
+    _: KW_ONLY
+    population_size: int | None = None
+    n_generations: int = 4
+    mutation_rate: float | None = None
+    votes: str = "population"
+    threshold: str | float = "gap"
+    estimator: Any = None
+    scoring: Any = None
+    cv: Any = None
+    random_state: int | np.random.RandomState | None = None
+    n_jobs: int | None = None
 
     def _check_parameters(self) -> None:
-        _check_word(self.criterion, "criterion", CRITERIA)
-        _check_integer(self.n_universes, "n_universes", 1)
-        _check_integer(4 if self.population_size is None else self.population_size, "population_size", 4)
-        _check_integer(self.n_generations, "n_generations", 0)
-        _check_share(0.0 if self.mutation_rate is None else self.mutation_rate, "mutation_rate")
-        _check_word(self.votes, "votes", VOTES)
+        check_word(self.criterion, "criterion", CRITERIA)
+        check_count(self.n_universes, "n_universes")
+        check_count(4 if self.population_size is None else self.population_size, "population_size", 4)
+        check_count(self.n_generations, "n_generations", 0)
+        check_share(0.0 if self.mutation_rate is None else self.mutation_rate, "mutation_rate")
+        check_word(self.votes, "votes", VOTES)
         _check_threshold(self.threshold)
 
     @property
@@ -193,21 +185,16 @@ class ParallelEvolutionSelector(_VotingSelector):
         return EstimatorCriterion(X, y, self.estimator, self.scoring, self.cv)
 
 
+@dataclass(eq=False, repr=False)
 class BaggedStepwiseSelector(_VotingSelector):
-    r"""
+    """
     A selector of columns by stepwise selection on bootstrap samples, which vote (Breiman 1996; Zhu 2008, 4.3.4).
 
-    Use it as the baseline for :class:`ParallelEvolutionSelector`. Each member begins without columns, and adds or
-    removes the one that lowers the criterion of its bootstrap sample most, until none does. A step costs D values of
-    the criterion (:class:`~gpytorch_partition.estimators.subset_criteria.LinearCriterion`).
+    Use it as the baseline for :class:`ParallelEvolutionSelector`, whose other parameters and attributes it has. Each
+    member begins without columns, and adds or removes the one that lowers the criterion of its bootstrap sample most,
+    until none does. A step costs D values of the criterion.
 
-    :param criterion: As in :class:`ParallelEvolutionSelector`. (Default: `"aic"`.)
     :param n_samples: Number of bootstrap samples. (Default: 50.)
-    :param threshold: As in :class:`ParallelEvolutionSelector`. (Default: `"gap"`.)
-    :param random_state: Seed, as in scikit-learn.
-    :param n_jobs: Samples at once, as joblib counts them. (Default: None, one.)
-
-    Parameters are checked by :meth:`fit`; fitted attributes are those of :class:`ParallelEvolutionSelector`.
 
     Example:
         >>> random = np.random.RandomState(0)
@@ -217,24 +204,16 @@ class BaggedStepwiseSelector(_VotingSelector):
         array([1, 4, 7])
     """
 
-    def __init__(
-        self,
-        criterion: str = "aic",
-        n_samples: int = 50,
-        *,
-        threshold: str | float = "gap",
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.criterion = criterion
-        self.n_samples = n_samples
-        self.threshold = threshold
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    criterion: str = "aic"
+    n_samples: int = 50
+    _: KW_ONLY
+    threshold: str | float = "gap"
+    random_state: int | np.random.RandomState | None = None
+    n_jobs: int | None = None
 
     def _check_parameters(self) -> None:
-        _check_word(self.criterion, "criterion", CRITERIA)
-        _check_integer(self.n_samples, "n_samples", 1)
+        check_word(self.criterion, "criterion", CRITERIA)
+        check_count(self.n_samples, "n_samples")
         _check_threshold(self.threshold)
 
     @property
@@ -266,23 +245,10 @@ def evolved(
     random: np.random.RandomState,
 ) -> np.ndarray:
     """
-    Return the population of one universe after its generations, best first.
+    Return the population of one universe after its generations (`population_size x D` booleans), best first.
 
     :param criterion: Function from `m x D` booleans to `m` numbers; less is better.
-    :param num_columns: D.
-    :param population_size: Subsets alive in a generation; the better half of them, rounded up, survives.
-    :param num_generations: Number of generations.
-    :param mutation_rate: Probability that a child's gene flips.
     :param share: Probability of a column in a first subset.
-    :param random: Source of random numbers.
-    :return: `population_size x D` booleans.
-
-    Example:
-        >>> def distance(masks):  # from the subset of the last two columns
-        ...     return (masks != [False, False, True, True]).sum(1)
-        >>> options = dict(population_size=8, num_generations=10, mutation_rate=0.2, share=0.5)
-        >>> evolved(distance, 4, **options, random=np.random.RandomState(0))[0]
-        array([False, False,  True,  True])
     """
     subsets = random.rand(population_size, num_columns) < share
     values = criterion(subsets)
@@ -304,16 +270,7 @@ def _children(parents: np.ndarray, number: int, mutation_rate: float, random: np
 
 
 def stepwise(criterion: Criterion, num_columns: int) -> np.ndarray:
-    """
-    Return the subset (`D` booleans) found from the empty one by best single changes, until none improves it.
-
-    :param criterion: Function from `m x D` booleans to `m` numbers; less is better.
-    :param num_columns: D.
-
-    Example:
-        >>> stepwise(lambda masks: (masks != [True, False, True]).sum(1), 3)
-        array([ True, False,  True])
-    """
+    """Return the subset (`D` booleans) found from the empty one by best single changes, until none improves it."""
     subset = np.zeros(num_columns, bool)
     value = criterion(subset[None])[0]
     while True:
@@ -327,15 +284,8 @@ def stepwise(criterion: Criterion, num_columns: int) -> np.ndarray:
 
 def supported(importances: np.ndarray, threshold: str | float) -> np.ndarray:
     """
-    Return which columns a threshold selects.
-
-    :param importances: `D` shares of the votes.
-    :param threshold: `"gap"`, `"mean"` or a share, as in :class:`ParallelEvolutionSelector`.
-    :return: `D` booleans; with `"gap"`, all where all are the same.
-
-    Example:
-        >>> supported(np.array([0.9, 0.1, 0.6, 0.2]), "gap")
-        array([ True, False,  True, False])
+    Return which columns (`D`) a threshold selects, given their shares of the votes; all if all are the same, for
+    `"gap"`.
     """
     if threshold == "mean":
         return importances > importances.mean()
@@ -364,23 +314,111 @@ def _check_variation(y: np.ndarray) -> None:
         raise ValueError(f"expected targets that vary, got one value only, {y[0]}: no column can matter to them")
 
 
-def _check_word(value: Any, name: str, words: tuple[str, ...]) -> None:
-    if not isinstance(value, str) or value not in words:
-        raise ValueError(f"expected {name} to be one of {words}, got {value!r}")
-
-
-def _check_integer(value: Any, name: str, least: int) -> None:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise ValueError(f"expected {name} to be an integer of at least {least}, got {value!r}")
-
-
-def _check_share(value: Any, name: str) -> None:
-    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) <= 1:
-        raise ValueError(f"expected {name} to be a number from 0 to 1, got {value!r}")
-
-
 def _check_threshold(value: Any) -> None:
     if not (isinstance(value, str) and value in _RULES):
         if isinstance(value, str):
             raise ValueError(f"expected threshold to be one of {_RULES} or a number from 0 to 1, got {value!r}")
-        _check_share(value, "threshold")
+        check_share(value, "threshold")
+
+
+class LinearCriterion:
+    r"""
+    A criterion of ordinary linear regression, with an intercept, on any subsets of the columns; less is better.
+
+    With the residual sum of squares RSS of n rows and k coefficients, intercept included: `"aic"` is :math:`n \log(RSS
+    / n) + 2 k`, `"bic"` :math:`n \log(RSS / n) + k \log n`, `"gcv"` the generalized cross-validation :math:`n\,RSS / (n
+    - k)^2`, and `"loo"` the mean squared leave-one-out error, of standardized targets. The correlations of the columns
+    take :math:`O(N D^2)` once. A subset then costs :math:`O(k^3)`, with the largest k of those in one call; with
+    `"loo"` :math:`O(N k^2)`. Subsets with :math:`k \ge n` have the value infinity.
+    """
+
+    def __init__(self, X: np.ndarray, y: np.ndarray, name: str) -> None:
+        self.name = name
+        x, targets = standardized(X), standardized(y)
+        self.num_rows = len(X)
+        self.variance = float(np.mean(targets**2))
+        self.correlations = x.T @ x / len(X)
+        self.covariances = x.T @ targets / len(X)
+        self.rows = (x, targets) if name == "loo" else None
+
+    def __call__(self, masks: np.ndarray) -> np.ndarray:
+        """Return the values (`m`) of subsets (`m x D` booleans)."""
+        n, k = self.num_rows, 1 + masks.sum(1)
+        values = np.full(len(masks), np.inf)
+        few = k < n
+        if self.rows is not None:
+            values[few] = [self._leave_one_out(*self.rows, mask) for mask in masks[few]]
+        else:
+            residual = np.maximum(self._residuals(masks[few]), _LEAST_RESIDUAL)
+            values[few] = _FORMULAS[self.name](residual, n, k[few])
+        return values
+
+    def _residuals(self, masks: np.ndarray) -> np.ndarray:
+        """Return RSS / n of each subset."""
+        size = max(1, _BLOCK_NUMEL // max(1, int(masks.sum(1).max(initial=0))) ** 2)
+        parts = [self._residual_block(masks[i : i + size]) for i in range(0, len(masks), size)]
+        return np.concatenate([*parts, np.empty(0)])
+
+    def _residual_block(self, masks: np.ndarray) -> np.ndarray:
+        """Return RSS / n; subsets are padded to the size of the largest by columns with coefficient 0."""
+        columns = np.argsort(~masks, axis=1, kind="stable")[:, : masks.sum(1).max()]
+        inside = np.take_along_axis(masks, columns, 1).astype(float)
+        matrices = self.correlations[columns[:, :, None], columns[:, None, :]]
+        matrices *= inside[:, :, None] * inside[:, None, :]
+        diagonal = np.arange(columns.shape[1])
+        matrices[:, diagonal, diagonal] += 1 - inside + _JITTER
+        covariances = self.covariances[columns] * inside
+        coefficients = np.linalg.solve(matrices, covariances[:, :, None])[:, :, 0]
+        return self.variance - (covariances * coefficients).sum(1)
+
+    def _leave_one_out(self, x: np.ndarray, y: np.ndarray, mask: np.ndarray) -> float:
+        """Return the mean square of the residuals over (1 - leverages)."""
+        correlations = self.correlations[np.ix_(mask, mask)] + _JITTER * np.eye(mask.sum())
+        factor = stable_cholesky(torch.from_numpy(correlations)).numpy()
+        scaled = solve_triangular(factor, x[:, mask].T, lower=True)
+        residuals = y - scaled.T @ (scaled @ y) / len(x)
+        leverages = (1 + np.square(scaled).sum(0)) / len(x)
+        return float(np.mean(np.square(residuals / np.maximum(1 - leverages, _LEAST_RESIDUAL))))
+
+
+class EstimatorCriterion:
+    """
+    A criterion by an estimator: minus its mean cross-validated score on subsets of the columns; less is better.
+
+    Repeated subsets are scored once; the empty one has the value infinity.
+    """
+
+    def __init__(self, X: np.ndarray, y: np.ndarray, estimator: Any, scoring: Any, cv: Any) -> None:
+        self.x, self.y = X, y
+        self.estimator, self.scoring = clone(estimator), scoring
+        self.folds = list(check_cv(cv, y, classifier=is_classifier(estimator)).split(X, y))
+        self._known: dict[bytes, float] = {}
+
+    def __call__(self, masks: np.ndarray) -> np.ndarray:
+        """Return the values (`m`) of subsets (`m x D` booleans)."""
+        return np.array([self._value(mask) for mask in masks])
+
+    def _value(self, mask: np.ndarray) -> float:
+        key = mask.tobytes()
+        if key not in self._known:
+            self._known[key] = -self._score(mask) if mask.any() else np.inf
+        return self._known[key]
+
+    def _score(self, mask: np.ndarray) -> float:
+        options = {"scoring": self.scoring, "cv": self.folds, "error_score": "raise"}
+        return float(cross_val_score(self.estimator, self.x[:, mask], self.y, **options).mean())
+
+
+def standardized(values: np.ndarray) -> np.ndarray:
+    """
+    Return columns with mean 0 and standard deviation 1; those that are constant up to rounding become 0.
+
+    Example:
+        >>> standardized(np.array([[0.0, 0.1], [2.0, 0.1]]))
+        array([[-1.,  0.],
+               [ 1.,  0.]])
+    """
+    centered = values - values.mean(0)
+    scale = centered.std(0)
+    constant = scale <= 1e-12 * np.abs(values).max(0)
+    return np.where(constant, 0.0, centered / np.where(constant, 1.0, scale))

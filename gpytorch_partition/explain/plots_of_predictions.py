@@ -1,4 +1,4 @@
-"""Plots of predictions against true targets: of arrays, of one regressor, and of several models."""
+"""Plots of predictions against true targets, of arrays, one regressor or several models, and the style of all plots."""
 
 from __future__ import annotations
 
@@ -11,13 +11,50 @@ from scipy.stats import norm
 from sklearn.metrics import root_mean_squared_error
 
 from gpytorch_partition.estimators.scores import Judgement
-from gpytorch_partition.explain.plots.plot_style import COLORS, GRAY, NOTE, axes, legend_above, name, percent, set_title
+
+# Okabe & Ito's palette, distinguishable with any color vision.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F4F24")
+GRAY = "#6E6E6E"
+NOTE = {"va": "bottom", "ha": "right", "fontsize": 9, "color": GRAY}
+
 
 # Means and standard deviations, of Gaussians, or whole distributions beside their targets.
 Prediction = tuple[np.ndarray, np.ndarray] | Judgement
-
 _MOST_ROWS_SHOWN = 150
 _LEVELS = np.linspace(0, 1, 41)[1:-1]
+
+
+def axes(ax: Any, width: float = 5.6, height: float = 4.4) -> Any:
+    """Return the given axes, or new ones in a figure of pyplot, with sizes in inches."""
+    if ax is not None:
+        return ax
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise ImportError('pictures need matplotlib: pip install "gpytorch_partition[plot]"') from error
+    return pyplot.subplots(figsize=(width, height), layout="constrained")[1]
+
+
+def name(text: Any) -> str:
+    """Return a name with escaped dollars, which would begin a formula."""
+    return str(text).replace("$", r"\$")
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def set_title(ax: Any, text: str, above: int = 1) -> None:
+    """Set a title on the left, with room for `above` lines below it."""
+    ax.set_title(text, loc="left", fontsize=11, fontweight="bold", pad=6 + 16 * above)
+
+
+def legend_above(ax: Any, num_columns: int = 2, handles: Any = None) -> None:
+    """Add a legend in one line above the axes; a power of ten of the numbers is on the right."""
+    ax.yaxis.set_offset_position("right")
+    place = {"loc": "lower left", "bbox_to_anchor": (-0.015, 0.985)}
+    options = {"fontsize": 9, "frameon": False, "handletextpad": 0.4, "columnspacing": 1.2}
+    ax.legend(handles=handles, ncols=num_columns, **options, **place)
 
 
 def plot_truth(model: Any, X: Any, y: Any, *, ax: Any = None, target: str | None = None) -> Any:
@@ -54,12 +91,8 @@ def plot_coverage(model: Any, X: Any, y: Any, *, ax: Any = None, label: str = "t
     """
     Draw the share of targets inside central intervals of new observations, against their nominal coverage.
 
-    Use it to check intervals: above the line they are too wide, below it too narrow.
-
-    Parameters are those of :func:`plot_truth`.
-
-    :param label: Name of the curve. (Default: `"the model"`.)
-    :return: The axes.
+    Use it to check intervals: above the line they are too wide, below it too narrow. Parameters are those of
+    :func:`plot_truth`, and the name of the curve.
     """
     (y, found), ax = _judged_by(model, X, y), axes(ax)
     plot_calibration(ax, y, {label: found})
@@ -70,11 +103,8 @@ def plot_residuals(model: Any, X: Any, y: Any, *, ax: Any = None, target: str | 
     """
     Draw residuals against predictions, each on its 90 % interval.
 
-    Use it to find a trend that the model has missed, or noise that its intervals do not follow.
-
-    Parameters are those of :func:`plot_truth`. At most 150 rows are drawn, evenly spread over the predictions.
-
-    :return: The axes.
+    Use it to find a trend that the model has missed, or noise that its intervals do not follow. Parameters are those of
+    :func:`plot_truth`. At most 150 rows are drawn, evenly spread over the predictions.
     """
     shown = _called(model, y) if target is None else name(target)
     (y, found), ax = _judged_by(model, X, y), axes(ax)
@@ -100,11 +130,8 @@ def plot_predictions(
     It takes arrays; for a fitted regressor use :func:`plot_truth`. At most 150 rows are drawn, evenly spread over the
     targets.
 
-    :param ax: A matplotlib `Axes`.
-    :param y: `N` targets.
     :param prediction: Means and standard deviations (`N` each, noise included, in units of the targets), or a
         :class:`~gpytorch_partition.estimators.scores.Judgement`.
-    :param color: Color of the points. (Default: blue.)
     :param sample_weight: `N` weights by which rows count. (Default: None, the same.)
 
     Example:
@@ -136,14 +163,11 @@ def plot_calibration(
     r"""
     Draw the share of targets inside the central intervals, against their nominal coverage.
 
-    It takes arrays, and compares several models; for one fitted regressor use :func:`plot_coverage`.
+    It takes arrays, and compares several models; for one fitted regressor use :func:`plot_coverage`. The band holds 95
+    % of such curves, pointwise, if the intervals are right and the rows independent; for rows with weights it is that
+    of :math:`(\sum_i w_i)^2 / \sum_i w_i^2` rows.
 
-    The band holds 95 % of such curves, pointwise, if the intervals are right and the rows independent. For rows with
-    weights it is that of :math:`(\sum_i w_i)^2 / \sum_i w_i^2` rows.
-
-    :param ax: A matplotlib `Axes`.
-    :param y: `N` targets.
-    :param predictions: Means and standard deviations (`N` each), or distributions, by name, drawn solid.
+    :param predictions: Predictions as for :func:`plot_predictions`, by name, drawn solid.
     :param references: More predictions, drawn dashed. (Default: none.)
     :param sample_weight: `N` weights by which rows count. (Default: None, the same.)
 
@@ -185,15 +209,10 @@ def plot_comparison(
 
     Use it to compare models, of any library, by their predictions of the same held-out rows.
 
-    :param y: `N` targets.
-    :param predictions: Means and standard deviations (`N` each, in units of the targets) of the models to show, or
-        their :class:`~gpytorch_partition.estimators.scores.Judgement` where they are not Gaussian, by name.
+    :param predictions: Predictions of the models to show, as for :func:`plot_predictions`, by name.
     :param references: Predictions of models that only the calibration panel shows.
-    :param title: Title of the figure. (Default: none.)
-    :param target: Name of the targets. (Default: `"target"`.)
     :param sample_weight: `N` weights by which errors and shares of rows are averaged. (Default: None, the same.)
     :return: The :class:`matplotlib.figure.Figure`, which is not registered with pyplot and opens no window.
-    :raises ImportError: Without matplotlib.
 
     Example:
         >>> y, mean, std = np.arange(4.0), np.arange(4.0) + 0.1, np.ones(4)
@@ -269,7 +288,6 @@ def _finish(ax: Any, rows: np.ndarray, y: np.ndarray, num_columns: int = 2) -> N
 
 
 def _spread(y: np.ndarray) -> np.ndarray:
-    """Return numbers of at most 150 rows, evenly spread over the sorted targets."""
     order = np.argsort(y, kind="stable")
     if len(y) <= _MOST_ROWS_SHOWN:
         return order

@@ -1,30 +1,125 @@
-"""Models that count rows or are trained in place are, after an interruption, what they were or what they became."""
+"""What is interrupted leaves what was there, whole: estimators, predictions, and models that count or are trained."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
 from typing import Any, NamedTuple
 
 import gpytorch
+import linear_operator
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
+from sklearn.exceptions import NotFittedError
 
-from gpytorch_partition import MondrianKernel, RandomForestKernel, fit_exact_gp
+from gpytorch_partition import (
+    GammaMondrianKernel,
+    LandmarkKernel,
+    MondrianKernel,
+    RandomForestKernel,
+    fit_exact_gp,
+    settings,
+)
 from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.estimators import MondrianClassifier
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds
 from gpytorch_partition.lifetimes import lifetime_sweep
 from gpytorch_partition.models import ClusterSpaceGP, FeatureSpaceGP, PartitionGP, local_rows
 from gpytorch_partition.training.cross_validation import fit_weights_by_cross_validation
-from tests.faults.estimators_zoo import classes, rows
+from tests.faults.estimators_zoo import CASES, answers, classes, rows, same
 from tests.faults.interrupts import differences, num_entries, places, process_state, stopped_at
 
 X = torch.from_numpy(rows(0))
 Y = (6 * X[:, 0]).sin() + X[:, 1]
 MORE = torch.from_numpy(rows(3, 10))
 MORE_Y = MORE[:, 0].cos()
+
+
+OLD, NEW = rows(0), rows(1, 48)
+SLOW = {
+    "regressor, auto",
+    "regressor, auto in a budget",
+    "regressor, ensemble",
+    "classifier, auto",
+    "SVC, probabilities",
+}
+PREDICTING = [name for name in CASES if name not in ("spectral clustering", "parallel evolution", "bagged stepwise")]
+KERNELS = {
+    "forest": lambda: RandomForestKernel(X, Y, 5, random_state=0),
+    "Mondrian": lambda: MondrianKernel(X, 5, random_state=0),
+    "gamma Mondrian": lambda: GammaMondrianKernel(X, 5, random_state=0),
+    "sum": lambda: RandomForestKernel(X, Y, 5, random_state=0) + LandmarkKernel(X, Y, 20, random_state=0),
+}
+
+
+def _some_slow(names, slow):
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name in slow)) for name in names]
+
+
+@pytest.mark.parametrize("name", _some_slow(CASES, SLOW))
+def test_an_interrupted_fit_leaves_the_old_model_or_none(name):
+    case = CASES[name]
+    old_y, new_y = case.targets(OLD), case.targets(NEW)
+    fitted = case.make().fit(OLD, old_y)
+    before, attributes = answers(case, fitted, OLD), dict(vars(case.make()))
+    count = num_entries(partial(case.make().fit, NEW, new_y))
+    for entry in places(count, 3):
+        fresh, state = case.make(), process_state()
+        assert stopped_at(entry, partial(fresh.fit, NEW, new_y)), entry
+        assert set(vars(fresh)) == set(attributes), (entry, set(vars(fresh)) ^ set(attributes))
+        with pytest.raises((NotFittedError, AttributeError)):
+            answers(case, fresh, NEW)
+        is_stopped = stopped_at(entry, partial(fitted.fit, NEW, new_y))  # a second fit may take fewer steps
+        assert differences(state, process_state()) == [], entry
+        assert same(answers(case, fitted, OLD), before) or not is_stopped, entry
+        fitted = fitted if is_stopped else case.make().fit(OLD, old_y)
+    after = answers(case, case.make().fit(NEW, new_y), NEW)
+    assert same(answers(case, fitted.fit(NEW, new_y), NEW), after)
+    assert same(answers(case, fresh.fit(OLD, old_y), OLD), before)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", _some_slow(PREDICTING, set(CASES) - {"regressor, forest", "SVC"}))
+def test_an_interrupted_estimator_answers_as_before(name):
+    case, X = CASES[name], rows(0)
+    fresh = case.make().fit(X, case.targets(X))
+    model = deepcopy(fresh)
+    before, state = answers(case, model, X), process_state()
+    for entry in places(num_entries(partial(answers, case, model, X)), 4):
+        for asked in (model, deepcopy(fresh)):  # with what predictions keep, and without
+            stopped_at(entry, partial(answers, case, asked, X))
+            assert same(answers(case, asked, X), before), entry
+    assert differences(state, process_state()) == []
+
+
+def _said(model, new):
+    """By conjugate gradients and samples, as above the sizes of dense algebra."""
+    torch.manual_seed(0)
+    with torch.no_grad(), settings.iterative(), linear_operator.settings.max_cholesky_size(50):
+        found = model(new)
+        covariance = found.lazy_covariance_matrix
+        return [found.mean, found.variance, covariance.to_dense(), covariance.zero_mean_mvn_samples(3)]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", _some_slow(KERNELS, KERNELS))
+def test_an_interrupted_gp_answers_as_before(name):
+    """In float64: in float32 what failed once is computed in float64 from then on, and differs by its tolerance."""
+    new = torch.cat([X[:5], X[:20] + 0.01])
+
+    def model():
+        made = PartitionGP(X, Y, gpytorch.likelihoods.GaussianLikelihood(), KERNELS[name]())
+        made.likelihood.noise = 1e-3
+        return made.eval()
+
+    whole, state = _said(model(), new), process_state()
+    for entry in places(num_entries(partial(_said, model(), new)), 4):
+        stopped_at(entry, partial(_said, asked := model(), new))
+        found = _said(asked, new)
+        assert all(torch.equal(a, b) for a, b in zip(found, whole, strict=True)), entry
+    assert differences(state, process_state()) == []
 
 
 class Work(NamedTuple):

@@ -1,0 +1,330 @@
+"""A fitted model of a regressor, with the units of its rows and targets: moments, quantiles, samples and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.distributions import MultivariateNormal
+from linear_operator.operators import DiagLinearOperator
+from scipy.stats import norm
+from torch import Tensor
+from torch.distributions import StudentT
+
+from gpytorch_partition import settings
+from gpytorch_partition.composition.distributions import marginal_variances
+from gpytorch_partition.estimators.scores import Judgement, interval_score, of_percentages
+from gpytorch_partition.estimators.training_range import TrainingRange
+from gpytorch_partition.inference.prediction.unknown_cells import UnknownCells, unknown_cells
+from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.inputs.training_rows import decode_missing
+from gpytorch_partition.kernels import RandomForestKernel
+from gpytorch_partition.likelihoods import StudentTNoise, student_t_noise
+from gpytorch_partition.likelihoods.fitc_likelihood import noise_variances, unspanned_variances
+from gpytorch_partition.likelihoods.scale_mixture import log_densities, student_crps, student_levels, student_quantiles
+from gpytorch_partition.linalg.random import drawn_from
+from gpytorch_partition.models import CoregionalizedGP
+from gpytorch_partition.models.counted_gp import CountedGP, CountedPosterior
+from gpytorch_partition.models.partition_gp import innermost_kernels
+from gpytorch_partition.presets.assembly import description_of
+from gpytorch_partition.progress import doing, progress
+from gpytorch_partition.tables import NumberView
+
+# Codes of rows predicted at once (a GiB): standard deviations may take the same solves for each block.
+_CODES_AT_ONCE = 2**28
+# Memory of the default model for a row, in numbers of the size of a code: trees, and inducing points in float64.
+_AUTO_NUMBERS = 4_500
+# Its variances come from a quarter of the samples: those of the function, without the noise, have errors of 12.5 %.
+_FEWER_SAMPLES = 4
+
+
+@dataclass(frozen=True, eq=False)
+class FittedRegressor:
+    """
+    A model of standardized rows and targets; what it returns is in units of the targets.
+
+    :param model: The model in evaluation mode, of one target, of several, or of counted rows.
+    :param columns: The standardization of rows.
+    :param unit: The standardization of targets.
+    :param categories: The number of levels of each column that holds codes.
+    :param codes_per_row: Number of partitions.
+    """
+
+    model: Any
+    columns: Standardization
+    unit: Standardization
+    categories: Mapping[int, int]
+    codes_per_row: int
+
+    @property
+    def likelihood(self) -> Any:
+        """Return the likelihood; of several targets there is none."""
+        return getattr(self.model, "likelihood", None)
+
+    @property
+    def has_several(self) -> bool:
+        """Return whether there are several targets."""
+        return isinstance(self.model, CoregionalizedGP)
+
+    @property
+    def is_counted(self) -> bool:
+        """Return whether the training rows were counted, and not kept."""
+        return isinstance(self.model, CountedGP)
+
+    @property
+    def is_chosen(self) -> bool:
+        """Return whether the model was chosen by folds, as the default one."""
+        return description_of(self.model)["parts"] is not None
+
+    @property
+    def train_x(self) -> Tensor:
+        """Return the training rows (`N x D`), or a sample of them, as the model takes them."""
+        return self.model.train_inputs[0]
+
+    @cached_property
+    def range(self) -> TrainingRange:
+        """Return the range of the training rows."""
+        return TrainingRange.of(self.model.extremes if self.is_counted else self.train_x)
+
+    @property
+    def scale(self) -> Any:
+        """Return the standard deviation that the targets were divided by (`T` of several)."""
+        return self.unit.scale.numpy() if self.has_several else self.unit.scale.item()
+
+    def in_units(self, covariance: Tensor) -> np.ndarray:
+        """Return a covariance between standardized targets (`T x T`) in units of the targets."""
+        return (covariance * self.unit.scale * self.unit.scale.unsqueeze(-1)).numpy()
+
+    def points(self, rows: np.ndarray) -> Tensor:
+        """Return checked rows (`n x D`) as the model takes them."""
+        return self._filled(self.columns.apply_array(rows).to(self.train_x.dtype))
+
+    def _filled(self, x: Tensor) -> Tensor:
+        """Return standardized rows, with medians for missing cells where the model cannot take these."""
+        return x if self._knows_missing_cells else torch.where(x.isnan(), self.train_x.median(0).values, x)
+
+    @property
+    def _knows_missing_cells(self) -> bool:
+        """Whether the model has forests only, or a view."""
+        if any(isinstance(module, NumberView) for module in self.model.modules()):
+            return True
+        return all(isinstance(kernel, RandomForestKernel) for kernel in innermost_kernels(self.model.covar_module))
+
+    @property
+    def _rows_at_once(self) -> int:
+        return max(1, _CODES_AT_ONCE // (_AUTO_NUMBERS if self.is_chosen else self.codes_per_row))
+
+    # Moments.
+
+    def moments(self, rows: np.ndarray, with_std: bool, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Return means and standard deviations (or nothing) of checked rows, `n` or `n x T` each."""
+        size = self._rows_at_once
+        with doing(f"predicting {len(rows):,} rows"):
+            starts = progress(range(0, len(rows), size), "blocks")
+            blocks = [self._moments_of_block(rows[i : i + size], with_std, include_noise) for i in starts]
+        mean, std = (np.concatenate(parts) for parts in zip(*blocks))
+        if not (unknown := self._unknown_cells(rows, with_std, include_noise)):
+            return mean, std
+        variances = [each.variance(len(rows)) for each in unknown] if with_std else []
+        return _means(unknown, mean), np.sqrt(std**2 + np.stack(variances, 1).reshape(std.shape)) if with_std else std
+
+    @torch.no_grad()
+    def _moments_of_block(self, rows: np.ndarray, with_std: bool, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
+        # Without debugging GPyTorch does not warn that the rows may be the training rows.
+        with settings.iterative(), settings.no_debug(), self._samples_of_variances(include_noise):
+            x = self.points(rows)
+            if self.has_several:
+                mean = self.unit.undo(self.model.means(x)).numpy()
+                variance = self._variances_of_targets(x, include_noise) if with_std else torch.empty(0)
+            else:
+                found = predictive(self.model, x, include_noise=include_noise)
+                mean = self.unit.undo(found.mean).numpy()
+                variance = _variances(found) if with_std else torch.empty(0)
+        return mean, np.sqrt(variance.double().numpy()) * self.scale if with_std else np.empty(0)
+
+    def _variances_of_targets(self, x: Tensor, include_noise: bool) -> Tensor:
+        return (self.model.variances(x) + (self.model.noise if include_noise else 0.0)).clamp_min(0)
+
+    def _samples_of_variances(self, include_noise: bool) -> settings.num_variance_samples:
+        """Set the number of samples for variances: fewer where solves are slower and noise is included."""
+        number = settings.num_variance_samples.value()
+        has_fewer = (self.is_chosen or self.has_several) and include_noise
+        return settings.num_variance_samples(max(2, number // _FEWER_SAMPLES) if has_fewer else number)
+
+    @torch.no_grad()
+    def joint_moments(self, rows: np.ndarray, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Return means (`n` or `n x T`) and covariances of checked rows (`n x n` or `n x n x T`)."""
+        with settings.iterative(), settings.no_debug():
+            x = self.points(rows)
+            if self.has_several:
+                found = self.model.covariances(x)
+                if include_noise:
+                    found += torch.eye(len(x), dtype=torch.float64).unsqueeze(-1) * self.model.noise
+                mean, covariance = self.unit.undo(self.model.means(x)).numpy(), found.numpy() * self.scale**2
+            else:
+                distribution = predictive(self.model, x, include_noise=include_noise)
+                mean = self.unit.undo(distribution.mean).numpy()
+                covariance = distribution.lazy_covariance_matrix.to_dense().double().numpy()
+                covariance = 0.5 * (covariance + covariance.T) * self.scale**2
+        if unknown := self._unknown_cells(rows, True, include_noise):
+            added = np.stack([np.diag(each.variance(len(rows))) for each in unknown], 2)
+            return _means(unknown, mean), covariance + added.reshape(covariance.shape)
+        return mean, covariance
+
+    @torch.no_grad()
+    def samples(self, rows: np.ndarray, num_samples: int, seed: int, include_noise: bool) -> np.ndarray:
+        """Return joint samples of checked rows (`n x num_samples`, or `n x T x num_samples`)."""
+        with settings.iterative(), settings.no_debug(), drawn_from(seed):
+            x = self.points(rows)
+            if self.has_several:
+                drawn = self.model.samples(x, num_samples, include_noise=include_noise)
+                found = self.unit.undo(drawn).permute(1, 2, 0).numpy()
+            else:
+                found = self.unit.undo(sampled(self.model, x, num_samples, include_noise=include_noise).T).numpy()
+        by_target = found.reshape(len(rows), -1, num_samples)
+        for number, each in enumerate(self._unknown_cells(rows, True, include_noise)):
+            random = np.random.RandomState(0 if self.has_several else seed)  # the same completions for all targets
+            by_target[:, number] = each.samples(by_target[:, number], random)
+        return by_target.reshape(found.shape)
+
+    def quantiles(
+        self, rows: np.ndarray, mean: np.ndarray, std: np.ndarray, probabilities: np.ndarray, include_noise: bool
+    ) -> np.ndarray:
+        """Return quantiles of checked rows (`n x q`, or `n x T x q`), given their means and standard deviations."""
+        noise = student_t_noise(self.likelihood) if include_noise else None
+        if noise is None:
+            return gaussian_quantiles(mean, std, probabilities)
+        with torch.no_grad():
+            x = self.points(rows)
+            variances = noise(x, shape=x.shape[:-1]).diagonal(dim1=-2, dim2=-1).double()
+            scales = self.scale**2 * noise.squared_scales(variances).numpy()
+            function = np.maximum(std**2 - self.scale**2 * variances.numpy(), 0.0)
+        return student_quantiles(mean, function, scales, float(noise.df), probabilities)
+
+    def judgement(self, rows: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> Judgement:
+        """
+        Return the distributions of new observations at checked rows, with scores of the observations (`n`).
+
+        :param weights: `n` weights above 0, which divide the variance of the noise; None where all are 1.
+        """
+        mean, std = self.moments(rows, True, weights is None)
+        heavy = student_t_noise(self.likelihood)
+        if weights is None and heavy is None:
+            return Judgement.gaussian(y, mean, std)
+        noise = self.noise_of(self.points(rows))
+        function = np.maximum(std**2 - noise, 0.0) if weights is None else std**2
+        noise = noise if weights is None else noise / weights
+        if heavy is None:
+            return Judgement.gaussian(y, mean, np.sqrt(function + noise))
+        return _heavy_tailed(y, mean, function, noise, heavy)
+
+    # Missing cells.
+
+    @torch.no_grad()
+    def _unknown_cells(self, rows: np.ndarray, with_std: bool, include_noise: bool) -> list[UnknownCells]:
+        """Return each target's completions of rows with missing cells, the same ones for all; empty without such."""
+        if not np.isnan(rows).any():
+            return []
+        train_x = decode_missing(self.train_x)
+        x, options = self.columns.apply_array(rows).to(train_x), {"only_means": not with_std}
+        if self.has_several:
+            means = [partial(self._means_of, number) for number in range(self.model.num_targets)]
+            found = [unknown_cells(x, train_x, self.categories, each, None, **options) for each in means]
+        else:
+            noise_of = self.noise_of if with_std and include_noise else None
+            share = description_of(self.model)["noise"].get("completion_share", 1.0)
+            mean_of = partial(self._means_of, None)
+            found = [unknown_cells(x, train_x, self.categories, mean_of, noise_of, share=share, **options)]
+        return [each for each in found if each is not None]
+
+    def noise_of(self, x: Tensor) -> np.ndarray:
+        """Return variances of the noise of standardized rows."""
+        return noise_variances(self.likelihood, self._filled(x)).double().numpy() * self.scale**2
+
+    def _means_of(self, target: int | None, x: Tensor) -> np.ndarray:
+        """Return the means of one of several targets, or of the only one, at standardized rows."""
+        with settings.iterative(), settings.no_debug():
+            if target is not None:
+                return self.unit.undo(self.model.means(self._filled(x))).numpy()[:, target]
+            blocks = self._filled(x).split(self._rows_at_once)
+            return np.concatenate([self.unit.undo(self.model(block).mean).numpy() for block in blocks])
+
+
+def _means(unknown: Sequence[UnknownCells], mean: np.ndarray) -> np.ndarray:
+    """Return means (`n` or `n x T`) averaged over completions, one for each target."""
+    columns = mean.reshape(len(mean), -1).T
+    return np.stack([each.mean(own) for each, own in zip(unknown, columns)], 1).reshape(mean.shape)
+
+
+def predictive(model: Any, x: Tensor, *, include_noise: bool) -> MultivariateNormal | CountedPosterior:
+    r"""
+    Return the distribution of new observations, or of the function alone, lazily.
+
+    The variance that inducing points leave unspanned (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`)
+    is variance of the function, which more rows would reduce: it is counted in both.
+
+    :param model: A Gaussian process with its likelihood, both in evaluation mode.
+    :param x: `N x D` points, as the model takes them.
+    :param include_noise: Whether to add the noise of observations.
+    """
+    if isinstance(model, CountedGP):
+        return model.posterior(x, include_noise=include_noise)
+    function = model(x)
+    if include_noise:
+        return model.likelihood(function, x)
+    unspanned = unspanned_variances(model.likelihood, x)
+    if unspanned is None:
+        return function
+    covariance = function.lazy_covariance_matrix + DiagLinearOperator(unspanned)
+    return MultivariateNormal(function.mean, covariance)
+
+
+def _variances(found: MultivariateNormal | CountedPosterior) -> Tensor:
+    return found.variance if isinstance(found, CountedPosterior) else marginal_variances(found)
+
+
+def sampled(model: Any, x: Tensor, num_samples: int, *, include_noise: bool) -> Tensor:
+    """Return joint samples (`num_samples x N`) of :func:`predictive`, from torch's random state."""
+    noise = student_t_noise(model.likelihood)
+    if noise is None or not include_noise:
+        return predictive(model, x, include_noise=include_noise).sample(torch.Size([num_samples]))
+    function = predictive(model, x, include_noise=False).sample(torch.Size([num_samples]))
+    scales = noise.squared_scales(noise(x, shape=x.shape[:-1]).diagonal(dim1=-2, dim2=-1))
+    return StudentT(noise.df.to(scales), function, scales.sqrt()).sample()
+
+
+def _heavy_tailed(
+    y: np.ndarray, mean: np.ndarray, function: np.ndarray, noise: np.ndarray, heavy: StudentTNoise
+) -> Judgement:
+    """Return the distributions of Gaussian functions with these means and variances and Student-t noise (`N` each)."""
+    errors, scales, df = y - mean, noise * float((heavy.df - 2) / heavy.df), float(heavy.df)
+    lower, upper = student_quantiles(mean, function, scales, df, np.array([0.05, 0.95])).T
+    first, second, third = map(torch.from_numpy, (errors, function, scales))
+    densities = log_densities(first, second, third, df).numpy()
+    levels, crps = student_levels(errors, function, scales, df), student_crps(errors, function, scales, df)
+    widths = interval_score(y, lower, upper)
+    return Judgement(mean, np.sqrt(function + noise), lower, upper, densities, levels, crps, widths)
+
+
+def checked_quantiles(quantiles: Any) -> np.ndarray:
+    """Return probabilities as an array (`q`), or refuse what is no sequence of numbers strictly between 0 and 1."""
+    is_sequence = isinstance(quantiles, Sequence | np.ndarray | Tensor) and not isinstance(quantiles, str)
+    try:
+        found = np.asarray(quantiles, dtype=np.float64) if is_sequence else np.empty((0, 0))
+    except (TypeError, ValueError):
+        found = np.empty((0, 0))
+    if found.ndim != 1 or not len(found) or not ((found > 0) & (found < 1)).all():
+        raise ValueError(
+            "expected quantiles as a sequence of probabilities strictly between 0 and 1, such as (0.05, 0.95) for an "
+            f"interval of 90 %, got {quantiles!r}{of_percentages(found)}"
+        )
+    return found
+
+
+def gaussian_quantiles(mean: np.ndarray, std: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """Return quantiles of Gaussians (`*shape x q`), given means and standard deviations (`*shape`)."""
+    return mean[..., None] + std[..., None] * norm.ppf(probabilities)

@@ -1,0 +1,342 @@
+"""Kernel machines with the scikit-learn API: their base class, kernel PCA, spectral clustering and sparse features."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from scipy.sparse import csr_matrix
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.cluster import KMeans
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
+from torch import Tensor
+
+from gpytorch_partition.all_or_nothing import all_or_nothing
+from gpytorch_partition.estimators.checks import check_count, check_magnitudes, check_n_jobs, check_positive
+from gpytorch_partition.estimators.given_kernels import sees_raw_columns
+from gpytorch_partition.estimators.kernels import KernelLike, resolved_kernel
+from gpytorch_partition.estimators.reading import ReadsTables
+from gpytorch_partition.inputs.numbers import random_state_of
+from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.models.cluster_features import ClusterFeatures
+from gpytorch_partition.models.spectral import spectral_embedding, spectral_truncation
+from gpytorch_partition.progress import doing
+from gpytorch_partition.tables.cells import plain_targets
+
+
+class KernelMachine(ReadsTables, BaseEstimator):
+    """
+    A base of estimators with the parameters `kernel`, `num_partitions`, `random_state` and `n_jobs`.
+
+    Rows are standardized unless the kernel is built already, and held in float64. A machine calls :meth:`_checked` and
+    :meth:`_build` in `fit`, and :meth:`_new_rows` for other rows; the kernel is in `kernel_`.
+    """
+
+    kernel: Any
+    num_partitions: int
+    random_state: Any
+    n_jobs: int | None
+    kernel_: Kernel
+    _columns: Standardization | None
+
+    def _checked(self, X: Any, y: Any = "no_validation", reset: bool = True, **options: Any) -> Any:
+        return self._read(X, y, reset=reset, ensure_all_finite=self._finiteness, **options)
+
+    def _build(self, rows: np.ndarray, targets: Tensor | None) -> Tensor:
+        """
+        Build the kernel on checked rows and targets (`N` numbers, `N x k` indicators or None); return the rows as it
+        sees them.
+        """
+        check_n_jobs(self.n_jobs)
+        x = self._training_rows(rows)
+        self.kernel_ = resolved_kernel(
+            self.kernel,
+            x,
+            targets,
+            num_partitions=self.num_partitions,
+            random_state=self.random_state,
+            n_jobs=self.n_jobs,
+            categories=self._categories,
+        )
+        return x
+
+    def _training_rows(self, rows: np.ndarray) -> Tensor:
+        check_magnitudes(rows, "X")
+        self._columns = (
+            None if sees_raw_columns(self.kernel) else Standardization.of_array(rows).without(self._categories)
+        )
+        return self._seen_by_kernel(rows)
+
+    def _new_rows(self, X: Any) -> Tensor:
+        check_is_fitted(self)
+        return self._seen_by_kernel(self._checked(X, reset=False))
+
+    def _seen_by_kernel(self, rows: np.ndarray) -> Tensor:
+        if self._columns is None:
+            return torch.from_numpy(np.require(rows, requirements=["C", "W"]))
+        return self._columns.apply_array(rows)
+
+
+def optional_targets(y: Any, num_rows: int) -> Tensor | None:
+    """
+    Return the targets that an unsupervised machine gives a supervised kernel: `N` numbers, or `N x k` indicators
+    (float64).
+
+    :param y: None, or `N` numbers, `N` labels of classes of any other kind, or `N x k` numbers.
+    """
+    if y is None:
+        return None
+    values = np.asarray(plain_targets(y))
+    if values.shape[:1] != (num_rows,):
+        raise ValueError(f"expected one target for each of {num_rows} rows, got targets of shape {values.shape}")
+    if values.dtype.kind not in "fiub":
+        if any(value is None or value != value for value in values.flat):
+            raise ValueError("expected labels of classes, got None or NaN: drop such rows")
+        return class_indicators(np.unique(values, return_inverse=True)[1])
+    if not np.isfinite(values).all():
+        raise ValueError("expected finite targets, got NaN or infinity: drop such rows")
+    return torch.from_numpy(values.astype(np.float64))
+
+
+def class_indicators(classes: np.ndarray) -> Tensor:
+    """Return the targets for forests of classes: `N` zeros and ones, or `N x k` for k > 2 classes."""
+    numbers = torch.from_numpy(classes)
+    num_classes = int(numbers.max()) + 1
+    return torch.nn.functional.one_hot(numbers).double() if num_classes > 2 else numbers.double()
+
+
+@dataclass(eq=False, repr=False)
+class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):
+    r"""
+    A kernel principal component analysis with a partition kernel, at a cost linear in the number of rows.
+
+    Use it to draw or compress rows by their similarity, supervised (a forest) or not.
+
+    Principal components of the rows in the kernel's feature space, centred there, are the leading eigenvectors of
+    :math:`H K H`, :math:`H = I - 1 1^\top / N` (Schoelkopf, Smola & Mueller 1998; Davies & Ghahramani 2014, figures 2
+    and 6). It agrees with scikit-learn's :class:`sklearn.decomposition.KernelPCA` on the precomputed kernel, signs
+    included, and never forms it: eigenvectors come from block Lanczos on products with the kernel, mostly some tens of
+    them. Each product costs :math:`O(N m k)`, and work space is some 8 (k + 6) numbers per row. New points cost a
+    product with the kernel between them and the training rows, :math:`O((N + N_2) m k)`.
+
+    :param n_components: Number k of components, at most N. (Default: 2.)
+    :param kernel: `"fast_cluster"`, `"mondrian"`, `"forest"` (which needs targets: `fit(X, y)`), or any form of
+        :func:`~gpytorch_partition.estimators.kernels.resolved_kernel`. (Default: `"fast_cluster"`.)
+    :param num_partitions: Number m of partitions of a named kernel. (Default: 200.)
+    :param tol: Largest residual of an eigenvector, relative to the largest eigenvalue. (Default: 1e-9.)
+    :param random_state: Seed of the partitions, and of the first vectors of block Lanczos.
+    :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
+
+    Fitted attributes:
+
+    - `eigenvalues_`: `k` eigenvalues of the centred kernel matrix, largest first.
+    - `eigenvectors_`: `N x k` eigenvectors, each with its largest entry positive.
+    - `explained_variance_ratio_`: `k` shares of the rows' variance in feature space.
+    - `kernel_`: the kernel. `n_features_in_`, `feature_names_in_`: as in scikit-learn.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True)
+        >>> machine = PartitionKernelPCA(n_components=2, random_state=0)
+        >>> scores = machine.fit_transform(X)
+        >>> scores.shape, bool(abs(scores - machine.transform(X)).max() < 1e-6)
+        ((150, 2), True)
+    """
+
+    n_components: int = 2
+    kernel: KernelLike = "fast_cluster"
+    num_partitions: int = 200
+    _: KW_ONLY
+    tol: float = 1e-9
+    random_state: int | np.random.RandomState | None = None
+    n_jobs: int | None = None
+
+    @all_or_nothing
+    @doing("fitting a PartitionKernelPCA")
+    def fit(self, X: Any, y: Any = None) -> PartitionKernelPCA:
+        """
+        Build the kernel and find the components.
+
+        :param X: `N x D` rows, finite; `"forest"` takes NaN for a missing value.
+        :param y: `N` numbers or labels of classes, for a supervised kernel; others ignore it. (Default: None.)
+
+        :raises ValueError: If the rows or a parameter cannot be used, or `"forest"` is given no targets.
+        :raises TypeError: If the kernel is of another kind, or X is sparse.
+        """
+        check_count(self.n_components, "n_components")
+        check_positive(self.tol, "tol")
+        rows = self._checked(X)
+        if self.n_components > len(rows):
+            raise ValueError(
+                f"expected n_components to be from 1 to the number of rows, {len(rows)}, got {self.n_components}"
+            )
+        x = self._build(rows, optional_targets(y, len(rows)))
+        found = spectral_truncation(
+            self.kernel_, x, self.n_components, is_centred=True, tolerance=self.tol, random_state=self.random_state
+        )
+        self._truncation = found
+        self.eigenvalues_, self.eigenvectors_ = found.eigenvalues.numpy(), found.eigenvectors.numpy()
+        self.explained_variance_ratio_ = self.eigenvalues_ / found.total if found.total > 0 else 0 * self.eigenvalues_
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Return the scores of rows (`N2 x k`), their coordinates along the components."""
+        x = self._new_rows(X)
+        return self._truncation.features(x).numpy()
+
+    def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
+        """Fit, and return the scores of the rows (`N x k`), without another product."""
+        self.fit(X, y)
+        return self.eigenvectors_ * np.sqrt(np.maximum(self.eigenvalues_, 0))
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.eigenvalues_)
+
+
+@dataclass(eq=False, repr=False)
+class PartitionSpectralClustering(ClusterMixin, KernelMachine):
+    """
+    A spectral clustering with a partition kernel as the affinity, at a cost linear in the number of rows.
+
+    Use it for clusters of any shape, where rows are too many for a dense affinity.
+
+    K-means finds clusters among the leading eigenvectors of the normalized affinity (normalized cuts; Shi & Malik 2000,
+    von Luxburg 2007), as :class:`sklearn.cluster.SpectralClustering` does on the precomputed kernel, which is never
+    formed here. It is a consensus of random partitions: a cluster holds rows that share clusters in most of them. Fine
+    partitions find clusters of any shape: two moons are separated with `kernel=lambda x, y: MondrianKernel(x,
+    lifetime=10.0)`, not with the default, whose partitions are coarse.
+
+    Costs some tens to hundreds of products with k + 6 columns, :math:`O(N m k)` each
+    (:func:`~gpytorch_partition.models.spectral_embedding`), and K-means in k dimensions.
+
+    Other parameters are those of :class:`PartitionKernelPCA`.
+
+    :param n_clusters: Number k of clusters. (Default: 8.)
+    :param n_components: Number of eigenvectors. (Default: None, as many as clusters.)
+    :param n_init: Runs of K-means; the best is kept. (Default: 10.)
+    :param tol: Largest residual of an eigenvector, relative to the largest eigenvalue. (Default: 1e-6.)
+    :param random_state: Seed of the partitions, the first vectors and K-means.
+
+    Fitted attributes:
+
+    - `labels_`: the cluster (`N`) of each row.
+    - `embedding_`: the coordinates (`N x n_components`) that K-means sees.
+    - `eigenvalues_`: their eigenvalues; 1 for each part of the rows without affinity to others. A gap after the first k
+        indicates k clusters.
+    - `kernel_`: the kernel. `n_features_in_`, `feature_names_in_`: as in scikit-learn.
+
+    Example:
+        >>> from sklearn.datasets import make_blobs
+        >>> from sklearn.metrics import adjusted_rand_score
+        >>> X, y = make_blobs(300, centers=3, random_state=0, cluster_std=0.5)
+        >>> labels = PartitionSpectralClustering(3, random_state=0).fit_predict(X)
+        >>> bool(adjusted_rand_score(y, labels) > 0.95)
+        True
+    """
+
+    n_clusters: int = 8
+    kernel: KernelLike = "fast_cluster"
+    num_partitions: int = 200
+    _: KW_ONLY
+    n_components: int | None = None
+    n_init: int = 10
+    tol: float = 1e-6
+    random_state: int | np.random.RandomState | None = None
+    n_jobs: int | None = None
+
+    @all_or_nothing
+    @doing("fitting a PartitionSpectralClustering")
+    def fit(self, X: Any, y: Any = None) -> PartitionSpectralClustering:
+        """Build the kernel, and cluster the rows; parameters and errors are those of :meth:`PartitionKernelPCA.fit`."""
+        number = self.n_clusters if self.n_components is None else self.n_components
+        for name, value in {"n_clusters": self.n_clusters, "n_components": number, "n_init": self.n_init}.items():
+            check_count(value, name)
+        check_positive(self.tol, "tol")
+        rows = self._checked(X)
+        if len(rows) < max(number, self.n_clusters):
+            raise ValueError(
+                f"expected {max(number, self.n_clusters)} rows or more, one for each cluster, got {len(rows)}"
+            )
+        x = self._build(rows, optional_targets(y, len(rows)))
+        random = random_state_of(self.random_state)
+        found = spectral_embedding(self.kernel_, x, number, tolerance=self.tol, random_state=random)
+        self.eigenvalues_, self.embedding_ = found.values.numpy(), found.vectors.numpy()
+        self.labels_ = KMeans(self.n_clusters, n_init=self.n_init, random_state=random).fit_predict(self.embedding_)
+        return self
+
+    def fit_predict(self, X: Any, y: Any = None) -> np.ndarray:
+        """Fit, and return the clusters (`N`) of the rows."""
+        return self.fit(X, y).labels_
+
+
+@dataclass(eq=False, repr=False)
+class PartitionFeatures(TransformerMixin, KernelMachine):
+    r"""
+    A transformer to sparse features whose products are a partition kernel.
+
+    Use it before a linear model of scikit-learn, in a pipeline. The model then is a kernel machine at a cost linear in
+    the number of rows: `LogisticRegression` is kernel logistic regression, and `SGDClassifier` and `Ridge` likewise.
+
+    A row has an entry for each of its clusters, or, for the default forest, whose levels all count, for each node on
+    its paths: the square root of its weight in the kernel. :math:`\Phi \Phi^\top` is the kernel exactly among training
+    rows, and between these and new rows; for pairs of new rows see :class:`~gpytorch_partition.models.ClusterFeatures`.
+    A row has m entries for flat partitions, m times the depth of a leaf for the default forest, of 12 bytes each.
+
+    Parameters are those of :class:`PartitionKernelPCA`.
+
+    Fitted attributes: `n_columns_`, the number p of columns, the clusters that hold training rows; `kernel_`,
+    `n_features_in_`, `feature_names_in_`.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from sklearn.pipeline import make_pipeline
+        >>> X, y = load_iris(return_X_y=True)
+        >>> machine = make_pipeline(PartitionFeatures("forest", 50, random_state=0), LogisticRegression(C=10.0))
+        >>> bool(machine.fit(X[::2], y[::2]).score(X[1::2], y[1::2]) > 0.9)
+        True
+    """
+
+    kernel: KernelLike = "fast_cluster"
+    num_partitions: int = 200
+    _: KW_ONLY
+    random_state: int | np.random.RandomState | None = None
+    n_jobs: int | None = None
+
+    @all_or_nothing
+    def fit(self, X: Any, y: Any = None) -> PartitionFeatures:
+        """Find the clusters that hold rows; parameters and errors are those of :meth:`PartitionKernelPCA.fit`."""
+        rows = self._checked(X)
+        x = self._build(rows, optional_targets(y, len(rows)))
+        self._features = ClusterFeatures(self.kernel_, x)
+        self.n_columns_ = self._features.num_columns
+        return self
+
+    def transform(self, X: Any) -> csr_matrix:
+        """
+        Return the features of rows (`N2 x p`, float64).
+
+        :raises ValueError: If there would be 2^31 entries or more, or the rows cannot be used.
+        """
+        x = self._new_rows(X)
+        return self._features(x)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """
+        Return a name for each column, such as `partition3_cluster7`.
+
+        This one is cluster 7, or node 7, of those of partition 3 that hold training rows, both counted from 0. Terms of
+        sums and loadings are named too.
+        """
+        check_is_fitted(self)
+        _check_feature_names_in(self, input_features)
+        return np.array(self._features.names(), dtype=object)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64"]
+        return tags

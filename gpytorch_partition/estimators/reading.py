@@ -1,0 +1,373 @@
+"""Readers of data: arrays of numbers as in scikit-learn, tables by a `TableEncoder`, targets, rows that count."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+from sklearn.utils import _safe_indexing, check_array, check_consistent_length, check_X_y
+from sklearn.utils.validation import validate_data
+from torch import Tensor
+
+from gpytorch_partition.callers import level_of_caller
+from gpytorch_partition.estimators.given_kernels import OF_STATE, name_of, sees_raw_columns
+from gpytorch_partition.inputs.row_choice import rows_without_copies, warn_of_copies
+from gpytorch_partition.inputs.row_weights import RowWeights
+from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_of_odd
+from gpytorch_partition.inputs.training_rows import decode_missing
+from gpytorch_partition.presets.folds import Blocks
+from gpytorch_partition.tables import NumberView, TableEncoder
+from gpytorch_partition.tables.cells import is_missing, names_of, plain_targets
+from gpytorch_partition.tables.encoder import is_table
+
+logger = logging.getLogger(__name__)
+
+NO_TARGETS = "no_validation"  # scikit-learn's word
+FEWEST_ENTRIES = 2  # of a target, without which it has no variance
+_OF_CLASSES = "PartitionGPClassifier and PartitionSVC learn classes"
+_REMEDIES = Remedies(
+    words="leave these rows out, X[keep] and y[keep] with keep = pandas.to_numeric(y, errors='coerce').notna()",
+    units="take off what is beside the number, y.str.strip({0!r}){1}.astype(float)",
+    commas="write decimal points for commas, y.str.replace(',', '.').astype(float)",
+    classes=_OF_CLASSES,
+)
+_REMEDIES_FOR_SEVERAL = Remedies(
+    words="make them missing entries, pandas.to_numeric(..., errors='coerce') of each target",
+    classes="PartitionGPClassifier learns classes, of one target",
+)
+
+
+class ReadsTables:
+    """
+    A base of estimators that take tables: data frames, mappings from names to columns, arrays of objects or text.
+
+    Arrays of numbers are checked by scikit-learn's `validate_data`. The
+    :class:`~gpytorch_partition.tables.TableEncoder` in `encoder_` (None for arrays) turns a table into a matrix of
+    numbers; its messages go to the log.
+    """
+
+    encoder_: TableEncoder | None = None
+    categorical_features: Sequence[str | int] | None = None
+    _constant_columns: tuple[str, ...] = ()  # the same in all training rows, or empty
+    _constants: np.ndarray | None = None  # values of such columns in the matrix; NaN in all others
+    _counted_rows: np.ndarray | None = None  # numbers of the training rows among all that were given; None for all
+    _told: list[str] | None = None  # warnings of rows outside the training range, where they are given once
+    _for_new_holes = "the prediction is that of a typical value, as sure as if it were known"
+
+    def _read(self, X: Any, y: Any = NO_TARGETS, *, reset: bool, **options: Any) -> Any:
+        """
+        Return rows (`N x D`, float64) and, if given, targets; options are those of `validate_data`.
+
+        Missing cells of tables are NaN, with any options. In new rows (not `reset`), columns that were constant in
+        training are filled with their constant: missing cells tell nothing there.
+        """
+        _check_rows(X)
+        if has_targets := not (isinstance(y, str) and y == NO_TARGETS):
+            check_targets(y, bool(options.get("y_numeric")))
+            y = plain_targets(y)
+        if reset:
+            vars(self).pop("encoder_", None)
+        if (is_table(X) or self.categorical_features is not None) if reset else self.encoder_ is not None:
+            matrix = self._encoded(X, reset)
+            options |= {"dtype": np.float64, "ensure_all_finite": "allow-nan", "estimator": self}
+            found = check_X_y(matrix, y, **options) if has_targets else check_array(matrix, **options)
+        else:
+            if options.get("ensure_all_finite", True) is True:
+                refuse_holes(X, self._shown)
+            found = validate_data(self, X, y, dtype=np.float64, reset=reset, **options)
+        rows = found[0] if has_targets else found
+        if reset:
+            self._say_what_is_constant(rows)
+        elif self._constants is not None:
+            rows = np.where(np.isnan(rows), self._constants, rows)
+        return (rows, found[1]) if has_targets else rows
+
+    @property
+    def _takes_missing_values(self) -> bool:
+        """Whether NaN is accepted in arrays: trees take missing values; a kernel that is built checks rows itself."""
+        kernel = getattr(self, "kernel", None)
+        return name_of(kernel) in ("auto", "forest", OF_STATE) or sees_raw_columns(kernel)
+
+    @property
+    def _finiteness(self) -> bool | str:
+        """The `ensure_all_finite` of scikit-learn."""
+        return "allow-nan" if self._takes_missing_values else True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]  # that of BaseEstimator
+        tags.input_tags.allow_nan = self._takes_missing_values
+        return tags
+
+    @property
+    def _shown(self) -> str:
+        kernel = getattr(self, "kernel", None)
+        return type(self).__name__ + (f" with kernel={kernel!r}" if isinstance(kernel, str) else "")
+
+    def _encoded(self, X: Any, reset: bool) -> np.ndarray:
+        if not isinstance(X, Mapping):
+            X = X if hasattr(X, "columns") or isinstance(X, np.ndarray) else np.array(X, dtype=object)
+            validate_data(self, X, skip_check_array=True, reset=reset)
+        if not reset:
+            assert self.encoder_ is not None
+            return self.encoder_.transform_checked(X)
+        self.encoder_ = TableEncoder(self.categorical_features)
+        matrix = self.encoder_.fit_transform(X)
+        if isinstance(X, Mapping):
+            self.feature_names_in_, self.n_features_in_ = self.encoder_.feature_names_in_, self.encoder_.n_features_in_
+        for message in self.encoder_.messages_:
+            logger.info("%s", message)
+        return matrix
+
+    def _say_what_is_constant(self, matrix: np.ndarray) -> None:
+        """Find the columns that are the same in all training rows, or empty, and name them in the log."""
+        is_constant = (matrix == matrix[:1]).all(0) | np.isnan(matrix).all(0)
+        self._constants = np.where(is_constant, matrix[0], np.nan) if is_constant.any() and len(matrix) > 1 else None
+        if self.encoder_ is None:
+            names = getattr(self, "feature_names_in_", [f"x{number}" for number in range(matrix.shape[1])])
+            constant = np.flatnonzero(is_constant)
+        else:  # a date is constant if all its columns are; an empty one has none
+            names, sources = list(self.encoder_.kinds_), np.array(self.encoder_.sources_)
+            constant = np.setdiff1d(np.arange(len(names)), sources[~is_constant])
+        self._constant_columns = tuple(str(names[number]) for number in constant) if len(matrix) > 1 else ()
+        if self._constant_columns:
+            told = names_of(self._constant_columns)
+            logger.info("columns that are the same in all rows, empty or ids, tell nothing: %s", told)
+
+    @property
+    def _categories(self) -> dict[int, int]:
+        """Number of levels of each column that holds codes, by its number."""
+        categories = {} if self.encoder_ is None else self.encoder_.categories_
+        return {column: len(levels) for column, levels in categories.items()}
+
+    def _warn_of_new_holes(self, x: Tensor, train_x: Tensor) -> None:
+        """Warn of missing cells in columns of numbers where no training row missed any: the model cannot use them."""
+        is_new = x.isnan().any(0)
+        is_new[list(self._categories)] = False
+        if not bool(is_new.any()):
+            return
+        new = (is_new & ~decode_missing(train_x).isnan().any(0)).nonzero()[:, 0].tolist()
+        if new:
+            known = None if self.encoder_ is None else self.encoder_.get_feature_names_out()
+            names = [f"x{number}" if known is None else known[number] for number in new]
+            warnings.warn(
+                f"cells are missing in {names_of(names)}, where no training row missed any: {self._for_new_holes}. Fit "
+                "to rows that miss some as well, or drop such rows",
+                UserWarning,
+                stacklevel=level_of_caller(),
+            )
+
+
+class ReadsNumbers(ReadsTables):
+    """A base of estimators that compare numbers: they see the `NumberView` of a table."""
+
+    _view: NumberView | None = None
+
+    def _read_numbers(self, X: Any, y: Any = NO_TARGETS, *, reset: bool, **options: Any) -> Any:
+        """Read as :meth:`_read`, without NaN; after a reset :meth:`_fit_view` must follow."""
+        found = self._read(X, y, reset=reset, **options)
+        if not reset and self._view is not None:
+            return (self._viewed(found[0]), found[1]) if isinstance(found, tuple) else self._viewed(found)
+        return found
+
+    def _fit_view(self, rows: np.ndarray, targets: Tensor) -> np.ndarray:
+        """Fit the view with targets (`N`, or `N x k` indicators of classes); return it of the rows."""
+        self._view = None
+        if self.encoder_ is None:
+            return rows
+        self._view = NumberView(torch.from_numpy(rows), self._categories, targets)
+        return self._viewed(rows)
+
+    def _viewed(self, rows: np.ndarray) -> np.ndarray:
+        assert self._view is not None
+        return self._view(torch.from_numpy(rows)).numpy()
+
+
+def _check_rows(X: Any) -> None:
+    if issparse(X):
+        size = X.shape[0] * X.shape[-1] * 8 / 2**30
+        raise TypeError(
+            f"Sparse data was passed for X, but dense data is required: with its zeros it takes {size:.3g} GiB. Give "
+            "X.toarray() if that fits into memory; instead of one-hot columns give the categories themselves, a column "
+            "of text each, which forests split into sets of levels"
+        )
+    if isinstance(X, str | os.PathLike):
+        raise ValueError(
+            f"expected an array or a table of rows, got the path {os.fspath(X)!r}: PartitionGPRegressor().fit_chunks("
+            "path, 'target') reads parquet files without holding them, and pandas.read_parquet(path) holds them"
+        )
+    if hasattr(X, "iloc") and X.ndim == 1:
+        raise ValueError(
+            "Expected 2D array, got 1D array instead: expected a table, got a Series; give X.iloc[[0]] for a row of a "
+            "DataFrame and X[['name']] for a column. Reshape your data by X.to_numpy().reshape(-1, 1) if it is an array"
+        )
+
+
+def refuse_holes(X: Any, estimator: str) -> None:
+    """Refuse arrays with missing values where numbers are compared; other errors are left to scikit-learn."""
+    try:
+        values = np.asarray(X)
+    except (TypeError, ValueError, RuntimeError):  # for scikit-learn to refuse
+        return
+    if values.dtype.kind != "f" or values.ndim != 2 or not np.isnan(values).any():
+        return
+    row, column = np.argwhere(np.isnan(values))[0]
+    raise ValueError(
+        f"Input X contains NaN: {int(np.isnan(values).any(1).sum())} of {len(values)} rows miss values, the first of "
+        f"them row {row}, in column {column}. {estimator} takes missing cells of data frames only: fit and "
+        "predict these, pandas.DataFrame(X); or drop or impute these rows. kernel='forest' and 'auto', where an "
+        "estimator has them, take those of arrays too"
+    )
+
+
+# One target, and several.
+
+
+def check_targets(y: Any, are_numbers: bool) -> None:
+    """
+    Refuse missing targets, and text, dates and durations for numbers; scikit-learn makes all other checks.
+
+    :param y: One target as given.
+    :param are_numbers: Whether numbers are expected.
+    """
+    is_arrow, y = hasattr(y, "is_valid"), plain_targets(y)
+    values = np.asarray(y) if hasattr(y, "dtype") or hasattr(y, "iloc") or isinstance(y, list) else np.empty(0)
+    if are_numbers:
+        _refuse_times(values)
+    if values.dtype.kind not in "fOUT" or values.ndim != 1:
+        return
+    missing = np.array([is_missing(value) for value in values]) if values.dtype.kind == "O" else values != values
+    if missing.any():
+        keep = (
+            "y.filter(keep) with keep = numpy.asarray(y.is_valid())"
+            if is_arrow
+            else "y[keep] with keep = ~pandas.isna(y)"
+        )
+        raise ValueError(
+            f"Input y contains NaN. Of {len(values)} targets {int(missing.sum())} are missing, the first in row "
+            f"{int(missing.argmax())}: leave these rows out, X[keep] and {keep}"
+        )
+    if are_numbers and values.dtype.kind != "f" and (odd := odd_targets(values)):
+        raise ValueError(f"expected targets that are numbers: {told_of_odd(odd, len(values), _REMEDIES)}")
+
+
+def _refuse_times(targets: np.ndarray) -> None:
+    """Refuse dates and durations, which NumPy converts to numbers in their unit of storage."""
+    if targets.dtype.kind in "mM":
+        raise ValueError(
+            f"expected targets that are real numbers, got {targets.dtype.name}: give durations in a unit that you "
+            "choose, as days, y / numpy.timedelta64(1, 'D'), and dates as durations since one of them, y - y.min()"
+        )
+
+
+def has_several(y: Any) -> bool:
+    """Return whether targets have two columns or more."""
+    shape = getattr(y, "shape", None)
+    if shape is None and isinstance(y, Sequence) and len(y) and isinstance(y[0], Sequence | np.ndarray):
+        shape = (len(y), len(y[0])) if not isinstance(y[0], str) else (len(y),)
+    return shape is not None and len(shape) == 2 and shape[1] > 1
+
+
+def name_of_target(y: Any) -> list[str] | None:
+    """Return the name of one target, such as a Series, in a list; None if it has none."""
+    name = getattr(y, "name", None)
+    return [str(name)] if isinstance(name, str | int) and name != "" else None
+
+
+def read_targets(X: Any, y: Any) -> tuple[NDArray[np.float64], list[str] | None]:
+    """Return several targets as `N x T` numbers, NaN for missing entries, and their names where y is a data frame."""
+    values, names = target_values(y), [str(name) for name in y.columns] if hasattr(y, "columns") else None
+    check_consistent_length(*X.values() if isinstance(X, Mapping) else [X], values)
+    for number, count in enumerate((~np.isnan(values)).sum(0)):
+        if count < FEWEST_ENTRIES:
+            told = f"y[:, {number}]" if names is None else repr(names[number])
+            raise ValueError(
+                f"expected two entries or more of every target, got {count} of {told}: drop this target, which nothing "
+                "can be learned about"
+            )
+    return values, names
+
+
+def target_values(y: Any) -> NDArray[np.float64]:
+    """Return several targets (`N x T`, an array, data frame or list of rows) as numbers, NaN for missing entries."""
+    values = y.to_numpy() if hasattr(y, "columns") and hasattr(y, "to_numpy") else np.asarray(y)
+    if values.dtype.kind == "c":
+        raise ValueError("Complex data not supported: expected targets that are real numbers")
+    _refuse_times(values)
+    if values.dtype.kind == "O":
+        values = np.where(np.vectorize(is_missing, otypes=[bool])(values), np.nan, values)
+    if values.dtype.kind in "OUT" and (odd := odd_targets(values, "row {0} of y[:, {1}]")):
+        raise ValueError(f"expected targets that are numbers: {told_of_odd(odd, values.size, _REMEDIES_FOR_SEVERAL)}")
+    values = np.ascontiguousarray(values, dtype=np.float64)  # the memory layout changes the rounding of sums
+    if np.isinf(values).any():
+        raise ValueError("Input y contains infinity: expected finite targets, or NaN for missing ones. Drop the others")
+    return values
+
+
+def known_rows(y: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which rows have a known target (`N`), and warn of the others."""
+    known = np.asarray(~np.isnan(y).all(1))
+    if not known.all():
+        warnings.warn(
+            f"{int((~known).sum())} of {len(y)} rows are left out, the first of them row {int((~known).argmax())}: "
+            f"none of their {y.shape[1]} targets is known",
+            UserWarning,
+            stacklevel=level_of_caller(),
+        )
+    return known
+
+
+# Rows that count.
+
+
+class CountedRows(NamedTuple):
+    """Rows that a model learns from, before or after they are read."""
+
+    X: Any
+    y: Any
+    weights: RowWeights | None  # None where all are 1
+    numbers: np.ndarray | None  # of the rows among all that were given; None where no row is left out
+
+    def without_copies(self, *, are_classes: bool = False) -> CountedRows:
+        """Return the rows without copies, where these would pass for rows without noise, with a warning."""
+        rows = rows_without_copies(self.X, self.y, are_classes=are_classes)
+        if rows is None:
+            return self
+        warn_of_copies(len(self.X) - len(rows), len(self.X))
+        weights = None if self.weights is None else self.weights.of_rows(rows)
+        return CountedRows(self.X[rows], self.y[rows], weights, rows if self.numbers is None else self.numbers[rows])
+
+    def blocks(self, blocks: Blocks | None) -> Blocks | None:
+        """Return the blocks of these rows, given those of all."""
+        if blocks is not None:
+            blocks = blocks if self.numbers is None else blocks.of_rows(self.numbers)
+            blocks.check()
+        return blocks
+
+
+def counted_rows(X: Any, y: Any, weights: np.ndarray | None) -> CountedRows:
+    """
+    Return the rows of a weight above 0, as they were given; nothing is learned from the others, not even levels.
+
+    :param X: Rows, an array or a table.
+    :param y: Their targets.
+    :param weights: Their weights, from :func:`~gpytorch_partition.inputs.row_weights.checked_weights`.
+    """
+    if weights is None:
+        return CountedRows(X, y, None, None)
+    numbers = np.flatnonzero(weights)
+    row_weights = None if (weights[numbers] == 1).all() else RowWeights.of(torch.from_numpy(weights[numbers]))
+    if len(numbers) == len(weights):
+        return CountedRows(X, y, row_weights, None)
+    if isinstance(X, Mapping):
+        some: Any = {name: _safe_indexing(values, numbers) for name, values in X.items()}
+    else:
+        check_consistent_length(X, y)
+        some = _safe_indexing(X, numbers)
+    return CountedRows(some, _safe_indexing(y, numbers), row_weights, numbers)

@@ -1,0 +1,353 @@
+"""Fits of regressors to rows in memory: by held-out rows, by marginal likelihood, and to several targets."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from math import inf
+from numbers import Real
+from time import monotonic
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import GaussianLikelihood, Likelihood
+from linear_operator import to_linear_operator
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
+
+from gpytorch_partition import settings
+from gpytorch_partition.callers import level_of_caller
+from gpytorch_partition.estimators.given_kernels import (
+    check_columns,
+    check_dense_size,
+    kernel_of_ensemble,
+    name_of,
+    name_or_function,
+    sees_raw_columns,
+)
+from gpytorch_partition.estimators.kernels import kernel_and_rows
+from gpytorch_partition.estimators.reading import ReadsTables
+from gpytorch_partition.inputs.row_weights import RowWeights
+from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.likelihoods import WeightedGaussianLikelihood
+from gpytorch_partition.linalg.factors import stable_eigh
+from gpytorch_partition.models import CoregionalizedGP, PartitionGP
+from gpytorch_partition.partitions.ensembles.libraries import is_ensemble
+from gpytorch_partition.presets import Options, default_model, ensemble_model
+from gpytorch_partition.presets.budget import Level, fit_within, levels
+from gpytorch_partition.presets.default import FEWEST_ROWS
+from gpytorch_partition.presets.folds import Blocks
+from gpytorch_partition.presets.options import DEFAULT, some_rows
+from gpytorch_partition.presets.targets import default_targets_model, imputed
+from gpytorch_partition.progress import stage, tell
+from gpytorch_partition.tables import needs_view
+from gpytorch_partition.training.coregionalization import LEAST_NOISE, fit_coregionalization
+from gpytorch_partition.training.exact_gp import fit_exact_gp
+from gpytorch_partition.training.marginal_likelihood import NOISE_AT_BOUND
+
+logger = logging.getLogger(__name__)
+
+DTYPES = {"auto": None, "float32": torch.float32, "float64": torch.float64}
+
+_MOST_DENSE_ROWS = 2_000  # up to here solves are dense and cheap in float64
+_LEAST_DEVIATION = 1e-3  # of standardized targets; constant ones have 1e-15 by rounding
+_TOLERANCE = 1.2  # budgets that a fit may take without a warning
+_CLOSE_TO_BOUND = 1.01
+
+
+def new_likelihood(weights: RowWeights | None) -> Likelihood:
+    """Return Gaussian noise of one level, divided by the weights of the training rows, if any."""
+    return GaussianLikelihood() if weights is None else WeightedGaussianLikelihood(weights.values, unit=weights.unit)
+
+
+def target_unit(y: np.ndarray, weights: RowWeights | None) -> Standardization:
+    """Return the standardization of targets, with weights capped at 1 in the usual unit."""
+    if weights is None:
+        return Standardization.of_array(y, are_targets=True)
+    return Standardization.of_weighted(torch.from_numpy(y), weights.capped)
+
+
+def columns_of(reader: ReadsTables, kernel: Any, rows: np.ndarray) -> Standardization:
+    """Return the standardization of columns other than codes; of none for kernels that see columns as they are."""
+    columns = Standardization.of_array(rows)
+    if sees_raw_columns(kernel):
+        check_columns(kernel, reader)
+        return columns.without(range(rows.shape[1]))
+    return columns.without(reader._categories)
+
+
+def chooses_by_folds(kernel: Any) -> bool:
+    """Return whether a parameter `kernel` is chosen by held-out rows."""
+    return name_of(kernel) == "auto" or is_ensemble(kernel)
+
+
+def check_budget(budget: float | None, kernel: Any) -> None:
+    """Refuse what is no positive number of seconds, and any budget for another kernel than the default model."""
+    if budget is None:
+        return
+    if not isinstance(budget, Real) or isinstance(budget, bool) or not 0 < budget < inf:
+        raise ValueError(f"expected budget to be a positive number of seconds, or None for no limit, got {budget!r}")
+    if not (isinstance(kernel, str) and kernel == "auto"):
+        raise ValueError(
+            "budget= is for kernel='auto', which knows what it can leave out: other kernels take the time of their "
+            f"partitions and rows, so give fewer of them (num_partitions=), got budget={budget!r}"
+        )
+
+
+def check_for_several(kernel: Any, budget: float | None, weights: np.ndarray | None) -> None:
+    """Refuse parameters that have no meaning for several targets."""
+    if weights is not None:
+        raise ValueError(
+            "expected sample_weight=None with several targets, whose rows all count the same: fit a regressor to "
+            "each, fit(X[known], Y[known, t], sample_weight=w[known]) with known = ~numpy.isnan(Y[:, t]) (or "
+            "sklearn.multioutput.MultiOutputRegressor where none is missing). Rows that are not to count: leave "
+            "them out, or set their entries to NaN"
+        )
+    if budget is not None:
+        raise ValueError(
+            f"expected budget=None with several targets, whose model leaves out nothing, got {budget!r}: to "
+            "be faster give fewer rows, options=Options(most_rows=2000) of gpytorch_partition.presets, or "
+            "kernel='forest'; or a budget to a regressor for each target"
+        )
+    if is_ensemble(kernel):
+        raise ValueError(
+            f"expected one target for the kernel of a {type(kernel).__name__}, got several: give each a "
+            "regressor of its own (sklearn.multioutput.MultiOutputRegressor), or kernel='auto' or 'forest'"
+        )
+
+
+class Found(NamedTuple):
+    """A fitted model, and how it was found."""
+
+    model: Any
+    numbers: np.ndarray | None  # of its rows among all that were given; None for all
+    log_marginal_likelihood: float | None = None
+    at_bounds: Mapping[str, float] = {}
+    num_iterations: int = 0
+    options: Options | None = None
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionFit:
+    """
+    Rows and targets in their units, and the parameters of an estimator that say how a model is fitted to them.
+
+    :param x: `N x D` standardized rows (float64).
+    :param y: `N` or `N x T` standardized targets, NaN for missing entries of several.
+    :param unit: The standardization of the targets.
+    :param numbers: Numbers of the rows among all that were given; None for all.
+    :param weights: Weights of the rows; None where all are 1.
+    :param blocks: Groups or times by which rows are held out; None for single rows.
+    :param categories: The number of levels of each column that holds codes.
+    :param kernel: The parameter of the estimator, as all that follow.
+    """
+
+    x: Tensor
+    y: Tensor
+    unit: Standardization
+    numbers: np.ndarray | None
+    weights: RowWeights | None
+    blocks: Blocks | None
+    categories: Mapping[int, int]
+    kernel: Any
+    num_partitions: int
+    max_iterations: int
+    dtype: str
+    random_state: Any
+    n_jobs: int | None
+    options: Options | None
+
+    @property
+    def _building(self) -> dict[str, Any]:
+        return {"num_partitions": self.num_partitions, "random_state": self.random_state, "n_jobs": self.n_jobs}
+
+    def run(self, original: np.ndarray, points: Tensor, budget: float | None) -> Found:
+        """
+        Fit the model.
+
+        :param original: The targets in their own units.
+        :param points: Standardized rows that the kernel is built on, which may include unlabelled ones.
+        :param budget: Seconds that a fit of the default model may take; None for no limit.
+        """
+        if self.y.ndim == 1 and chooses_by_folds(self.kernel):
+            if len(self.y) >= FEWEST_ROWS and float(self.y.std()) > _LEAST_DEVIATION:
+                return self._by_folds(torch.from_numpy(original), budget)
+            self._warn_of_few_rows()
+        is_exact = len(self.x) <= _MOST_DENSE_ROWS or sees_raw_columns(self.kernel)
+        dtype = DTYPES[self.dtype] or (torch.float64 if is_exact else torch.float32)
+        typed = replace(self, x=self.x.to(dtype), y=self.y.to(dtype))
+        return typed._by_likelihood(points.to(dtype)) if self.y.ndim == 1 else typed._of_targets(points.to(dtype))
+
+    def _warn_of_few_rows(self) -> None:
+        if 1 < len(self.y) < FEWEST_ROWS:
+            warnings.warn(
+                f"expected {FEWEST_ROWS} rows or more to choose a model by, got {len(self.y)}: the kernel is a plain "
+                "forest, or that of the ensemble, and its intervals are too narrow (of 90 % they held 76 with 5 rows)",
+                UserWarning,
+                stacklevel=level_of_caller(),
+            )
+
+    def _by_folds(self, original: Tensor, budget: float | None) -> Found:
+        found: list[Found] = []
+
+        def fit(options: Options) -> None:
+            found[:] = [self.of_options(original, options)]
+
+        num_columns = inf if needs_view(self.x, self.categories) else self.x.shape[1]
+        level = fit_in_time(fit, (len(self.y), num_columns), self.options or Options(), budget, self.random_state)
+        return found[0]._replace(options=level.options, left_out=level.left_out)
+
+    def of_options(self, original: Tensor, options: Options) -> Found:
+        """Fit the default model, or that of an ensemble, to the rows that the options keep."""
+        rows = some_rows(len(self.x), options, self.random_state)
+        others: dict[str, Any] = {"random_state": self.random_state, "n_jobs": self.n_jobs, "options": options}
+        others["weights"] = None if self.weights is None else self.weights.values[rows]
+        others["blocks"] = None if self.blocks is None else self.blocks.of_rows(rows)
+        if is_ensemble(self.kernel):  # which takes the targets in their own units
+            model = ensemble_model(self.x[rows], self.y[rows], self.kernel, original=original[rows], **others)
+        else:
+            model = default_model(self.x[rows], self.y[rows], categories=self.categories, **others)
+        return Found(model, self._numbers_of(rows))
+
+    def _numbers_of(self, rows: Any) -> np.ndarray | None:
+        if isinstance(rows, slice):
+            return self.numbers
+        return (np.arange(len(self.x)) if self.numbers is None else self.numbers)[rows]
+
+    def _by_likelihood(self, points: Tensor) -> Found:
+        with stage("building the kernel"):
+            kernel, rows = self._kernel_and_rows(self.y, points)
+            likelihood = new_likelihood(self.weights)
+            model = PartitionGP(rows, self.y, likelihood, kernel).eval()
+            check_dense_size(model.covar_module.base_kernel, self.x)
+        with stage("fitting noise and scales"):
+            found = fit_exact_gp(model, likelihood, max_iterations=self.max_iterations)
+        return Found(model, self.numbers, found.log_marginal_likelihood, found.at_bounds, found.num_iterations)
+
+    def _kernel_and_rows(self, y: Tensor, points: Tensor) -> tuple[Kernel, Tensor]:
+        """Return a kernel that is built on points, and the training rows as it sees them."""
+        if is_ensemble(self.kernel):
+            return kernel_of_ensemble(self.kernel, self.x, self.unit.undo(y), self.random_state), self.x
+        if sees_raw_columns(self.kernel):
+            return deepcopy(self.kernel), self.x
+        named = "forest" if name_of(self.kernel) == "auto" else name_or_function(self.kernel, **self._building)
+        weights = None if self.weights is None else self.weights.capped
+        options = {**self._building, "categories": self.categories, "sample_weight": weights}
+        return kernel_and_rows(named, self.x, y, points, **options)
+
+    # Several targets.
+
+    def _of_targets(self, points: Tensor) -> Found:
+        if name_of(self.kernel) == "auto" and len(self.x) >= FEWEST_ROWS:
+            found = self._chosen_for_targets()
+        else:
+            found = self._targets_by_likelihood(points)
+        return found._replace(model=found.model.eval())
+
+    def _chosen_for_targets(self) -> Found:
+        options = self.options or DEFAULT
+        rows = some_rows(len(self.x), options, self.random_state)
+        growing = {"random_state": self.random_state, "n_jobs": self.n_jobs, "options": options}
+        growing |= {"categories": self.categories, "blocks": None if self.blocks is None else self.blocks.of_rows(rows)}
+        model = default_targets_model(self.x[rows], self.y[rows], **growing)
+        return Found(model, self._numbers_of(rows), options=options)
+
+    def _targets_by_likelihood(self, points: Tensor) -> Found:
+        """
+        Fit one kernel for all targets by marginal likelihood.
+
+        A kernel with parameters of its own is trained on the first principal component of the targets; then their
+        covariance, noise and means maximize the marginal likelihood
+        (:func:`~gpytorch_partition.training.coregionalization.fit_coregionalization`).
+        """
+        grown_on = imputed(self.x, self.y, self.categories, self.random_state, self.n_jobs)
+        with stage("building the kernel"):
+            kernel, rows = self._kernel_and_rows(grown_on, points)
+            check_dense_size(kernel, rows)
+            model = PartitionGP(rows, _first_component(grown_on).to(rows), GaussianLikelihood(), kernel)
+        with stage("fitting noise and scales"), settings.iterative():
+            if any(parameter.requires_grad for parameter in kernel.parameters()):
+                fit_exact_gp(model, model.likelihood, max_iterations=self.max_iterations)
+            kernel, train_x = model.covar_module.base_kernel.requires_grad_(False).train(), model.train_inputs[0]
+            # In training mode, with gradients enabled, kernels of ensembles detect training, and may warn.
+            covariance = to_linear_operator(kernel(train_x, train_x)).evaluate_kernel()
+            with torch.no_grad():
+                found = fit_coregionalization(covariance, self.y)
+            fitted = CoregionalizedGP(rows, self.y, kernel.eval(), found)
+        return Found(fitted, self.numbers, found.log_likelihood)
+
+
+def _first_component(y: Tensor) -> Tensor:
+    """Return the first principal component of targets (`N`), of unit variance."""
+    centred = y.double() - y.double().mean(0)
+    component = centred @ stable_eigh(centred.mT @ centred)[1][:, -1]
+    return component / component.std().clamp_min(torch.finfo(component.dtype).tiny)
+
+
+def noises_at_bound(model: CoregionalizedGP, names: list[str]) -> dict[str, float]:
+    """Return the noises of several targets that are at their bound, by name, and warn of them."""
+    found = {
+        f"noise of {name}": float(noise)
+        for name, noise in zip(names, model.noise)
+        if noise <= _CLOSE_TO_BOUND * LEAST_NOISE
+    }
+    for name in found:
+        told = f"{name} is at its bound: {NOISE_AT_BOUND}."
+        warnings.warn(told, ConvergenceWarning, stacklevel=level_of_caller())
+    return found
+
+
+def fit_in_time(
+    fit: Callable[[Options], None],
+    shape: tuple[int, float],
+    options: Options,
+    budget: float | None,
+    random_state: Any = None,
+    clock: Callable[[], float] = monotonic,
+) -> Level:
+    """
+    Fit the default model within a budget; return the options of the last fit, and what they leave out.
+
+    A fit of more than 1.2 budgets gives a :class:`~sklearn.exceptions.ConvergenceWarning`.
+
+    :param fit: Function that fits by some options. Each call draws the same from `random_state`, so that the last
+        one's options fit the same model again.
+    :param shape: Numbers of training rows and of their columns (infinity for tables).
+    :param options: Options of the largest model.
+    :param budget: Seconds; None for the model with all its parts.
+    :param clock: Function that returns the time in seconds. (Default: the machine's.)
+    """
+    start = clock()
+    state = random_state.get_state() if isinstance(random_state, np.random.RandomState) else None
+
+    def attempt(options: Options) -> None:
+        if state is not None:
+            random_state.set_state(state)
+        fit(options)
+
+    if budget is None:
+        attempt(options)
+        return Level(options, ())
+    level = fit_within(budget, list(levels(*shape, options)), attempt, clock)
+    _say(budget, level, clock() - start, shape[0])
+    return level
+
+
+def _say(budget: float, level: Level, seconds: float, num_rows: int) -> None:
+    left_out = f"left out {'; '.join(level.left_out)}" if level.left_out else "left out nothing"
+    told = f"a budget of {budget:g} seconds, of which {seconds:.1f} were taken, {left_out}"
+    logger.info("%s", told)
+    tell(told)
+    if seconds > _TOLERANCE * budget:
+        warnings.warn(
+            f"expected to fit {num_rows:,} rows in {budget:g} seconds, took {seconds:.1f}: give a larger budget, or "
+            "fewer rows",
+            ConvergenceWarning,
+            stacklevel=level_of_caller(),
+        )
