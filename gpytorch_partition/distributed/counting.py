@@ -8,7 +8,7 @@ from distributed import Client
 
 from gpytorch_partition.distributed.chunks import shards_of
 from gpytorch_partition.distributed.tasks import Task, client_of, map_reduced, sent, warn_of_settings
-from gpytorch_partition.inference.feature_space.statistics import ClusterStatistics
+from gpytorch_partition.inference.spaces.statistics import ClusterStatistics
 from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP
 from gpytorch_partition.shards.counts import counted, merged_counts
 

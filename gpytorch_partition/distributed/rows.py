@@ -20,7 +20,7 @@ from gpytorch_partition.distributed.tasks import (
     wait_for,
     warn_of_settings,
 )
-from gpytorch_partition.inference.cluster_space.rows import LocalRows, Moments
+from gpytorch_partition.inference.spaces.cluster_rows import LocalRows, Moments
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.shards.counts import labelled
 from gpytorch_partition.shards.samples import seeds

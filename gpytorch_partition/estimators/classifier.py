@@ -34,7 +34,7 @@ from gpytorch_partition.explain.importance import importance
 from gpytorch_partition.explain.kernel_parts import KernelExpansion
 from gpytorch_partition.explain.nearest_rows import nearest_rows
 from gpytorch_partition.explain.summarize import class_summary, title_of
-from gpytorch_partition.inference.prediction.effect_tables import EffectTables
+from gpytorch_partition.inference.prediction.strategy import EffectTables
 from gpytorch_partition.inputs.row_weights import RowWeights, checked_weights
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels import IterativeKernel, PartitionKernel

@@ -70,7 +70,7 @@ from gpytorch_partition.presets.folds import Blocks
 from gpytorch_partition.presets.options import some_rows
 from gpytorch_partition.progress import doing, recorded_stages, stage, verbosity
 from gpytorch_partition.tables import needs_view
-from gpytorch_partition.training.exact_gp import fit_exact_gp
+from gpytorch_partition.training.one_pass import fit_exact_gp
 
 NAMES = ("auto", *KERNELS)
 DTYPES = {"auto": None, "float32": torch.float32, "float64": torch.float64}

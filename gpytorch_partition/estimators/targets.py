@@ -26,7 +26,7 @@ from gpytorch_partition.presets.assembly import own_description, unfitted_kernel
 from gpytorch_partition.progress import stage
 from gpytorch_partition.tables.cells import is_missing
 from gpytorch_partition.training.coregionalization import Coregionalization, fit_coregionalization
-from gpytorch_partition.training.exact_gp import fit_exact_gp
+from gpytorch_partition.training.one_pass import fit_exact_gp
 
 _REMEDIES = Remedies(
     words="make them missing entries, pandas.to_numeric(..., errors='coerce') of each target",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpytorch_partition.inference.cluster_space.rows import LocalRows
-from gpytorch_partition.inference.feature_space.statistics import ClusterStatistics, merged_states
+from gpytorch_partition.inference.spaces.cluster_rows import LocalRows
+from gpytorch_partition.inference.spaces.statistics import ClusterStatistics, merged_states
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.models.cluster_space_gp import local_rows
 from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import ClusterIndex
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.inference.feature_space.feature_space import summed_variances
+from gpytorch_partition.inference.spaces.feature_space import summed_variances
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.shards.chunks import numbers_of, tensors_of

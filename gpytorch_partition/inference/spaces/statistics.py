@@ -19,6 +19,7 @@ from gpytorch_partition.clusters.co_occurrence import (
     zero_counts,
 )
 from gpytorch_partition.clusters.packed_counts import added, packed, unpacked
+from gpytorch_partition.inference.spaces.cluster_rows import Moments
 from gpytorch_partition.partitions.partition import Partition
 
 _ROUNDING = 1e-10  # of sums of squares, as a share of these, over many additions and removals
@@ -27,8 +28,7 @@ _TENSORS = ("sums", "squares", "examples")  # the attributes that are saved as t
 
 class ClusterStatistics:
     r"""
-    The sums :math:`G = Z^\top Z`, :math:`Z^\top [y - c, 1]` and :math:`[y - c, 1]^\top [y - c, 1]` over the rows seen
-    so far.
+    The sums :math:`G = Z^\top Z`, :math:`Z^\top [y - c, 1]` and :math:`[y - c, 1]^\top [y - c, 1]` over rows so far.
 
     The reference value c (:attr:`center`) is near the mean target of the first rows: squares of targets far from zero
     would lose to rounding what clusters explain. Statistics with other reference values add up.
@@ -71,11 +71,7 @@ class ClusterStatistics:
         self.examples = torch.zeros(size, 0, dtype=torch.float64)  # p x D; null clusters have zeros, bounded ones none
 
     def check_partition(self) -> None:
-        """
-        Check that the partitions are still those by which rows were counted.
-
-        :raises RuntimeError: If they have changed, as Mondrian trees do with another lifetime.
-        """
+        """Raise a RuntimeError if the partitions have changed since rows were counted, as with another lifetime."""
         if not self.partition.has_tensors(self._tensors):
             raise RuntimeError(
                 "the kernel's partitions have changed since rows were counted (another lifetime?): give the model a "
@@ -89,10 +85,8 @@ class ClusterStatistics:
 
     def add(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """
-        Add rows to the counts and sums.
+        Count rows (`n x D`) with finite targets (`n`).
 
-        :param x: `n x D` points.
-        :param y: `n` finite targets.
         :return: The new numbers (`p`) of the clusters known before, and the codes of the rows (`n x m`).
         """
         self.check_partition()
@@ -109,8 +103,6 @@ class ClusterStatistics:
         """
         Subtract rows that were added before.
 
-        :param x: `n x D` points.
-        :param y: `n` finite targets.
         :raises ValueError: If such rows were not added, as far as counts and sums can tell; nothing changes then.
         """
         self.check_partition()
@@ -129,11 +121,7 @@ class ClusterStatistics:
         return self.index.codes(labels)
 
     def __add__(self, other: ClusterStatistics) -> ClusterStatistics:
-        """
-        Return the statistics of the rows of both, with the larger of the two `max_clusters`.
-
-        :raises ValueError: If the partitions are not the same.
-        """
+        """Return the statistics of the rows of both, with the larger `max_clusters`, as :meth:`merge_` does."""
         total = ClusterStatistics(self.partition, max(self.max_clusters, other.max_clusters))
         return total.merge_(self).merge_(other)
 
@@ -141,16 +129,7 @@ class ClusterStatistics:
         """
         Add the statistics of other rows, in place: :math:`O(p^2)` time, and no memory where labels are bounded.
 
-        :param other: Statistics of the same partitions.
-        :return: These statistics.
         :raises ValueError: If the partitions are not the same, or there would be too many clusters.
-
-        Example:
-            >>> from gpytorch_partition.partitions import CallablePartition
-            >>> a, b = (ClusterStatistics(CallablePartition(lambda x: x.floor().long())) for _ in range(2))
-            >>> _ = a.add(torch.tensor([[0.5]]), torch.tensor([1.0])), b.add(torch.tensor([[5.0]]), torch.tensor([7.0]))
-            >>> a.merge_(b).num_rows
-            2
         """
         _check_same(fingerprint(self.partition), fingerprint(other.partition))
         places = torch.arange(len(other.counts))
@@ -169,15 +148,6 @@ class ClusterStatistics:
         :param partition: As many partitions, whose clusters are unions of clusters of these (Mondrian trees cut at an
             earlier lifetime). This is not checked.
         :raises ValueError: If clusters have no examples, as those of trees and of fast cluster partitions.
-
-        Example:
-            >>> from gpytorch_partition.partitions import CallablePartition
-            >>> fine = ClusterStatistics(CallablePartition(lambda x: x.floor().long()))
-            >>> _ = fine.add(torch.tensor([[0.5], [1.7], [8.2]]), torch.tensor([1.0, 3.0, 5.0]))
-            >>> fine.coarsened(CallablePartition(lambda x: (x / 4).floor().long())).sums  # less 4 for each row
-            tensor([[-4.,  2.],
-                    [ 1.,  1.],
-                    [ 0.,  0.]], dtype=torch.float64)
         """
         if not isinstance(self.index, SeenClusterIndex):
             raise ValueError("expected statistics of unbounded labels, as of Mondrian trees: others have no examples")
@@ -190,11 +160,7 @@ class ClusterStatistics:
         return coarse
 
     def state_dict(self) -> dict[str, Any]:
-        r"""
-        Return tensors and lists of tensors to save, to send and to resume from: :math:`2 p^2` bytes of counts, packed.
-
-        States add up as statistics do (:func:`merged_states`).
-        """
+        """Return tensors and lists of tensors to save, to send and to resume from: :math:`2 p^2` bytes of counts."""
         values = self.index.values if isinstance(self.index, SeenClusterIndex) else None
         return {
             "partition": fingerprint(self.partition),
@@ -205,11 +171,7 @@ class ClusterStatistics:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """
-        Restore saved statistics.
-
-        :raises ValueError: If they were counted with other partitions.
-        """
+        """Restore saved statistics; an error if they were counted with other partitions."""
         _check_same(fingerprint(self.partition), state["partition"])
         index = self.index
         if isinstance(index, SeenClusterIndex):
@@ -237,14 +199,15 @@ class ClusterStatistics:
         """Add other statistics; `places` (`p`) are the numbers of the clusters here that contain each of theirs."""
         self._keep_examples(other.examples, places.unsqueeze(-1))
         center = self.center if self.num_rows else other.center
-        sums, squares = _moved(other.sums, other.squares, other.center - center)
-        sums, squares = self.sums.index_add(0, places, sums), self.squares + squares
+        moved = _moments(vars(other)).moved(torch.tensor([center], dtype=torch.float64))
+        sums, squares = self.sums.index_add(0, places, moved.sums), self.squares + moved.squares
         is_same = torch.equal(places, torch.arange(len(self.counts)))
-        counts, version = other.counts if is_same else coarsened(other.counts, places, len(self.counts)), _changes(self)
+        counts = other.counts if is_same else coarsened(other.counts, places, len(self.counts))
+        version = self.counts._version
         try:
             self.counts += counts
         finally:  # an interruption right after it finds all or nothing
-            if _changes(self) != version:
+            if self.counts._version != version:
                 self.sums, self.squares, self.center = sums, squares, center
 
     def _keep_examples(self, rows: Tensor, codes: Tensor) -> None:
@@ -280,48 +243,22 @@ def merged_states(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[s
     """
     Return the state of the rows of both, added while packed, as a tree of reductions does with messages.
 
-    Labels must be bounded (trees, fast clusters): all statistics then have the same clusters.
+    Labels must be bounded (trees, fast clusters): all statistics then have the same clusters. This costs one addition
+    of :math:`p^2 / 2` counts.
 
-    :param first: A state from :meth:`ClusterStatistics.state_dict`.
-    :param second: Another one.
     :raises ValueError: If the partitions are not the same, or their labels are unbounded.
-
-    This costs one addition of :math:`p^2 / 2` counts.
-
-    Example:
-        >>> from gpytorch_partition import FastClusterKernel
-        >>> x, y = torch.linspace(0, 1, 40).unsqueeze(-1), torch.ones(40)
-        >>> partition = FastClusterKernel(x, 5, random_state=0).partition
-        >>> total, *parts = (ClusterStatistics(partition) for _ in range(3))
-        >>> _ = [part.add(rows, targets) for part, rows, targets in zip(parts, x.chunk(2), y.chunk(2))]
-        >>> total.load_state_dict(merged_states(*(part.state_dict() for part in parts)))
-        >>> total.num_rows
-        40
     """
     _check_same(first["partition"], second["partition"])
     if first["values"] is not None:
         raise ValueError("expected states of bounded labels: load those of Mondrian trees, and merge the statistics")
-    center = first["center"] if float(first["squares"][1, 1]) else second["center"]
-    (sums, squares), (more_sums, more_squares) = (
-        _moved(each["sums"], each["squares"], each["center"] - center) for each in (first, second)
-    )
-    return {
-        **first,
-        "center": center,
-        "counts": added(first["counts"], second["counts"]),
-        "sums": sums + more_sums,
-        "squares": squares + more_squares,
-    }
+    total, counts = _moments(first).merged(_moments(second)), added(first["counts"], second["counts"])
+    center = float(total.centers)
+    return {**first, "center": center, "counts": counts, "sums": total.sums, "squares": total.squares}
 
 
-def _moved(sums: Tensor, squares: Tensor, by: float) -> tuple[Tensor, Tensor]:
-    """Sums and squares after `by` is added to all targets."""
-    shift = torch.tensor([[1.0, 0.0], [by, 1.0]], dtype=torch.float64)
-    return sums @ shift, shift.mT @ squares @ shift
-
-
-def _changes(statistics: ClusterStatistics) -> int:
-    return statistics.counts._version
+def _moments(state: Mapping[str, Any]) -> Moments:
+    center, squares = torch.tensor([state["center"]], dtype=torch.float64), state["squares"]
+    return Moments(round(float(squares[1, 1])), state["sums"], squares, center)
 
 
 def _near_mean(y: Tensor) -> float:
@@ -337,9 +274,8 @@ def _checked_remainder(sums: Tensor, squares: Tensor, before: float) -> tuple[Te
     """
     The sums and squares left after rows were removed; zero in clusters without rows.
 
-    :param before: The sum of squares of the targets before, which sets the tolerance for rounding.
-    :raises ValueError: If no targets can have these: sums in empty clusters, or squares below those that a partition
-        explains.
+    No targets can have sums in empty clusters, or squares below those that a partition explains, up to the rounding of
+    the sum of squares before.
     """
     totals, counts = sums.unbind(-1)
     num_rows, rounding = round(float(squares[1, 1])), _ROUNDING * before

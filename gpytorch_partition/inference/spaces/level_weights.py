@@ -35,7 +35,7 @@ from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.clusters.node_weights import level_node_weights
 from gpytorch_partition.clusters.tree_layout import TreeLayout
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum
-from gpytorch_partition.inference.feature_space.feature_space import FeatureSpace
+from gpytorch_partition.inference.spaces.feature_space import FeatureSpace
 from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
@@ -70,14 +70,7 @@ class LevelEvidence:
         self.unseen_squares = unseen.mT @ unseen
 
     def __call__(self, level_weights: Tensor, outputscale: Tensor, noise: Tensor, mean: float | None = None) -> Tensor:
-        """
-        Return the log marginal likelihood of all rows together, in nats.
-
-        :param level_weights: `H + 1` weights of the depths.
-        :param outputscale: s, without dimensions.
-        :param noise: The noise variance, without dimensions.
-        :param mean: The constant mean. (Default: the most likely one.)
-        """
+        """Return the log marginal likelihood of all rows together, in nats; None stands for the most likely mean."""
         rank = self.root.shape[1]
         covariance = outputscale * self._gram(level_weights) + noise * torch.eye(rank, dtype=noise.dtype)
         triangle = stable_cholesky(covariance)
@@ -104,20 +97,18 @@ def _shared_levels(layout: TreeLayout) -> Tensor:
 def maximize_level_weights(
     evidence: LevelEvidence, start: Maximum, level_weights: Tensor, bounds: Bounds, max_iterations: int = 100
 ) -> Tensor:
-    r"""
-    Return the level weights with the largest marginal likelihood, at the best outputscale, noise and mean for them.
+    """
+    Return the level weights (`H + 1`, float64) with the largest marginal likelihood, 0 or more, that sum to 1.
 
     L-BFGS-B searches the weights, the outputscale and the noise; the mean has a closed form. The likelihood may have
-    several maxima: the one uphill from the start is found.
+    several maxima: the one uphill from the start is found. A :class:`~sklearn.exceptions.ConvergenceWarning` is given
+    if the iterations do not suffice.
 
     :param evidence: The likelihood.
     :param start: Outputscale and noise to start from, and the log likelihood there.
     :param level_weights: `H + 1` positive weights to start from.
     :param bounds: Bounds of outputscale and noise.
     :param max_iterations: L-BFGS iterations at most.
-    :return: `H + 1` weights, 0 or more, that sum to 1 (float64).
-
-    A :class:`~sklearn.exceptions.ConvergenceWarning` is given if the iterations do not suffice.
     """
     space, steps = _Coordinates(evidence), iter(progress(range(max_iterations), "learning level weights"))
     found = minimize_lbfgsb(
@@ -165,37 +156,18 @@ def _loss(
         point = torch.tensor(position, requires_grad=True)
         with torch.enable_grad():
             value = origin - evidence(*space.values(point), mean)
-        (gradient,) = torch.autograd.grad(value, point)
-        return value.item(), gradient.numpy()
+        return value.item(), torch.autograd.grad(value, point)[0].numpy()
 
     return loss
 
 
 def level_operator(layout: TreeLayout, level_weights: Tensor) -> PathSumLinearOperator:
-    """
-    Return S(u), the covariance of the effects of leaves (`p x p`).
-
-    :param layout: The trees.
-    :param level_weights: `H + 1` weights u of the depths.
-
-    Example:
-        >>> from gpytorch_partition.clusters.tree_layout import lay_out_trees
-        >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
-        >>> layout = lay_out_trees(left, right, torch.tensor([0, 5]))
-        >>> level_operator(layout, torch.tensor([0.5, 0.25, 0.25])).to_dense()
-        tensor([[1.0000, 0.5000, 0.5000],
-                [0.5000, 1.0000, 0.7500],
-                [0.5000, 0.7500, 1.0000]])
-    """
+    """Return S(u), the covariance of the effects of leaves (`p x p`), from weights u of the depths (`H + 1`)."""
     return PathSumLinearOperator(level_node_weights(layout, level_weights) / layout.num_trees, layout=layout)
 
 
 def checked_level_weights(level_weights: Tensor, layout: TreeLayout) -> Tensor:
-    """
-    Return level weights in float64.
-
-    :raises ValueError: If they are not one number, 0 or more, for each depth of the trees, or do not sum to 1.
-    """
+    """Return level weights in float64; an error unless they are a number, 0 or more, for each depth, and sum to 1."""
     size = int(layout.heights.max()) + 1
     weights = torch.as_tensor(level_weights).detach().double().clone()
     if weights.shape != (size,) or not (weights >= 0).all() or abs(float(weights.sum()) - 1) > 1e-6:

@@ -13,13 +13,17 @@ from linear_operator import settings as linear_settings
 from gpytorch_partition import settings
 from gpytorch_partition.all_or_nothing import unchanged_by_errors
 from gpytorch_partition.callers import level_of_caller
-from gpytorch_partition.inference.cluster_space.rows import LocalRows
-from gpytorch_partition.inference.cluster_space.spectrum import space_measures, space_width
-from gpytorch_partition.inference.evidence.krylov import default_num_probes, krylov_measures
-from gpytorch_partition.inference.evidence.settled_maximum import settled_maxima
-from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralMeasure, dense_measure
-from gpytorch_partition.inference.feature_space.feature_space import measure_of
+from gpytorch_partition.inference.evidence.profile_likelihood import settled_maxima
+from gpytorch_partition.inference.evidence.spectral_likelihood import (
+    SpectralMeasure,
+    default_num_probes,
+    dense_measure,
+    krylov_measures,
+)
 from gpytorch_partition.inference.prediction import work
+from gpytorch_partition.inference.spaces.cluster_rows import LocalRows
+from gpytorch_partition.inference.spaces.cluster_space import space_measures, space_width
+from gpytorch_partition.inference.spaces.feature_space import measure_of
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.kernels.mondrian_kernel import LONGER, MondrianKernel
@@ -147,8 +151,7 @@ def fit_in_one_pass(
 
 
 def _say_width(model: ExactGP) -> None:
-    grids = [each for each in model.modules() if isinstance(each, RandomBinningKernel) and each.has_usual_lengthscale]
-    if grids:
+    if any(isinstance(each, RandomBinningKernel) and each.has_usual_lengthscale for each in model.modules()):
         warnings.warn(
             "the lengthscale of a RandomBinningKernel (by the median distance of its rows) stays as it is: build it "
             "with another lengthscale; or take a GammaMondrianKernel, whose lengthscale is trained, or a "
@@ -157,16 +160,14 @@ def _say_width(model: ExactGP) -> None:
         )
     usual = [each for each in model.modules() if isinstance(each, MondrianKernel) and each.has_usual_lifetime]
     if usual:
-        lifetime, longest = usual[0].lifetime, usual[0].max_lifetime
-        trees = (
-            f"build it as MondrianKernel(train_x, max_lifetime={LONGER * lifetime:.3g}), so that it has others, and "
-        )
-        said = (
+        lifetime, longer = usual[0].lifetime, LONGER * usual[0].lifetime
+        trees = f"build it as MondrianKernel(train_x, max_lifetime={longer:.3g}), so that it has others, and "
+        warnings.warn(
             f"the lifetime of a MondrianKernel ({lifetime:.3g}, by the median distance of its rows) stays as it is: "
-            f"{trees if longest == lifetime else ''}lifetime_sweep(kernel, train_x, train_y) chooses it; or set "
-            "kernel.lifetime"
+            f"{trees if usual[0].max_lifetime == lifetime else ''}lifetime_sweep(kernel, train_x, train_y) chooses it; "
+            "or set kernel.lifetime",
+            stacklevel=level_of_caller(),
         )
-        warnings.warn(said, stacklevel=level_of_caller())
 
 
 def _fit(scaled: ScaledCovariance, method: str, num_probes: int | None) -> MarginalLikelihoodFit:

@@ -4,6 +4,18 @@ The exact Gaussian process of a partition kernel by p x p matrices in feature sp
 :math:`K = Z S Z^\top` has rank p at most, the number of clusters. With :math:`S = F F^\top` and co-occurrence counts
 :math:`G = Z^\top Z`, the eigenpairs :math:`F^\top G F = V \Lambda V^\top` suffice for evidence, means, variances and
 samples at every outputscale and noise. The rows are only counted.
+
+As rows arrive (Balog et al. 2016, section 5, supplement C), the posterior is updated. The paper keeps the inverse, or a
+Cholesky factor, of the regularized counts; here it is the mean w of the effects and a root R of their covariance,
+:math:`C = R R^\top`. New rows Z with residuals r lead to
+
+.. math::
+
+    w' = w + C Z^\top B^{-1} (r - Z w), \qquad C' = C - C Z^\top B^{-1} Z C, \qquad B = Z C Z^\top + \sigma^2 I,
+
+and with :math:`B = L L^\top, X = L^{-1} Z R` the root of C' is :math:`R (I - X^\top M X)` with
+:math:`M = (I + (I - X X^\top)^{1/2})^{-1}`, where :math:`I - X X^\top = \sigma^2 L^{-1} L^{-\top}` without any
+cancellation. (For a single row this is Potter's square root filter.)
 """
 
 from __future__ import annotations
@@ -11,6 +23,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +33,7 @@ from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.clusters.co_occurrence import count_co_occurrences, streamed_cluster_sums, zero_counts
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralMeasure, with_level
+from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.linalg.eigenvectors import stable_eigh
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
@@ -77,12 +91,7 @@ class FeatureSpace:
         return self.is_decomposed or (self._factored is not None and self._factored[0] == (outputscale, noise))
 
     def measure(self, sums: Tensor, squares: Tensor) -> SpectralMeasure:
-        r"""
-        Return the exact spectral measure of targets, for the marginal likelihood.
-
-        :param sums: `p x (t + 1)` :math:`Z^\top [Y, 1]`.
-        :param squares: `(t + 1) x (t + 1)` :math:`[Y, 1]^\top [Y, 1]`.
-        """
+        r"""Return the exact spectral measure, from :math:`Z^\top [Y, 1]` and the products of the vectors [Y, 1]."""
         is_positive = self.values > 0
         positive = self.values[is_positive]
         inside = (self.basis[:, is_positive].mT @ sums) / positive.sqrt().unsqueeze(-1)
@@ -102,13 +111,7 @@ class FeatureSpace:
         )
 
     def mean_weights(self, sums: Tensor, outputscale: float, noise: float) -> Tensor:
-        r"""
-        Return the posterior mean of the cluster effects, :math:`R R^\top Z^\top r / \sigma^2` (`p x t`).
-
-        R is the root of their covariance. A point's mean is the sum over its clusters.
-
-        :param sums: `p x t` :math:`Z^\top r` of residuals r.
-        """
+        r"""Return posterior means of effects, :math:`R R^\top Z^\top r / \sigma^2` (`p x t`), for residuals r."""
         root = self.covariance_root(outputscale, noise)
         return root @ (root.mT @ sums) / noise
 
@@ -159,11 +162,7 @@ def cached_feature_space(rows: Incidence) -> FeatureSpace | None:
 
 
 def feature_space_of(covariance: PartitionLinearOperator) -> FeatureSpace:
-    """
-    Return the feature space of the rows of a square covariance, without its scale; kept with the rows.
-
-    :param covariance: A covariance without batch dimensions and loadings.
-    """
+    """Return the feature space of a covariance without batch dimensions and loadings; it is kept with the rows."""
     unit, codes = covariance.without_scale(), covariance.left.codes
 
     def compute() -> FeatureSpace:
@@ -176,13 +175,10 @@ def feature_space_of(covariance: PartitionLinearOperator) -> FeatureSpace:
 
 def measure_of(covariance: PartitionLinearOperator, targets: Tensor) -> SpectralMeasure:
     """
-    Return the exact spectral measure of a covariance of unit scale and of targets.
+    Return the exact spectral measure of a covariance of unit scale (`N x N`) and of targets (`N x t`).
 
     Targets are centred and scaled, and their coefficients transformed back. Otherwise, for targets far from zero or of
     very different sizes, rounding would exceed the part that the clusters do not explain.
-
-    :param covariance: `N x N`.
-    :param targets: `N x t`.
     """
     targets = targets.detach().double()
     centres = targets.mean(0)
@@ -194,3 +190,44 @@ def measure_of(covariance: PartitionLinearOperator, targets: Tensor) -> Spectral
     scaled, ones = measure.coefficients[:, :-1], measure.coefficients[:, -1:]
     original = scaled * sizes.cpu().numpy() + ones * centres.cpu().numpy()
     return replace(measure, coefficients=np.concatenate([original, ones], -1))
+
+
+class EffectsPosterior(NamedTuple):
+    """The posterior of the effects of p clusters."""
+
+    mean: Tensor  # p x 1, w
+    root: Tensor  # p x q, R
+
+    def extended(self, places: Tensor, num_clusters: int, deviation: float) -> EffectsPosterior:
+        """
+        Return the posterior with clusters without rows added, of zero mean and the prior deviation of an effect.
+
+        The present clusters have the new codes `places` (`p`).
+        """
+        is_new = torch.ones(num_clusters, dtype=torch.bool).index_fill_(0, places, False).nonzero().squeeze(-1)
+        if not len(is_new):
+            return EffectsPosterior(*(torch.empty_like(part).index_copy_(0, places, part) for part in self))
+        size = self.root.shape[1]
+        root = self.root.new_zeros(num_clusters, size + len(is_new))
+        root[places, :size] = self.root
+        root[is_new, size + torch.arange(len(is_new))] = deviation
+        return EffectsPosterior(self.mean.new_zeros(num_clusters, 1).index_copy_(0, places, self.mean), root)
+
+    def updated(self, rows: Incidence, residuals: Tensor, noise: float) -> EffectsPosterior:
+        r"""Return the posterior after n more rows Z (`n x p`) with residuals (`n x 1`), in :math:`O(n p q + n^3)`."""
+        seen = rows.row_values(self.root)  # Z R
+        innovation = seen @ seen.mT  # B
+        innovation.diagonal().add_(noise)
+        factor = stable_cholesky(innovation)  # L
+        spread = torch.linalg.solve_triangular(factor, seen, upper=False)  # X
+        whitened = torch.linalg.solve_triangular(factor, residuals - rows.row_values(self.mean), upper=False)
+        weighted = self.root @ spread.mT  # C Z^T L^-T
+        root = self.root - weighted @ (_inner(factor, noise) @ spread)
+        return EffectsPosterior(self.mean + weighted @ whitened, root)
+
+
+def _inner(factor: Tensor, noise: float) -> Tensor:
+    r"""M, from the eigenvectors of :math:`I - X X^\top = \sigma^2 L^{-1} L^{-\top}`."""
+    inverse = torch.linalg.solve_triangular(factor, torch.eye(len(factor), dtype=factor.dtype), upper=False)
+    values, vectors = stable_eigh(noise * inverse @ inverse.mT)
+    return vectors / (1 + values.clamp_min(0).sqrt()) @ vectors.mT

@@ -8,7 +8,7 @@ import torch
 from gpytorch_partition import FastClusterKernel, MondrianKernel, RandomForestKernel
 from gpytorch_partition.clusters.co_occurrence import coarsened, count_co_occurrences, streamed_cluster_sums
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood, dense_measure
-from gpytorch_partition.inference.feature_space.feature_space import feature_space_of, measure_of
+from gpytorch_partition.inference.spaces.feature_space import feature_space_of, measure_of
 
 N = 300
 GENERATOR = torch.Generator().manual_seed(3)
@@ -74,7 +74,7 @@ def test_a_factor_is_computed_anew_for_other_values():
 
 def test_a_long_decomposition_is_announced(monkeypatch, caplog):
     space = feature_space_of(KERNELS["fast cluster"]()(X).evaluate_kernel())
-    monkeypatch.setattr("gpytorch_partition.inference.feature_space.feature_space._MANY_CLUSTERS", 2)
+    monkeypatch.setattr("gpytorch_partition.inference.spaces.feature_space._MANY_CLUSTERS", 2)
     assert space.values.numel()
     assert f"eigenvectors of {len(space._gram)} clusters take minutes" in caplog.text
 

@@ -29,25 +29,10 @@ _ROUNDING = 1e-9  # relative difference of equal sums, and the rest of a sum wit
 
 @dataclass(frozen=True)
 class KernelDiagnosis:
-    r"""
+    """
     The result of :meth:`~gpytorch_partition.PartitionKernel.diagnose`; print it.
 
     Errors are mean squared ones, in squared units of the targets, or shares of wrong classes.
-
-    :param num_partitions: m.
-    :param num_points: Number of points on which the partitions were judged.
-    :param are_new: Whether these were new points, not rows of the clusters, each without its own target.
-    :param are_classes: Whether the targets were classes.
-    :param strength: Classes: the mean margin s, the share of the partitions' votes for the right class less that for
-        the best of the others, -1 to 1. Regression: R squared of a single partition, on average.
-    :param correlation: Mean correlation :math:`\bar\rho` of the partitions' raw margins, or of their errors.
-    :param member_error: Mean error of a single partition's predictions.
-    :param ensemble_error: Error of the majority of all partitions, or of their mean.
-    :param error_bound: Breiman's bound of the error of infinitely many: for classes :math:`\bar\rho (1 - s^2) / s^2`,
-        which may be above 1, and is infinite without strength; for regression :math:`\bar\rho` times the member error.
-    :param mean_standard_error: Standard error of k(x, x') over the draws of partitions: root of the mean square over
-        random pairs of points.
-    :param max_standard_error: The largest of these pairs.
 
     Example:
         >>> found = KernelDiagnosis(100, 5_000, False, False, 0.4, 0.5, 0.6, 0.31, 0.3, 0.02, 0.05)
@@ -66,24 +51,28 @@ class KernelDiagnosis:
         partitions for a largest standard error .01  2,500
     """
 
-    num_partitions: int
-    num_points: int
-    are_new: bool
-    are_classes: bool
+    num_partitions: int  #: m
+    num_points: int  #: number of points on which the partitions were judged
+    are_new: bool  #: whether these were new points, not rows of the clusters, each without its own target
+    are_classes: bool  #: whether the targets were classes
+    #: Classes: the mean margin s, the share of the partitions' votes for the right class less that for the best of the
+    #: others, -1 to 1. Regression: R squared of a single partition, on average.
     strength: float
-    correlation: float
-    member_error: float
-    ensemble_error: float
+    correlation: float  #: mean correlation of the partitions' raw margins, or of their errors
+    member_error: float  #: mean error of a single partition's predictions
+    ensemble_error: float  #: error of the majority of all partitions, or of their mean
+    #: Breiman's bound of the error of infinitely many: with the correlation c, for classes c (1 - s^2) / s^2, which may
+    #: be above 1, and is infinite without strength; for regression c times the member error.
     error_bound: float
+    #: Standard error of k(x, x') over the draws of partitions: root of the mean square over random pairs of points.
     mean_standard_error: float
-    max_standard_error: float
+    max_standard_error: float  #: the largest of these pairs
 
     def num_partitions_for(self, standard_error: float) -> int:
         """
-        Return the number of partitions for a standard error, which falls as one over the square root of their number.
+        Return the number of partitions for a standard error of k(x, x'), the largest allowed for any pair looked at.
 
-        :param standard_error: The largest allowed for k(x, x') of any pair looked at.
-        :raises ValueError: If it is not positive and finite.
+        It falls as one over the square root of their number. An error if it is not positive and finite.
         """
         if not 0 < standard_error < math.inf:
             raise ValueError(f"expected a positive standard error of the kernel, such as 0.01, got {standard_error}")
@@ -164,7 +153,6 @@ def _is_missing(label: Any) -> bool:
 
 
 def _check_kinds(y: np.ndarray, targets: np.ndarray, are_classes: bool) -> None:
-    """Refuse names where numbers are needed: strings never equal numbers."""
     are_names = [values.dtype.kind not in "fiub" for values in (y, targets)]
     if are_names[0] != are_names[1]:
         raise ValueError(
@@ -200,10 +188,10 @@ def regression_quality(
 
     With the errors :math:`e_r` of the members and their root mean squares :math:`\sigma_r`,
     :math:`\bar\rho = \overline{e_r e_q} / \bar\sigma^2` over all pairs :math:`r \ne q`. Their sum needs no loop over
-    pairs: it is :math:`(\sum_r e_r)^2 - \sum_r e_r^2`. This costs a product for two columns and :math:`O(n m)`.
+    pairs: it is :math:`(\sum_r e_r)^2 - \sum_r e_r^2`. This costs a product for two columns and :math:`O(n m)`. If rows
+    and columns of the covariance are one object, each point is judged without its own target.
 
-    :param covariance: `N' x N` of points and the rows of the clusters; if both are one object, each point is judged
-        without its own target.
+    :param covariance: `N' x N` of points and the rows of the clusters.
     :param y: `N` targets of the rows (float64).
     :param points: `n` numbers of the points to judge by (of N').
     :param targets: `n` their targets.
@@ -228,20 +216,14 @@ def class_quality(
     covariance: PartitionLinearOperator, y: Tensor, points: Tensor, targets: Tensor, num_classes: int
 ) -> EnsembleQuality:
     r"""
-    Return strength, correlation and errors for classes (Breiman 2001, section 2.2).
+    Return strength, correlation and errors for classes, numbered 0 ... C - 1 (Breiman 2001, section 2.2).
 
     A member votes for the heaviest class in the point's cluster. Ties, also of votes, and clusters without other rows
     go to the class that is more frequent among all rows. The margin of a point is the share of the votes for its class
     less the largest share of the others, :math:`\hat\jmath`; s is the mean margin, and
     :math:`\bar\rho = \mathrm{var}(\text{margin}) / \bar\sigma^2`, :math:`\sigma_r` the standard deviation of the raw
     margin :math:`1[h_r = y] - 1[h_r = \hat\jmath]` of a member. This costs a product for C columns and
-    :math:`O(n m C)`.
-
-    :param covariance: As in :func:`regression_quality`.
-    :param y: `N` class numbers of the rows, 0 ... C - 1.
-    :param points: `n` numbers of the points.
-    :param targets: `n` their class numbers.
-    :param num_classes: Number C of classes.
+    :math:`O(n m C)`. Parameters are those of :func:`regression_quality`.
     """
     members = torch.nn.functional.one_hot(y, num_classes).double()
     order = members.sum(0).argsort(descending=True, stable=True)
@@ -261,17 +243,12 @@ def class_quality(
 
 
 def standard_errors(covariance: PartitionLinearOperator, first: Tensor, second: Tensor) -> Tensor:
-    r"""
-    Return the standard errors of the kernel at pairs of points (`q`, float64), over independent draws of its
-    partitions.
+    """
+    Return the standard errors of the kernel at pairs of rows (`q`, float64), over independent draws of its partitions.
 
     k is the mean of m :math:`k_r`, whose sample variance estimates theirs. For flat partitions :math:`k_r` is 0 or 1,
     and this is the root of :math:`k (1 - k) / m`, at most 1 / (4 m) (lemma 3.2 of Davies & Ghahramani 2014). This costs
     :math:`O(q m)` entries of S.
-
-    :param covariance: `N' x N`.
-    :param first: `q` numbers of left rows.
-    :param second: `q` numbers of right rows.
     """
     left, right, effects = covariance.left, covariance.right, covariance.cluster_operator.double()
     size = max(1, _SUMS_AT_ONCE // left.num_partitions)
@@ -291,12 +268,10 @@ def _member_sums(
     covariance: PartitionLinearOperator, values: Tensor, points: Tensor
 ) -> Iterator[tuple[slice, tuple[Tensor, Tensor]]]:
     r"""
-    Yield blocks of `points`: their slice, the sums :math:`\sum_j k_r(x, x_j) v_j` (`b x m x c`), and the sums of the
-    weights :math:`k_r(x, x_j)` (`b x m`), 0 where a point is alone in its cluster.
+    Yield blocks of `points`: their slice, the sums :math:`\sum_j k_r(x, x_j) v_j` (`b x m x c`), and those of weights.
 
-    :param covariance: As in :func:`regression_quality`.
-    :param values: `N x (c + 1)` values of the rows, ones in the last column.
-    :param points: `n` numbers of left rows.
+    A weight is :math:`k_r(x, x_j)`, and their sum (`b x m`) 0 where a point is alone in its cluster. Values of the rows
+    (`N x (c + 1)`) have ones in the last column.
     """
     effects, codes = covariance.cluster_operator.double(), covariance.left.codes
     table = effects @ covariance.right.cluster_sums(values)

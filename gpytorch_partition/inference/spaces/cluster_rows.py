@@ -1,9 +1,7 @@
 r"""
 Training rows as seen by solvers in cluster space: :math:`C \mapsto Z^\top (Z C)`, and sums of targets, once.
 
-With :math:`S = F F^\top` and :math:`\Phi = Z F`, the covariance :math:`K = \Phi \Phi^\top` has the nonzero eigenvalues
-of :math:`M = \Phi^\top \Phi = F^\top (Z^\top Z) F`, whose vectors have q numbers: one for each cluster, or node of a
-tree. Rows may therefore be on one machine or in shards on many, whose partial products are added up.
+Rows may be on one machine or in shards on many, whose partial products are added up.
 """
 
 from __future__ import annotations
@@ -22,43 +20,28 @@ from gpytorch_partition.linalg.random import solver_generator
 
 class Moments(NamedTuple):
     r"""
-    Sums of targets Y less reference values c, over the rows of each cluster and over all rows.
+    Sums of targets Y less reference values c, over the rows of each cluster and over all rows, in float64.
 
-    :param num_rows: N.
-    :param sums: `p x (t + 1)` :math:`Z^\top [Y - c, 1]`, float64.
-    :param squares: `(t + 1) x (t + 1)` :math:`[Y - c, 1]^\top [Y - c, 1]`, float64.
-    :param centers: `t` c, float64, near the means: squares of targets far from zero would lose to rounding what
-        clusters explain.
+    The reference values are near the means: squares of targets far from zero would lose to rounding what clusters
+    explain.
     """
 
-    num_rows: int
-    sums: Tensor
-    squares: Tensor
-    centers: Tensor
+    num_rows: int  # N
+    sums: Tensor  # p x (t + 1), Z^T [Y - c, 1]
+    squares: Tensor  # (t + 1) x (t + 1), [Y - c, 1]^T [Y - c, 1]
+    centers: Tensor  # (t,) c
 
     def moved(self, centers: Tensor) -> Moments:
-        """
-        Return the moments of the same targets with other reference values: :math:`O(p t)`.
-
-        :param centers: `t`.
-        """
-        size = len(self.squares)
-        shift = torch.eye(size, dtype=self.squares.dtype, device=self.squares.device)
+        """Return the moments of the same targets with other reference values (`t`), in :math:`O(p t)`."""
+        shift = torch.eye(len(self.squares), dtype=self.squares.dtype, device=self.squares.device)
         shift[-1, :-1] = self.centers - centers
         return Moments(self.num_rows, self.sums @ shift, shift.mT @ self.squares @ shift, centers)
 
     def merged(self, other: Moments) -> Moments:
         """
-        Return the moments of both sets of rows, with the reference values of the first; a tree of reductions adds them
-        up.
+        Return the moments of both sets of rows, with the same clusters, and the reference values of the first.
 
-        :param other: Moments of other rows, with the same clusters.
-
-        Example:
-            >>> targets = torch.tensor([[1.0], [2.0], [6.0]])
-            >>> shards = [LocalRows(Incidence(torch.tensor([[0]]), 1), row).moments() for row in targets.split(1)]
-            >>> shards[0].merged(shards[1]).merged(shards[2]).sums  # less 1 for each row, and their number
-            tensor([[6., 3.]], dtype=torch.float64)
+        A tree of reductions adds shards up.
         """
         centers = self.centers if self.num_rows else other.centers
         one, two = self.moved(centers), other.moved(centers)
@@ -75,18 +58,15 @@ class Rows(Protocol):
     implements it for rows in memory, and for a shard.
 
     A fit asks for 20 to 300 products of a few columns, a prediction for some hundred products of 1 to some dozen.
-
-    :param num_rows: Number N of rows, 1 or more.
-    :param num_clusters: Number p of clusters: the columns of Z, and the rows of S.
     """
 
     @property
     def num_rows(self) -> int:
-        """Number N of rows."""
+        """Number N of rows, 1 or more."""
 
     @property
     def num_clusters(self) -> int:
-        """Number p of clusters."""
+        """Number p of clusters: the columns of Z, and the rows of S."""
 
     def gram(self, effects: Tensor) -> Tensor:
         r"""
@@ -101,14 +81,10 @@ class Rows(Protocol):
 
     def normal_sums(self, num_columns: int, seed: int) -> Tensor:
         r"""
-        Return :math:`Z^\top E` of independent standard normal numbers E (`N x k`), for samples; it is called seldom.
+        Return :math:`Z^\top E` (`p x k`, float64) of independent standard normal E (`N x k`), for samples; seldom.
 
-        The same seed gives the same numbers. A shard's generator is seeded by this seed and the shard's number
-        together, so shards are independent of each other.
-
-        :param num_columns: k.
-        :param seed: From 0 up.
-        :return: `p x k` float64.
+        The same seed, from 0 up, gives the same numbers. A shard's generator is seeded by this seed and the shard's
+        number together, so shards are independent of each other.
         """
 
 
@@ -158,8 +134,7 @@ class LocalRows:
         generator, shape = solver_generator(seed, "rows", self.targets.device), (self.num_rows, 1)
         level = 1.0 if self.level is None else self.level
         normal = partial(torch.randn, shape, generator=generator, dtype=torch.float64, device=generator.device)
-        columns = (level * normal() for _ in range(num_columns))
-        return torch.cat([self.incidence.cluster_sums(column) for column in columns], -1)
+        return torch.cat([self.incidence.cluster_sums(level * normal()) for _ in range(num_columns)], -1)
 
     def __sizeof__(self) -> int:
         """Return the bytes of codes and targets: engines see that moving rows costs more than moving effects."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
-
 import pytest
 import torch
 
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.inference.cluster_space.rows import LocalRows, Rows
+from gpytorch_partition.inference.spaces.cluster_rows import LocalRows, Rows
 
 NUM_ROWS, SIZES = 50, (4, 3, 6)
 
@@ -53,12 +51,6 @@ def test_moments_of_shards_add_up():
     expected = rows.moments().moved(total.centers)
     assert total.num_rows == NUM_ROWS
     assert all(torch.allclose(one, other, atol=1e-11) for one, other in zip(total[1:], expected[1:]))
-
-
-def test_rows_travel():
-    rows, *_ = drawn_rows(has_level=True)
-    effects = torch.ones(sum(SIZES), 1, dtype=torch.float64)
-    assert torch.equal(pickle.loads(pickle.dumps(rows)).gram(effects), rows.gram(effects))
 
 
 @pytest.mark.parametrize("has_level", [False, True])

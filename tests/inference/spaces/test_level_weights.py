@@ -9,13 +9,13 @@ from torch.distributions import MultivariateNormal
 
 from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum
-from gpytorch_partition.inference.feature_space.level_weights import (
+from gpytorch_partition.inference.spaces.level_weights import (
     LevelEvidence,
     checked_level_weights,
     level_operator,
     maximize_level_weights,
 )
-from gpytorch_partition.inference.feature_space.statistics import ClusterStatistics
+from gpytorch_partition.inference.spaces.statistics import ClusterStatistics
 
 N = 150
 GENERATOR = torch.Generator().manual_seed(1)
