@@ -32,11 +32,10 @@ from gpytorch_partition.estimators.parallel_evolution import stepwise
 from gpytorch_partition.estimators.subset_criteria import LinearCriterion
 from gpytorch_partition.models.spectral import spectral_truncation
 
-from .clock import timed
 from .datasets import classes
 from .plots import COLORS, finish, panels, styles
 from .rare_rankings import by_parameters, clumps, rankings
-from .report import Options, Row, Table, grid, measured
+from .report import Options, Row, Table, grid, measured, timed
 
 GAUSSIAN, PLAIN, CENTRED = "Gaussian, h = 1", "as it is", "centred"
 BEST = {"votes": "best", "n_generations": 6, "population_size": 10}  # the tutorial's
