@@ -67,14 +67,12 @@ def maximize_marginal_likelihood(
     """
     Train a model's hyperparameters by maximizing the marginal likelihood of its training data, with L-BFGS.
 
-    Every parameter of the model that requires a gradient is trained, from its current value. Up to 2,000 rows the
-    likelihood is exact; above, fixed probe vectors make it a deterministic function
-    (:class:`gpytorch_partition.settings.probe_seed`). It runs inside :class:`gpytorch_partition.settings.iterative`; to
-    change its settings, call it inside another one: `with iterative(), cg_tolerance(1e-3): ...`.
-
-    Costs one likelihood and its gradient per evaluation, usually 10 to 30 evaluations for noise, outputscale and mean.
-    A :class:`~sklearn.exceptions.ConvergenceWarning` explains each value at a bound, and says if the iterations did not
-    suffice.
+    Every parameter of the model that requires a gradient is trained, from its current value, in usually 10 to 30
+    evaluations of the likelihood and its gradient. Up to 2,000 rows the likelihood is exact; above, fixed probe vectors
+    make it a deterministic function (:class:`gpytorch_partition.settings.probe_seed`). It runs inside
+    :class:`gpytorch_partition.settings.iterative`; to change its settings, call it inside another one:
+    `with iterative(), cg_tolerance(1e-3): ...`. A :class:`~sklearn.exceptions.ConvergenceWarning` explains each value
+    at a bound, and says if the iterations did not suffice.
 
     :param model: The model; its mode (training or evaluation) stays. After an error or an interruption its parameters
         are unchanged.

@@ -74,6 +74,13 @@ def fit_exact_gp(
     :func:`~gpytorch_partition.training.marginal_likelihood.maximize_marginal_likelihood`, after a warning with the
     reason.
 
+    The width of a :class:`~gpytorch_partition.MondrianKernel`, one over its lifetime, does not change: choose it first
+    by
+    :func:`~gpytorch_partition.lifetime_sweep`, with trees that have longer lifetimes than the usual one
+        (`max_lifetime`).
+    Nor does the lengthscale of a :class:`~gpytorch_partition.RandomBinningKernel`. A `UserWarning` says so where either
+    was never chosen.
+
     :param model: The model. The values found are written into its modules, and its mode (training or evaluation) stays.
         After an error or an interruption its parameters are unchanged.
     :param likelihood: The model's likelihood.
@@ -88,14 +95,8 @@ def fit_exact_gp(
         drawn for up to 1,000 clusters if their matrix takes no more products.)
     :param max_iterations: L-BFGS iterations at most, if L-BFGS is used.
     :return: The likelihood reached, the method, and the values at a bound of their constraint (with a warning each).
-    :raises ValueError: If the likelihood is not the model's own, or the method is unknown. If `num_probes` or
-        `max_iterations` is no whole number from 1. If a training target is NaN or infinite, or training inputs hold
-        NaN.
-
-    The width of a :class:`~gpytorch_partition.MondrianKernel`, one over its lifetime, does not change. Choose it first
-    by :func:`~gpytorch_partition.lifetime_sweep`, with trees that have longer lifetimes than the usual one
-    (`max_lifetime`). The lengthscale of a :class:`~gpytorch_partition.RandomBinningKernel` does not change either. A
-    `UserWarning` says so where either was never chosen.
+    :raises ValueError: If the likelihood is not the model's own, the method is unknown, `num_probes` or
+        `max_iterations` is no whole number from 1, a training target is NaN or infinite, or training inputs hold NaN.
 
     Example:
         >>> import torch

@@ -292,9 +292,7 @@ def fit_heavy_tails(errors: Tensor, variances: Tensor, noise: Tensor) -> HeavyTa
     """
     Return degrees of freedom and scale of the largest density of held-out rows, and its gain over Gaussian noise.
 
-    :param errors: `n` differences from the predicted means.
-    :param variances: `n` variances of the function.
-    :param noise: `n` variances of the Gaussian noise.
+    Rows have differences from the predicted means, variances of the function, and variances of Gaussian noise.
     """
     gaussian = -float(_negative_log_densities(errors, variances + noise).sum())
     found = [(*_best_factor(errors, variances, noise, df), df) for df in DEGREES_OF_FREEDOM]

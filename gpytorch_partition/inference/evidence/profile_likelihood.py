@@ -152,9 +152,7 @@ def settled_maxima(
     """
     Maximize the likelihood of each measure, until two in a row agree to 1 % and the quadrature has converged.
 
-    :param measures: One exact measure, or several of increasing accuracy; the last one is taken if none settles.
-    :param bounds: Bounds for each target.
-    :param log_prior: Log density of a prior. (Default: none.)
+    One exact measure is enough; the last one is taken if none settles. Each target has its bounds.
     """
     before: list[Maximum] = []
     for measure in measures:

@@ -130,14 +130,12 @@ class ClusterPosterior:
         return factor
 
     def sampled_variances(self) -> Tensor:
-        r"""
-        Return unbiased latent variances (`N_test`) from pathwise samples (Matheron's rule).
+        """
+        Return unbiased latent variances (`N_test`) from pathwise samples (Matheron's rule), a solve for each sample.
 
         The posterior deviates from its mean as :math:`f_* - K_* A^{-1} (f + e)` does, for a joint draw of f at test and
-        training points from the prior, and of e from the noise. Each sample takes a solve, however many points there
-        are.
-
-        :raises UnconvergedError: If a solve does not converge, and a more precise method exists.
+        training points from the prior, and of e from the noise. Solves that do not converge are an UnconvergedError, if
+        a more precise method exists.
         """
         num_samples = num_variance_samples.value()
         generator = solver_generator(probe_seed.value(), "samples", self.noisy.device)
@@ -145,15 +143,12 @@ class ClusterPosterior:
         return reduce(add, (block.square().sum(-1) for block in blocks)) / num_samples
 
     def samples(self, num_samples: int, own: Sequence[Incidence]) -> Tensor:
-        r"""
+        """
         Draw joint samples of the latent function less its mean (`num_samples x N_test`), by PyTorch's global generator.
 
-        Each sample takes a solve, for any number of points, and :math:`O((N + N_{test}) m)` beside it.
-
-        :param num_samples: Number of samples.
-        :param own: For each term, one-hot rows of the test points in their own feature space, which tells unseen
-            clusters apart.
-        :raises UnconvergedError: If a solve does not converge, and a more precise method exists.
+        Each takes a solve, for any number of points, and :math:`O((N + N_{test}) m)` beside it. Errors are those of
+        :meth:`sampled_variances`. `own` are, for each term, one-hot rows of the test points in their own feature space,
+        which tells unseen clusters apart.
         """
         if self._is_free:
             self.prefers_factor(num_samples)  # which makes it, and keeps it
@@ -399,12 +394,9 @@ def _normal(shape: Sequence[int], like: Tensor | LinearOperator, generator: torc
 
 def cluster_posterior(noisy: LinearOperator, cross: LinearOperator) -> ClusterPosterior | None:
     """
-    Return the posterior of cluster effects, for the covariance of one partition kernel or a sum of such.
+    Return the posterior of cluster effects, for the noisy covariance of one partition kernel or a sum of such.
 
     It is None for batches, for sums with terms of other kinds, and for points coded in another feature space.
-
-    :param noisy: `*batch x N x N` covariance of the training rows plus noise.
-    :param cross: `*batch x N_test x N` covariance of test points and training rows.
     """
     if noisy.batch_shape or cross.batch_shape or not isinstance(noisy, PartitionAddedDiagLinearOperator):
         return None

@@ -222,8 +222,8 @@ def class_quality(
     go to the class that is more frequent among all rows. The margin of a point is the share of the votes for its class
     less the largest share of the others, :math:`\hat\jmath`; s is the mean margin, and
     :math:`\bar\rho = \mathrm{var}(\text{margin}) / \bar\sigma^2`, :math:`\sigma_r` the standard deviation of the raw
-    margin :math:`1[h_r = y] - 1[h_r = \hat\jmath]` of a member. This costs a product for C columns and
-    :math:`O(n m C)`. Parameters are those of :func:`regression_quality`.
+    margin :math:`1[h_r = y] - 1[h_r = \hat\jmath]` of a member. This costs a product for C columns and :math:`O(n m
+    C)`.
     """
     members = torch.nn.functional.one_hot(y, num_classes).double()
     order = members.sum(0).argsort(descending=True, stable=True)

@@ -330,10 +330,11 @@ class EffectTables:
 
     def of(self, place: int, term: PartitionLinearOperator, weights: Tensor) -> Tensor:
         """
-        Return the table of a term: `term.row_values` of it is the product of the term and the weights.
+        Return the table of a term of which no part is trained: its `row_values` is the product of the term and the
+        weights.
 
         :param place: The term's number in the sum.
-        :param term: `*batch x N_test x N`; no part of it is trained.
+        :param term: `*batch x N_test x N`.
         :param weights: `*batch x N x t`, the same in every call.
         """
         rows = LoadedRows(term.right, term.right_loadings)

