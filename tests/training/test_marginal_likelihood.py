@@ -151,15 +151,6 @@ def test_targets_that_are_not_finite_are_an_error():
         maximize_marginal_likelihood(model, model.likelihood)
 
 
-def test_targets_without_noise_put_the_noise_at_its_bound():
-    x, _ = problem()
-    y = FastClusterKernel(x, 40, random_state=0)(x).to_dense().detach()[:, 0]
-    model = model_of(x, (y - y.mean()) / y.std())
-    with pytest.warns(ConvergenceWarning, match=f"{NOISE} = .* at a bound .*too narrow"):
-        fit = maximize_marginal_likelihood(model, model.likelihood)
-    assert fit.at_bounds == {NOISE: pytest.approx(1e-4, abs=1e-4)}
-
-
 def test_targets_that_are_all_noise_put_the_outputscale_at_its_bound():
     x = torch.cat([problem()[0]] * 2)
     y = torch.ones(120, dtype=x.dtype)
