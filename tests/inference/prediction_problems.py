@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import gpytorch
 import torch
 from gpytorch.kernels import ConstantKernel, LinearKernel, RBFKernel, ScaleKernel
@@ -31,7 +33,6 @@ NEW[:, 2] = (2 * NEW[:, 2]).floor()
 NEW[:3] = X[:3]
 FAR = torch.cat([NEW[:5], 0.01 * NEW[5:7] + 6.0, NEW[:1] - 6.0])  # a few share clusters that no training row is in
 NOISES = 0.1 + 0.2 * torch.rand(N, generator=GENERATOR)
-FOREST = RandomForestRegressor(6, min_samples_leaf=5, random_state=0).fit(X.numpy(), Y.numpy())
 
 
 def clusters(**options):
@@ -46,8 +47,13 @@ def forest():
     return RandomForestKernel(X, Y, 15, random_state=0)
 
 
+@cache
+def trees():
+    return RandomForestRegressor(6, min_samples_leaf=5, random_state=0).fit(X.numpy(), Y.numpy())
+
+
 def weighted(heights):
-    return RandomForestKernel.from_forest(FOREST, heights, random_state=0)
+    return RandomForestKernel.from_forest(trees(), heights, random_state=0)
 
 
 def landmarks():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import cache
 from itertools import combinations
 
 import numpy as np
@@ -183,26 +184,38 @@ def test_partitions_that_have_seen_the_targets_look_too_good():
 
 X, Y = rows()
 NAMES = np.where(Y > 0.5, "spam", "ham")
-FLAT = flat(X, Y)[0]
+
+
+@cache
+def flat_kernel():
+    return flat(X, Y)[0]
 
 
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: PartitionMixtureKernel([FLAT, FLAT]).diagnose(X, Y), TypeError, "diagnose its parts one by one"),
-        (lambda: PartitionKernel(lambda x: x[..., :1].long()).diagnose(X, Y), ValueError, "two or more partitions"),
-        (lambda: FLAT.diagnose(X, Y[:5]), ValueError, "one target for each of the 160 rows of x"),
-        (lambda: FLAT.diagnose(X, Y * torch.nan), ValueError, "finite targets"),
-        (lambda: FLAT.diagnose(X, [None, *NAMES[1:]]), ValueError, "got None, NaN or infinity"),
-        (lambda: FLAT.diagnose(X, torch.ones(len(X))), ValueError, "that vary"),
-        (lambda: FLAT.diagnose(X, Y, points=(X[0], Y[0])), ValueError, r"points as a tensor \(N x D\)"),
-        (lambda: FLAT.diagnose(X, NAMES, points=X[:2]), ValueError, "points as a pair"),
-        (lambda: FLAT.diagnose(X * torch.nan, Y), ValueError, "NaN"),
-        (lambda: FastClusterKernel().diagnose(X, Y), RuntimeError, "not fitted"),
-        (lambda: FLAT.diagnose(X, Y).num_partitions_for(0.0), ValueError, "positive standard error"),
-        (lambda: FLAT.diagnose(X, NAMES, classes=False), ValueError, "numbers as targets, got <U4: give classes=True"),
         (
-            lambda: FLAT.diagnose(X, NAMES, points=(X, (Y > 0.5).long())),  # all would be wrong
+            lambda: PartitionMixtureKernel([flat_kernel(), flat_kernel()]).diagnose(X, Y),
+            TypeError,
+            "diagnose its parts one by one",
+        ),
+        (lambda: PartitionKernel(lambda x: x[..., :1].long()).diagnose(X, Y), ValueError, "two or more partitions"),
+        (lambda: flat_kernel().diagnose(X, Y[:5]), ValueError, "one target for each of the 160 rows of x"),
+        (lambda: flat_kernel().diagnose(X, Y * torch.nan), ValueError, "finite targets"),
+        (lambda: flat_kernel().diagnose(X, [None, *NAMES[1:]]), ValueError, "got None, NaN or infinity"),
+        (lambda: flat_kernel().diagnose(X, torch.ones(len(X))), ValueError, "that vary"),
+        (lambda: flat_kernel().diagnose(X, Y, points=(X[0], Y[0])), ValueError, r"points as a tensor \(N x D\)"),
+        (lambda: flat_kernel().diagnose(X, NAMES, points=X[:2]), ValueError, "points as a pair"),
+        (lambda: flat_kernel().diagnose(X * torch.nan, Y), ValueError, "NaN"),
+        (lambda: FastClusterKernel().diagnose(X, Y), RuntimeError, "not fitted"),
+        (lambda: flat_kernel().diagnose(X, Y).num_partitions_for(0.0), ValueError, "positive standard error"),
+        (
+            lambda: flat_kernel().diagnose(X, NAMES, classes=False),
+            ValueError,
+            "numbers as targets, got <U4: give classes=True",
+        ),
+        (
+            lambda: flat_kernel().diagnose(X, NAMES, points=(X, (Y > 0.5).long())),  # all would be wrong
             ValueError,
             "x and points of one kind, got <U4 and int64",
         ),

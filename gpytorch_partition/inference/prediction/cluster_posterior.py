@@ -116,7 +116,11 @@ class ClusterPosterior:
         return summed_variances(self.points[0].rows, root)
 
     def factored_root(self) -> Tensor:
-        """Return a root of the posterior covariance (`N_test x q`, float64), at points in clusters of training rows."""
+        """
+        Return a root of the posterior covariance (`N_test x q`, float64).
+
+        Variances are right for all points, covariances for points in clusters of training rows.
+        """
         return self._factor.root(self._roots_at_points)
 
     @property

@@ -37,9 +37,6 @@ _ROUNDOFFS = 16  # smallest relative residual that rounding allows, in units of 
 _ROUNDED = 16
 
 
-Change = Callable[[Any], Any]
-
-
 class _RefusedGradient(torch.autograd.Function):
     """The identity, whose derivative is an error."""
 
@@ -137,13 +134,14 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         self.tolerance, self.residual, self.is_dense, self.left_out = tolerance, residual, is_dense, left_out
         self.is_precise = is_precise
 
-    def _changed(self, change: Change, prior: Change | None = None, noisy: Change | None = None, **new: Any) -> Any:
-        """The same of changed parts; prior and noisy covariance may have changes of their own."""
+    def _with(self, *parts: LinearOperator, **options: Any) -> PredictiveCovarianceLinearOperator:
+        options = {**self._kwargs, "is_symmetric": parts[1] is parts[2], **options}
+        return PredictiveCovarianceLinearOperator(*parts, **options)
+
+    def _changed(self, change: Callable[[Any], Any], **options: Any) -> PredictiveCovarianceLinearOperator:
         left = change(self.left)
         right = left if self.left is self.right else change(self.right)
-        options = {**self._kwargs, "is_symmetric": left is right, **new}
-        parts = (prior or change)(self.prior), left, right, (noisy or change)(self.noisy)
-        return PredictiveCovarianceLinearOperator(*parts, **options)
+        return self._with(change(self.prior), left, right, change(self.noisy), **options)
 
     @property
     def _needs_precision(self) -> bool:
@@ -152,16 +150,16 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
     @cached_property
     @torch.enable_grad()
     def _in_double(self) -> PredictiveCovarianceLinearOperator:
-        return self._changed(
-            lambda part: part.to(dtype=torch.float64), noisy=lambda part: part.in_double, is_precise=True
-        )
+        def change(part: Any) -> LinearOperator:
+            return part.in_double if part is self.noisy else part.to(dtype=torch.float64)
+
+        return self._changed(change, is_precise=True)
 
     def _size(self) -> torch.Size:
         return self.prior.shape
 
     def _transpose_nonbatch(self) -> LinearOperator:
-        options = {**self._kwargs, "is_symmetric": self.left is self.right}
-        return PredictiveCovarianceLinearOperator(self.prior.mT, self.right, self.left, self.noisy, **options)
+        return self._with(self.prior.mT, self.right, self.left, self.noisy)
 
     def _expand_batch(self, batch_shape: torch.Size | list[int]) -> PredictiveCovarianceLinearOperator:
         return self._changed(lambda part: part.expand(*batch_shape, *part.matrix_shape))
@@ -181,7 +179,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         right = left if same else self.right._getitem(col_index, every, *batch_indices)
         prior = self.prior._getitem(row_index, col_index, *batch_indices)
         noisy = self.noisy._getitem(every, every, *batch_indices) if batch_indices else self.noisy
-        return PredictiveCovarianceLinearOperator(prior, left, right, noisy, **{**self._kwargs, "is_symmetric": same})
+        return self._with(prior, left, right, noisy)
 
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
         check_dense(self, "looking up single entries")
