@@ -26,7 +26,7 @@ from gpytorch_partition.kernels import PartitionKernel
 from gpytorch_partition.linalg.conjugate_gradients import CGState, conjugate_gradients
 from gpytorch_partition.models import ClusterSpaceGP, FeatureSpaceGP, local_rows
 from gpytorch_partition.operators import PartitionAddedDiagLinearOperator, PartitionLinearOperator
-from gpytorch_partition.partitions.forest import grow_forest
+from gpytorch_partition.partitions.grown_forest import grow_forest
 
 from .datasets import friedman_chunk, kin40k
 from .processes import model_of, paper_forest

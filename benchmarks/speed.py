@@ -26,8 +26,9 @@ from gpytorch_partition import (
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.operators import PartitionLinearOperator
 from gpytorch_partition.partitions.fast_cluster import FastClusterPartition
-from gpytorch_partition.partitions.forest import ForestPartition, grow_forest
-from gpytorch_partition.partitions.mondrian.partition import MondrianPartition
+from gpytorch_partition.partitions.forest import ForestPartition
+from gpytorch_partition.partitions.grown_forest import grow_forest
+from gpytorch_partition.partitions.mondrian.mondrian_partition import MondrianPartition
 
 from .datasets import friedman
 from .processes import adam, fast_cluster_model, flat_operator, likelihood_and_gradient, random_clusters

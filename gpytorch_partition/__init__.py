@@ -7,8 +7,8 @@ a cluster, so that every product, solve, determinant and prediction is a sum ove
 
 from gpytorch_partition import composition as composition
 from gpytorch_partition import settings as settings
-from gpytorch_partition.inputs.building_range import OtherUnitsWarning as OtherUnitsWarning
-from gpytorch_partition.inputs.missing import encode_missing as encode_missing
+from gpytorch_partition.inputs.kernel_columns import OtherUnitsWarning as OtherUnitsWarning
+from gpytorch_partition.inputs.training_rows import encode_missing as encode_missing
 from gpytorch_partition.kernels import ClusteringKernel as ClusteringKernel
 from gpytorch_partition.kernels import FastClusterKernel as FastClusterKernel
 from gpytorch_partition.kernels import GammaMondrianKernel as GammaMondrianKernel

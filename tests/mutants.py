@@ -25,8 +25,8 @@ NOISY = "operators/partition_added_diag_linear_operator"
 # A file of the package, the right text, the wrong one, and the folder of tests that must notice.
 MUTANTS: list[tuple[str, str, str, str]] = [
     # operators, clusters
-    ("clusters/node_weights.py", "of_node(layout.heights) + 1", "of_node(layout.heights) + 2", "clusters"),
-    ("clusters/node_weights.py", "return torch.where(is_leaf, -above.expm1(), inner)", "return inner", "clusters"),
+    ("clusters/tree_layout.py", "of_node(layout.heights) + 1", "of_node(layout.heights) + 2", "clusters"),
+    ("clusters/tree_layout.py", "return torch.where(is_leaf, -above.expm1(), inner)", "return inner", "clusters"),
     ("clusters/co_occurrence.py", "pairs = local[first] * size +", "pairs = local[first] +", "clusters"),
     ("clusters/incidence.py", "None, None, None, _Product", "None, None, None, 2 * _Product", "clusters"),
     ("operators/partition_linear_operator.py", "loadings.sum(-1)", "loadings.mean(-1)", "operators"),
@@ -42,13 +42,13 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     (f"{NOISY}.py", "(norm > _LEAST_USE * size).any()", "(norm < 0).any()", "operators"),
     (f"{NOISY}.py", "warnings.warn(told, NumericalWarning, stacklevel=2)", "pass", "extremes"),
     # partitions, kernels
-    ("partitions/nearest.py", "mul_(differences))", "abs_())", "partitions"),
-    ("partitions/random_binning.py", "(values - shift) / pitch", "values / pitch", "partitions"),
-    ("partitions/random_binning.py", "random.gamma(2.0", "random.gamma(1.0", "partitions"),
+    ("partitions/sites.py", "mul_(differences))", "abs_())", "partitions"),
+    ("partitions/hashed_cells.py", "(values - shift) / pitch", "values / pitch", "partitions"),
+    ("partitions/hashed_cells.py", "random.gamma(2.0", "random.gamma(1.0", "partitions"),
     ("partitions/mondrian/process.py", "_CLOCK_SALT) / rate", "_CLOCK_SALT)", "partitions"),
     ("partitions/mondrian/process.py", "_SIDE_SALT) * rate).sum(0)", "_SIDE_SALT)).sum(0)", "partitions"),
-    ("partitions/mondrian/partition.py", "half = upper / 2 - lower / 2", "half = upper - lower", "stored_models"),
-    ("partitions/memberships.py", "strengths.rsqrt()", "strengths.reciprocal()", "partitions"),
+    ("partitions/mondrian/process.py", "upper / 2 - lower / 2", "upper - lower", "stored_models"),
+    ("partitions/membership_partition.py", "strengths.rsqrt()", "strengths.reciprocal()", "partitions"),
     ("kernels/landmark_kernel.py", "_RELATIVE_JITTER * within", "0.1 * within", "kernels"),
     ("kernels/gamma_mondrian_kernel.py", "((end - start) / steps)", "(end / steps)", "kernels"),
     ("kernels/gamma_mondrian_kernel.py", "return self.concentration / self.rate", "return self.rate", "kernels"),
@@ -99,8 +99,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("tables/row_sample.py", "self.num_rows + chosen", "chosen", "tables"),
     ("tables/number_view.py", "count + 1 + of_folds", "count + of_folds", "tables"),
     ("tables/cells.py", "cell.hour + cell.minute / 60", "cell.hour", "tables"),
-    ("files/containers.py", "if _digest(file, start + seal.start(2)) != seal[2]:", "if False:", "files"),
-    ("files/replacement.py", "shutil.copymode(target, beside)", "pass", "files"),
+    ("files.py", "if _digest(file, start + seal.start(2)) != seal[2]:", "if False:", "files"),
+    ("files.py", "shutil.copymode(target, beside)", "pass", "files"),
 ]  # fmt: skip
 
 

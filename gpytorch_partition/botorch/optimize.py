@@ -15,7 +15,7 @@ from torch import Tensor
 from gpytorch_partition.botorch.cells import ModelCells
 from gpytorch_partition.botorch.search import CellSearch
 from gpytorch_partition.botorch.space import LinearConstraint, NonlinearConstraint, space_of
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.numbers import random_state_of
 
 
 def optimize_acqf_cells(

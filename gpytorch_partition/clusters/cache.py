@@ -16,11 +16,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, eq=False)
 class Key(Generic[Value]):
-    """
-    The key of one kind of values in caches, declared once by the module that owns them. Keys are compared by identity.
-
-    :param name: A description of the values, for readers.
-    """
+    """The key of one kind of values in caches, declared once by the module that owns them; compared by identity."""
 
     name: str
 
@@ -32,18 +28,7 @@ class _Entry(NamedTuple):
 
 
 class Cache:
-    """
-    A cache of values derived from the same rows, the latest for each key.
-
-    Example:
-        >>> square: Key[Tensor] = Key("the square of a weight")
-        >>> cache, module = Cache(), torch.nn.Linear(1, 1)
-        >>> cache.peek(square) is None
-        True
-        >>> value = cache.get(square, module, lambda: module.weight**2)
-        >>> cache.get(square, module, lambda: torch.zeros(1)) is value
-        True
-    """
+    """A cache of values derived from the same rows, the latest for each key."""
 
     def __init__(self) -> None:
         self._entries: dict[Key[Any], _Entry] = {}
@@ -58,10 +43,8 @@ class Cache:
         """
         Return the value of a key: the cached one if options and tensors are equal, else a new one, without a graph.
 
-        :param key: Its previous value is dropped when a new one is computed.
         :param source: The operator or module that the value is computed from, besides the rows; a copy of its tensors
             is kept as well. None if the value depends only on the rows.
-        :param compute: Computes the value.
         :param options: Other dependencies of the value, compared by `==`, so no tensors.
         """
         tensors = [] if source is None else [tensor.detach() for tensor in _tensors(source)]
@@ -77,16 +60,11 @@ class Cache:
         return None if found is None else cast(Value, found.value)
 
     def forget(self) -> None:
-        """Drop all values."""
         self._entries.clear()
 
 
 def without_computed(owner: object) -> dict[str, Any]:
-    """
-    Return an object's state for its pickle, without the values of cached properties, which are computed again.
-
-    :param owner: Any object whose attributes are in its `__dict__`.
-    """
+    """Return an object's state for its pickle, without the values of cached properties, which are computed again."""
     kinds = type(owner)
     return {
         name: value

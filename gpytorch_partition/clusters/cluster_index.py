@@ -8,7 +8,7 @@ the clusters of all partitions one after another, in the smallest integers that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,8 +17,31 @@ from torch import Tensor
 ClusterSizes: TypeAlias = int | tuple["ClusterSizes", ...]
 
 
+class Movable:
+    """An object of numbers of things that linear operators move between devices; a dtype changes nothing."""
+
+    @property
+    def device(self) -> torch.device:
+        raise NotImplementedError
+
+    def _moved(self, device: Any) -> Self:
+        raise NotImplementedError
+
+    def to(self, device: Any = None, dtype: Any = None) -> Self:
+        return self if device is None or torch.device(device) == self.device else self._moved(device)
+
+    def cpu(self) -> Self:
+        return self.to("cpu")
+
+    def cuda(self, device_id: Any = None) -> Self:
+        return self.to(torch.device("cuda", device_id) if isinstance(device_id, int) else device_id or "cuda")
+
+
 class ClusterIndex(Protocol):
-    """A map from labels to codes; `num_clusters` is the number p of codes, `sizes` those of the parts."""
+    """
+    A map from labels (`... x m`) to codes (`... x m`); `num_clusters` is the number p of codes, `sizes` those of the
+    parts.
+    """
 
     num_clusters: int
     sizes: ClusterSizes
@@ -29,18 +52,10 @@ class ClusterIndex(Protocol):
 
 
 class BoundedClusterIndex:
-    r"""
+    """
     A cluster index for labels known to be `0 ... sizes[r] - 1`: a code is the label plus the partition's offset.
 
-    It is built without rows, so all rows, seen or not, share one feature space. O(m) memory; a code costs one addition.
-
-    :param sizes: `m` numbers of clusters.
-    :param num_rows: Number of rows that will be coded, which selects 32-bit or 64-bit codes.
-
-    Example:
-        >>> BoundedClusterIndex(torch.tensor([2, 3]), num_rows=1).codes(torch.tensor([[1, 0], [0, 2]]))
-        tensor([[1, 2],
-                [0, 4]], dtype=torch.int32)
+    It is built without rows, so all rows, seen or not, share one feature space.
     """
 
     def __init__(self, sizes: Tensor, num_rows: int) -> None:
@@ -50,7 +65,6 @@ class BoundedClusterIndex:
         self.offsets = sizes.cumsum(0) - sizes
 
     def codes(self, labels: Tensor) -> Tensor:
-        """Return the codes (`... x m`) of labels (`... x m`)."""
         return (labels + self.offsets.to(labels.device)).to(self.dtype)
 
 
@@ -63,14 +77,6 @@ class SeenClusterIndex:
     share an unseen cluster needs an index built from the new rows.
 
     Building costs :math:`O(N m \log N)`, a look-up :math:`O(\log N)`. Memory: 8 bytes per distinct label.
-
-    :param labels: `N x m` integer labels.
-
-    Example:
-        >>> index = SeenClusterIndex(torch.tensor([[70, -5], [90, -5]]))
-        >>> index.codes(torch.tensor([[90, -5], [80, 12]]))  # 80 and 12 are new: codes 2 and 4 are the null codes
-        tensor([[1, 3],
-                [2, 4]], dtype=torch.int32)
     """
 
     def __init__(self, labels: Tensor) -> None:
@@ -78,7 +84,7 @@ class SeenClusterIndex:
 
     @classmethod
     def of_values(cls, values: list[Tensor]) -> SeenClusterIndex:
-        """Build the index of known labels, a sorted tensor per partition."""
+        """Return the index of known labels, a sorted tensor per partition."""
         new = cls.__new__(cls)
         new._set(values, 0)
         return new
@@ -110,7 +116,6 @@ class SeenClusterIndex:
         return torch.cat([torch.empty(0, dtype=torch.int64), *codes])
 
     def codes(self, labels: Tensor) -> Tensor:
-        """Return the codes (`... x m`) of labels (`... x m`); unseen labels get the null code of their partition."""
         codes = torch.empty(labels.shape, dtype=self.dtype, device=labels.device)
         for partition, (values, offset) in enumerate(zip(self.values, self.offsets)):
             column = labels[..., partition].contiguous()
@@ -121,20 +126,7 @@ class SeenClusterIndex:
 
 
 class JointClusterIndex:
-    """
-    A cluster index that joins several indices; codes of each follow the codes of the previous index.
-
-    :param indices: One index per group of partitions.
-    :param widths: Number of partitions of each index.
-    :param num_rows: Number of rows that will be coded, which selects 32-bit or 64-bit codes.
-
-    Example:
-        >>> seen = SeenClusterIndex(torch.tensor([[70], [90]]))
-        >>> index = JointClusterIndex([BoundedClusterIndex(torch.tensor([2]), 1), seen], [1, 1], num_rows=1)
-        >>> index.sizes, index.codes(torch.tensor([[1, 70], [0, 80]]))
-        ((2, 3), tensor([[1, 2],
-                [0, 4]], dtype=torch.int32))
-    """
+    """A cluster index that joins indices of groups of partitions; codes of each follow those of the previous one."""
 
     def __init__(self, indices: Sequence[ClusterIndex], widths: Sequence[int], num_rows: int) -> None:
         self.indices, self.widths = list(indices), list(widths)
@@ -143,7 +135,6 @@ class JointClusterIndex:
         self.dtype = code_dtype(self.num_clusters, num_rows * sum(widths))
 
     def codes(self, labels: Tensor) -> Tensor:
-        """Return the codes (`... x m`) of labels (`... x m`)."""
         codes, offset = torch.empty(labels.shape, dtype=self.dtype, device=labels.device), 0
         parts = zip(self.indices, labels.split(self.widths, -1), codes.split(self.widths, -1), strict=True)
         for index, part, own in parts:
@@ -153,10 +144,5 @@ class JointClusterIndex:
 
 
 def code_dtype(num_clusters: int, num_visits: int) -> torch.dtype:
-    """
-    Return the narrowest integer type that PyTorch's sums over clusters can index with: int32 below 2^31, or int64.
-
-    :param num_clusters: Number p of codes.
-    :param num_visits: Number of (row, partition) pairs that will be coded.
-    """
+    """Return the narrowest integer type that PyTorch's sums can index with: int32 below 2^31, or int64."""
     return torch.int32 if max(num_clusters, num_visits) < 2**31 else torch.int64

@@ -1,4 +1,11 @@
-r"""Co-occurrence counts :math:`G = Z^\top Z` (rows that two clusters share), and streamed sums :math:`Z^\top V`."""
+r"""
+Co-occurrence counts :math:`G = Z^\top Z` (rows that two clusters share), also packed, and sums :math:`Z^\top V`.
+
+Packed for a message or a file, counts take half of the symmetric matrix, in four bytes if they fit. With :math:`G =
+\begin{pmatrix} A & B^\top \\ B & C \end{pmatrix}` in blocks of :math:`h = \lceil p / 2 \rceil`, a rectangle of `2h + 1`
+by h holds the lower triangle of A below the upper one of C, and B below both: the rectangular full packed format of
+Gustavson et al. 2010. Packed counts of equal clusters can be added without unpacking.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +20,11 @@ from gpytorch_partition.linalg.parallel import for_each
 _ROWS_PER_CHUNK = 2**18
 # Most clusters: their counts take 34 GB. More clusters come from trees with far too many leaves.
 MAX_CLUSTERS = 2**16
+_LARGEST = 2**31 - 1  # of four bytes
 
 
 def zero_counts(num_clusters: int, device: torch.device | None = None, most: int = MAX_CLUSTERS) -> Tensor:
-    """
-    Return zeros (`p x p`, float64) to add counts to.
-
-    :raises ValueError: For more than `most` clusters.
-    """
+    """Return zeros (`p x p`, float64) to add counts to; a `ValueError` for more than `most` clusters."""
     if num_clusters > most:
         raise ValueError(
             f"expected at most {most:,} clusters in all to count pairs of, got {num_clusters:,}, which would "
@@ -33,25 +37,14 @@ def zero_counts(num_clusters: int, device: torch.device | None = None, most: int
 
 def count_co_occurrences(counts: Tensor, codes: Tensor, sign: int = 1, weights: Tensor | None = None) -> None:
     r"""
-    Add :math:`Z^\top Z` of some rows to the counts, in place; with weights W, :math:`Z^\top W Z`.
+    Add :math:`Z^\top Z` of some rows to the counts (`p x p`, float64), in place; with weights W, :math:`Z^\top W Z`.
 
     Each pair of partitions has one table of counts. Costs :math:`N m^2 / 2` increments, `O(N m)` workspace in chunks,
-    and a table per thread of `16 C^2` bytes, C the largest number of clusters of a partition. Counts are whole numbers,
-    exact up to 2^53.
+    and a table per thread of `16 C^2` bytes, C the largest number of clusters of a partition. Counts are exact up to
+    2^53.
 
-    :param counts: `p x p` float64.
     :param codes: `N x m` columns of Z; the codes of one partition lie in a range of their own.
     :param sign: -1 to subtract the counts of the rows instead.
-    :param weights: `N` weights of the rows, float64. (Default: 1.)
-
-    Example:
-        >>> counts = torch.zeros(4, 4, dtype=torch.float64)
-        >>> count_co_occurrences(counts, torch.tensor([[0, 2], [0, 3], [1, 3]]))
-        >>> counts
-        tensor([[2., 0., 1., 1.],
-                [0., 1., 0., 1.],
-                [1., 0., 1., 0.],
-                [1., 1., 0., 2.]], dtype=torch.float64)
     """
     if not codes.numel():
         return
@@ -80,21 +73,11 @@ def _count_pairs(
 
 
 def coarsened(counts: Tensor, clusters: Tensor, num_clusters: int) -> Tensor:
-    r"""
-    Return the counts of coarser partitions, whose clusters are unions: sums of rows and columns of G.
+    """
+    Return the counts (`q x q`) of coarser partitions: sums of rows and columns of G (`p x p`).
 
-    A cut of trees at a depth, or at an earlier lifetime, is a coarser partition. :math:`O(p^2)` time.
-
-    :param counts: `p x p` counts of the fine clusters.
     :param clusters: `p` the coarse cluster that each fine one lies in.
     :param num_clusters: Number q of coarse clusters.
-    :return: `q x q` counts.
-
-    Example:
-        >>> counts = torch.tensor([[2.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 1.0, 2.0]])
-        >>> coarsened(counts, torch.tensor([0, 0, 1]), 2)
-        tensor([[3., 2.],
-                [2., 2.]])
     """
     rows = counts.new_zeros(num_clusters, counts.shape[1]).index_add_(0, clusters, counts)
     return counts.new_zeros(num_clusters, num_clusters).index_add_(1, clusters, rows)
@@ -102,11 +85,8 @@ def coarsened(counts: Tensor, clusters: Tensor, num_clusters: int) -> Tensor:
 
 def streamed_cluster_sums(codes: Tensor, values: Tensor, num_clusters: int) -> Tensor:
     r"""
-    Return :math:`Z^\top V` (`p x t`, float64) of rows that are summed once, without sorting, in :math:`O(N m t)` time.
-
-    :param codes: `N x m` columns of Z.
-    :param values: `N x t` values.
-    :param num_clusters: p.
+    Return :math:`Z^\top V` (`p x t`, float64) of rows (codes `N x m`, values `N x t`) that are summed once, without
+    sorting.
     """
     sums = torch.zeros(values.shape[1], num_clusters, dtype=torch.float64, device=values.device)
     weights = values.mT.double().contiguous()
@@ -114,3 +94,45 @@ def streamed_cluster_sums(codes: Tensor, values: Tensor, num_clusters: int) -> T
         for total, weight in zip(sums, weights):
             total += torch.bincount(column, weights=weight, minlength=num_clusters)
     return sums.mT.contiguous()
+
+
+def packed(counts: Tensor) -> Tensor:
+    """Return counts (`p x p`) packed: `2h + 1 x h`, int32, or float64 if a count is too large."""
+    half, is_odd = _half(len(counts)), len(counts) % 2
+    fits = not counts.numel() or float(counts.max()) <= _LARGEST
+    whole = counts.to(torch.int32 if fits else torch.float64)  # first: padding makes a copy
+    whole = torch.nn.functional.pad(whole, (0, is_odd, 0, is_odd)) if is_odd else whole
+    top = whole.new_zeros(half + 1, half)
+    top[1:] = whole[:half, :half].tril()
+    top[:-1] += whole[half:, half:].triu()
+    return torch.cat([top, whole[half:, :half]])
+
+
+def unpacked(packed: Tensor, num_clusters: int) -> Tensor:
+    """Return the counts (`p x p`, float64) of packed ones."""
+    half = _half(num_clusters)
+    rest = num_clusters - half
+    counts = torch.zeros(num_clusters, num_clusters, dtype=torch.float64)
+    counts[:half, :half] = _whole(packed[1 : half + 1].tril())
+    counts[half:, half:] = _whole(packed[:half].triu()[:rest, :rest])
+    counts[half:, :half] = packed[half + 1 :][:rest]
+    counts[:half, half:] = packed[half + 1 :][:rest].mT
+    return counts
+
+
+def added(first: Tensor, second: Tensor) -> Tensor:
+    """Return the packed counts of two sets of rows of the same clusters together."""
+    is_small = first.dtype == second.dtype == torch.int32 and _largest(first) + _largest(second) <= _LARGEST
+    return first + second if is_small else first.double() + second.double()
+
+
+def _largest(counts: Tensor) -> int:
+    return int(counts.max()) if counts.numel() else 0
+
+
+def _half(num_clusters: int) -> int:
+    return (num_clusters + 1) // 2
+
+
+def _whole(triangle: Tensor) -> Tensor:
+    return triangle + (triangle.mT - torch.diag(triangle.diagonal()))

@@ -1,14 +1,12 @@
-r"""
+"""
 The one-hot matrix :math:`Z` (rows by clusters), and products with :math:`Z` and its transpose. Every kernel product
 (eq. 8 of Davies & Ghahramani 2014) is made of these two sums.
 
-:math:`Z` is :math:`N \times p` with one 1 per partition in each row: `codes[i, r]` is the column of the cluster that
-row i falls in under partition r. Clusters are numbered partition by partition, so the codes of partition r lie in a
-range of their own.
-
-Codes are int32 where possible. Compiled loops over 8 and 16 bits were measured to be no faster than PyTorch's sums for
-one column, and slower for many. Rows sorted by one partition's clusters are summed 1.0 to 1.7 times as fast, with the
-largest gain for tables larger than the cache. Only solves for many samples sort a copy.
+`codes[i, r]` is the column of the cluster that row i falls in under partition r. Clusters are numbered partition by
+partition, so the codes of partition r lie in a range of their own. Codes are int32 where possible. Compiled loops over
+8 and 16 bits were measured to be no faster than PyTorch's sums for one column, and slower for many. Rows sorted by one
+partition's clusters are summed 1.0 to 1.7 times as fast, with the largest gain for tables larger than the cache. Only
+solves for many samples sort a copy.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from gpytorch_partition.clusters.cache import Cache
-from gpytorch_partition.clusters.cluster_index import ClusterSizes
+from gpytorch_partition.clusters.cluster_index import ClusterSizes, Movable
 
 # Sums are over blocks of rows and then over blocks: float32 keeps its digits in clusters of millions of rows (error
 # ~ eps * block, not eps * N), and threads share big clusters. A block lies in one chunk, which stays in the cache.
@@ -44,18 +42,17 @@ class Members(NamedTuple):
     cluster_starts: Tensor  # (p,) where each cluster begins in `blocks`
 
 
-class Incidence:
-    r"""
+class Incidence(Movable):
+    """
     The matrix :math:`Z` (`*batch x N x p`) of zeros and m ones in every row, one for each cluster that holds the row.
 
     Memory: the codes and, from the first :meth:`cluster_sums` on, the rows of each cluster, 8 bytes per (row,
     partition) with 32-bit codes. Products cost :math:`O(N m t)` for t columns and :math:`O(p t)` workspace.
 
-    :param codes: `*batch x N x m` integer columns of :math:`Z`. The codes of one partition lie in a range of their own;
-        ranges follow one another in the order of the partitions.
+    :param codes: `*batch x N x m` integer columns of :math:`Z`; ranges of the partitions follow one another.
     :param num_clusters: Number p of columns of :math:`Z`.
-    :param sizes: Numbers of clusters of the parts of a joint feature space; incidences derived from this one have
-        none. (Default: one part.)
+    :param sizes: Numbers of clusters of the parts of a joint feature space; incidences derived from this one have none.
+        (Default: one part.)
 
     Example:
         >>> Z = Incidence(torch.tensor([[0, 2], [0, 3], [1, 3]]), num_clusters=4)
@@ -83,29 +80,23 @@ class Incidence:
 
     @property
     def num_rows(self) -> int:
-        """Number N of rows."""
         return self.codes.shape[-2]
 
     @property
     def num_partitions(self) -> int:
-        """Number m of partitions, the number of ones in each row."""
         return self.codes.shape[-1]
 
     def row_values(self, table: Tensor) -> Tensor:
-        r"""
-        Return :math:`Z C`: for every row, the sum of the table's values over the clusters of the row.
-
-        :param table: `*batch x p x t` values per cluster.
-        :return: `*batch x N x t`.
+        """
+        Return :math:`Z C` (`*batch x N x t`): for every row, the sum of the table (`*batch x p x t`) over the row's
+        clusters.
         """
         return self._over_batch(table, _row_values, _cluster_sums)
 
     def cluster_sums(self, values: Tensor) -> Tensor:
         r"""
-        Return :math:`Z^\top V`: for every cluster, the sum of the values of its rows.
-
-        :param values: `*batch x N x t` values per row.
-        :return: `*batch x p x t`.
+        Return :math:`Z^\top V` (`*batch x p x t`): for every cluster, the sum of the values (`*batch x N x t`) of its
+        rows.
         """
         return self._over_batch(values, _cluster_sums, _row_values)
 
@@ -140,19 +131,12 @@ class Incidence:
             return self
         return Incidence(self.codes.expand(*batch_shape, *self.codes.shape[-2:]), self.num_clusters)
 
-    def to(self, device: Any = None, dtype: Any = None) -> Incidence:
-        """Return the incidence on another device; a dtype is ignored, since codes are integers."""
-        if device is None or torch.device(device) == self.codes.device:
-            return self
+    @property
+    def device(self) -> torch.device:
+        return self.codes.device
+
+    def _moved(self, device: Any) -> Incidence:
         return Incidence(self.codes.to(device), self.num_clusters)
-
-    def cpu(self) -> Incidence:
-        """Return the incidence on the CPU."""
-        return self.to("cpu")
-
-    def cuda(self, device_id: Any = None) -> Incidence:
-        """Return the incidence on a CUDA device."""
-        return self.to(torch.device("cuda", device_id) if isinstance(device_id, int) else device_id or "cuda")
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -197,12 +181,11 @@ class Incidence:
 
 
 def one_cluster(num_rows: int, device: torch.device | None = None) -> Incidence:
-    """Return the incidence (`N x 1`) of rows that are all in a single cluster: a column of ones."""
+    """Return the incidence (`N x 1`) of rows that are all in a single cluster."""
     return Incidence(torch.zeros(num_rows, 1, dtype=torch.int32, device=device), num_clusters=1)
 
 
 def same_codes(first: Incidence, second: Incidence) -> bool:
-    """Return whether two incidences have equal codes in the same feature space."""
     if first is second:
         return True
     same_space = first.num_clusters == second.num_clusters and first.codes.shape == second.codes.shape
@@ -210,8 +193,6 @@ def same_codes(first: Incidence, second: Incidence) -> bool:
 
 
 def same_indices(first: tuple[Any, ...], second: tuple[Any, ...]) -> bool:
-    """Return whether two tuples of indices are equal, comparing tensors by their values."""
-
     def same(a: Any, b: Any) -> bool:
         if torch.is_tensor(a) and torch.is_tensor(b):
             return a.dtype == b.dtype and torch.equal(a, b)
@@ -237,7 +218,6 @@ def _members(codes: Tensor, num_clusters: int) -> Members:
 
 
 def _chunk_size(num_visits: int, num_rows: int, num_clusters: int) -> int:
-    """Rows of a chunk: few enough for the cache, but not so few that blocks become small."""
     num_chunks = max(1, min(-(-num_rows // _CHUNK), num_visits // (_SMALL_BLOCK * num_clusters)))
     return max(1, -(-num_rows // num_chunks))
 
@@ -255,8 +235,6 @@ def blocked_members(rows: Tensor, clusters: Tensor, sizes: Tensor, num_clusters:
 
 
 class _Product(torch.autograd.Function):
-    """A product with Z or its transpose, whose derivative is the other one."""
-
     @staticmethod
     def forward(ctx: Any, incidence: Incidence, product: Any, transposed: Any, operand: Tensor) -> Tensor:
         ctx.incidence, ctx.product, ctx.transposed = incidence, product, transposed
@@ -285,12 +263,9 @@ def _cluster_sums(incidence: Incidence, values: Tensor) -> Tensor:
 
 def sums_over_members(members: Members, values: Tensor, ones: dict[torch.dtype, Tensor]) -> Tensor:
     """
-    Return the sum over the rows of every cluster: over blocks of rows first, then over the blocks of each cluster.
+    Return the sum (`p x t`) over the rows (values `N x t`) of every cluster: over blocks of rows, then over blocks.
 
-    :param members: The rows of p clusters.
-    :param values: `N x t` values per row.
     :param ones: A cache of the ones of sparse matrices.
-    :return: `p x t`.
     """
     if _needs_sparse_product(values):
         num_clusters = members.cluster_starts.numel()
@@ -305,13 +280,11 @@ def sums_over_members(members: Members, values: Tensor, ones: dict[torch.dtype, 
 
 def sums_at(starts: Tensor, places: Tensor, table: Tensor, ones: dict[torch.dtype, Tensor]) -> Tensor:
     """
-    Return for every row the sum of the table at the row's places; rows may have different numbers of places.
+    Return for every row the sum (`N x t`) of the table (`p x t`) at the row's places, of which rows may have any
+    number.
 
     :param starts: `N + 1` where the places of each row begin.
-    :param places: Row numbers of the table.
-    :param table: `p x t`.
     :param ones: A cache of the ones of sparse matrices.
-    :return: `N x t`.
     """
     if _needs_sparse_product(table):
         return _sparse_product(ones, starts, places, table)

@@ -1,5 +1,5 @@
 """
-Trees of clusters: their nodes as intervals of leaves, and sums from the leaves up to all nodes and back down.
+Trees of clusters: their nodes as intervals of leaves, sums up and down the trees, and weights of the nodes.
 
 Leaves are numbered depth-first, tree after tree. A node is then the interval of its leaves, an ancestor an interval
 around it, and a level of a tree a row of intervals side by side.
@@ -9,6 +9,9 @@ leaves, in their own order, and then the inner nodes from the deepest level to t
 sum of its two children; on the way down each node adds its parent. Both are gathers, since scatters run on one core in
 PyTorch. Every sum is made along the tree, so float32 keeps its digits. Two cumulative sums over depth-first leaves
 would need float64 and were measured 10 to 30 times slower.
+
+A node's weight says how much it adds to the covariance of the points below it. Its depth is its level there, and
+auxiliary nodes have the weight 0.
 """
 
 from __future__ import annotations
@@ -21,28 +24,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gpytorch_partition.clusters.cluster_index import Movable
+
 _NODES_PER_GROUP = 2**18  # nodes of the trees that are summed together: a table of a few megabytes with a dozen columns
 
 
 @dataclass(frozen=True, eq=False)
-class TreeLayout:
-    r"""
-    A layout of m trees side by side: V nodes, numbered tree after tree with parents before children, and p leaves.
+class TreeLayout(Movable):
+    """
+    A layout of m binary trees side by side: V nodes, numbered tree after tree with parents before children, and p
+    leaves.
 
-    The trees are binary. A split into more than two is made of several nodes. The nodes below the first one are
-    auxiliary and no clusters of their own; the children of the split are all on the level below it.
-
-    Tensors of numbers are int64. Memory: `33 V + 8 p` bytes, and 8 V more where nodes are auxiliary.
-
-    :param node_low: `V` first leaf of each node.
-    :param node_high: `V` one past the last leaf of each node.
-    :param parent: `V` parent of each node; a root is its own parent.
-    :param depth: `V` number of edges from the root.
-    :param leaf_nodes: `p` node of each leaf.
-    :param tree_nodes: `m + 1` where the nodes of each tree begin.
-    :param tree_leaves: `m + 1` where the leaves of each tree begin.
-    :param level: `V` number of nodes above each that are not auxiliary: the depth, in trees without auxiliary nodes.
-    :param is_auxiliary: `V` (bool) whether a node is auxiliary.
+    A split into more than two is made of several nodes. The nodes below the first one are auxiliary and no clusters of
+    their own; the children of the split are all on the level below it. Memory: `33 V + 8 p` bytes (int64), and 8 V more
+    where nodes are auxiliary.
 
     Example:
         >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
@@ -53,29 +48,26 @@ class TreeLayout:
         (tensor([0, 1, 1, 2, 2]), tensor([1, 3, 4]))
     """
 
-    node_low: Tensor
-    node_high: Tensor
-    parent: Tensor
-    depth: Tensor
-    leaf_nodes: Tensor
-    tree_nodes: Tensor
-    tree_leaves: Tensor
-    level: Tensor
-    is_auxiliary: Tensor
+    node_low: Tensor  # (V,) first leaf of each node
+    node_high: Tensor  # (V,) one past the last leaf of each node
+    parent: Tensor  # (V,) a root is its own parent
+    depth: Tensor  # (V,) number of edges from the root
+    leaf_nodes: Tensor  # (p,) node of each leaf
+    tree_nodes: Tensor  # (m + 1,) where the nodes of each tree begin
+    tree_leaves: Tensor  # (m + 1,) where the leaves of each tree begin
+    level: Tensor  # (V,) number of nodes above each that are not auxiliary: the depth, without auxiliary nodes
+    is_auxiliary: Tensor  # (V,) bool
 
     @property
     def num_trees(self) -> int:
-        """Number m of trees."""
         return self.tree_nodes.numel() - 1
 
     @property
     def num_nodes(self) -> int:
-        """Number V of nodes of all trees."""
         return self.parent.numel()
 
     @property
     def num_leaves(self) -> int:
-        """Number p of leaves of all trees."""
         return self.leaf_nodes.numel()
 
     @cached_property
@@ -98,37 +90,27 @@ class TreeLayout:
         return TreeSums(self)
 
     def of_node(self, values: Tensor) -> Tensor:
-        """Repeat values of the trees (`m`) for each of their nodes (`V`)."""
         return values.to(self.parent.device).repeat_interleave(self.tree_nodes.diff())
 
     def of_leaf(self, values: Tensor) -> Tensor:
-        """Repeat values of the trees (`m`) for each of their leaves (`p`)."""
         return values.to(self.parent.device).repeat_interleave(self.tree_leaves.diff())
 
-    def to(self, device: Any = None, dtype: Any = None) -> TreeLayout:
-        """Return the layout on another device; a dtype is ignored, since the tensors are node numbers."""
-        if device is None or torch.device(device) == self.parent.device:
-            return self
+    @property
+    def device(self) -> torch.device:
+        return self.parent.device
+
+    def _moved(self, device: Any) -> TreeLayout:
         return TreeLayout(*(getattr(self, name).to(device) for name in self.__dataclass_fields__))
-
-    def cpu(self) -> TreeLayout:
-        """Return the layout on the CPU."""
-        return self.to("cpu")
-
-    def cuda(self, device_id: Any = None) -> TreeLayout:
-        """Return the layout on a CUDA device."""
-        return self.to(torch.device("cuda", device_id) if isinstance(device_id, int) else device_id or "cuda")
 
 
 def lay_out_trees(left: Tensor, right: Tensor, tree_nodes: Tensor, is_auxiliary: Tensor | None = None) -> TreeLayout:
-    r"""
-    Lay out binary trees, level by level over all trees at once, in :math:`O(V)` time and memory.
+    """
+    Return the layout of binary trees, built level by level over all trees at once, in :math:`O(V)`.
 
     :param left: `V` left child of each node (int64); a leaf is its own left and right child.
     :param right: `V` right child of each node.
     :param tree_nodes: `m + 1` where the nodes of each tree begin; the first node of a tree is its root.
     :param is_auxiliary: `V` (bool) which nodes are auxiliary: no roots, and no leaves. (Default: none.)
-    :return: The layout; :class:`TreeLayout` has an example.
     """
     nodes, roots = torch.arange(left.numel(), device=left.device), tree_nodes[:-1]
     levels = _inner_levels(left, right, roots)
@@ -164,18 +146,9 @@ def _inner_levels(left: Tensor, right: Tensor, roots: Tensor) -> list[Tensor]:
 
 
 def paths_from_root(layout: TreeLayout, nodes: Tensor) -> tuple[Tensor, Tensor]:
-    r"""
-    Return the nodes on the paths from the roots to some nodes, one path after another, in :math:`O(n h)` time for a
-    height h.
-
-    :param layout: The trees.
-    :param nodes: `n` node numbers.
-    :return: `n + 1` where each path begins, and the nodes on the paths, in ascending order on each.
-
-    Example:
-        >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
-        >>> paths_from_root(lay_out_trees(left, right, torch.tensor([0, 5])), torch.tensor([1, 4]))
-        (tensor([0, 2, 5]), tensor([0, 1, 0, 2, 4]))
+    """
+    Return the nodes on the paths from the roots to some nodes (`n`), one path after another: where each begins (`n +
+    1`), and the nodes, in ascending order on each.
     """
     depths = layout.depth[nodes]
     starts = torch.cat([nodes.new_zeros(1), (depths + 1).cumsum(0)])
@@ -188,20 +161,14 @@ def paths_from_root(layout: TreeLayout, nodes: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def cut_at_depth(layout: TreeLayout, depths: Tensor) -> tuple[Tensor, Tensor]:
-    r"""
-    Return the clusters of each tree cut at a depth (a level), in :math:`O(V)` time and memory. A leaf belongs to its
-    ancestor at depth min(d, depth of the leaf). With a depth drawn from 0 ... h this is a sample of Algorithm 1 of
-    Davies & Ghahramani (2014).
+    """
+    Return the cluster of each leaf (`p`), numbered depth-first within its tree, and their number (`m`), of trees cut at
+    a depth (a level) each.
 
-    :param layout: The trees.
-    :param depths: `m` depths, 0 or more (int64); a tree cut at its height or below is cut into its leaves.
-    :return: The cluster of each leaf (`p`), numbered 0, 1, ... depth-first within its tree, and the number of
-        clusters of each tree (`m`).
+    A leaf belongs to its ancestor at depth min(d, depth of the leaf). With a depth drawn from 0 ... h this is a sample
+    of Algorithm 1 of Davies & Ghahramani (2014).
 
-    Example:
-        >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
-        >>> cut_at_depth(lay_out_trees(left, right, torch.tensor([0, 5])), torch.tensor([1]))
-        (tensor([0, 1, 1]), tensor([2]))
+    :param depths: `m` depths, 0 or more (int64).
     """
     cut = layout.of_node(depths)
     is_cluster = layout.level == cut
@@ -215,22 +182,10 @@ def cut_at_depth(layout: TreeLayout, depths: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class TreeSums:
-    r"""
+    """
     Sums over the nodes of binary trees, upwards and downwards, with the nodes in an order of their own (`nodes`).
 
     A sum costs :math:`O(V t)` time and workspace for V nodes and t columns. Memory: 32 bytes per node.
-
-    :param layout: The trees; every inner node has two children.
-
-    Example:
-        >>> from gpytorch_partition.clusters.tree_layout import lay_out_trees
-        >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
-        >>> sums = TreeSums(lay_out_trees(left, right, torch.tensor([0, 5])))
-        >>> node_sums = sums.up(torch.tensor([[1.0], [2.0], [4.0]]))
-        >>> sums.nodes, node_sums.squeeze(-1)
-        (tensor([1, 3, 4, 2, 0]), tensor([1., 2., 4., 6., 7.]))
-        >>> sums.down(node_sums).squeeze(-1)
-        tensor([ 8., 15., 17.])
     """
 
     def __init__(self, layout: TreeLayout) -> None:
@@ -327,3 +282,78 @@ def _group_starts(tree_nodes: Tensor) -> list[int]:
         if tree < len(ends) and ends[tree] - start > _NODES_PER_GROUP:
             cuts, start = [*cuts, tree], end
     return [*cuts, len(ends)]
+
+
+def height_average_weights(layout: TreeLayout) -> Tensor:
+    r"""
+    Return weights of nodes (`V`, float64) that average the random forest kernel over all heights at which its trees can
+    be cut.
+
+    Algorithm 1 of Davies & Ghahramani (2014) cuts each tree at a height d drawn from 0 ... h, with h the depth of that
+    tree. A leaf at depth l falls in the cluster of its ancestor at depth :math:`\min(d, l)`. The exact expectation is
+    therefore a sum over the nodes above both points with :math:`w_v = 1 / (h + 1)` for inner nodes, and :math:`(h -
+    \text{depth}_v + 1) / (h + 1)` for leaves. The weights on each path from a root to a leaf sum to 1.
+    """
+    num_heights = layout.of_node(layout.heights) + 1
+    num_cuts = (~layout.is_auxiliary).long()  # heights at which the node is a cluster
+    num_cuts[layout.leaf_nodes] = (num_heights - layout.level)[layout.leaf_nodes]
+    return num_cuts.double() / num_heights
+
+
+def level_node_weights(layout: TreeLayout, level_weights: Tensor) -> Tensor:
+    r"""
+    Return node weights (`V`) of the weighted average :math:`\sum_d u_d K_d` of the kernels of trees cut at depth d.
+
+    They are :math:`u_{\text{depth}_v}` for inner nodes, and :math:`\sum_{d \ge \text{depth}_v} u_d` for leaves: a tree
+    cut below its height is cut into its leaves. Differentiable.
+
+    :param level_weights: `H + 1` weights of the depths 0 ... H, H the height of the tallest tree.
+    """
+    is_leaf = layout.node_high - layout.node_low == 1
+    tails = level_weights.flip(0).cumsum(0).flip(0)
+    inner = level_weights[layout.level].masked_fill(layout.is_auxiliary, 0)
+    return torch.where(is_leaf, tails[layout.level], inner)
+
+
+def softmax_node_weights(layout: TreeLayout, logits: Tensor) -> Tensor:
+    r"""
+    Return weights of nodes (`V`) that average the random forest kernel over heights drawn from a softmax, which is
+    restricted in each tree to the tree's own heights.
+
+    A tree of height h is cut at depth d with the probability :math:`u_d = e^{l_d} / \sum_{e \le h} e^{l_e}`; weights
+    are then those of :func:`level_node_weights`. Logits of zero give :func:`height_average_weights`. Differentiable,
+    and safe for logits of any size.
+
+    :param logits: `H + 1` logits l of the depths 0 ... H, H the height of the tallest tree.
+    """
+    # Entry d is the logarithm of the sum over the depths below d, for d = 0, 1, ..., H + 1.
+    below = torch.cat([logits.new_full((1,), -torch.inf), logits.logcumsumexp(0)])
+    total = layout.of_node(below[layout.heights + 1])
+    is_leaf = layout.node_high - layout.node_low == 1
+    # The weight of a leaf is 1 less the weights of the inner nodes above it.
+    inner = (logits.index_select(0, layout.level) - total).exp().masked_fill(layout.is_auxiliary, 0)
+    above = (below.index_select(0, layout.level) - total).clamp_max(0)
+    return torch.where(is_leaf, -above.expm1(), inner)
+
+
+def impurity_decrease_weights(layout: TreeLayout, impurities: Tensor, floor: float) -> Tensor:
+    r"""
+    Return weights of nodes (`V`) by the decrease of impurity from their parents: :math:`\max(i_{\text{parent}(v)} -
+    i_v, 0) + \text{floor}`.
+
+    A root has no parent, so its weight is the floor, which stands for a constant function.
+    """
+    return (impurities[layout.parent] - impurities).clamp_min(0) + floor
+
+
+def height_average_levels(layout: TreeLayout) -> Tensor:
+    """
+    Return the weights (`H + 1`, float64) of depths, shared by all trees, that come nearest to
+    :func:`height_average_weights`: the probabilities of a depth drawn uniformly from 0 ... h, with h the height of a
+    tree drawn at random.
+
+    The kernel is unchanged if all trees have the same height; otherwise tall trees are cut a little nearer to their
+    roots.
+    """
+    depths = torch.arange(int(layout.heights.max()) + 1, device=layout.heights.device).unsqueeze(-1)
+    return ((depths <= layout.heights) / (layout.heights + 1).double()).mean(-1)

@@ -16,7 +16,7 @@ import numpy as np
 from gpytorch_partition.command_line.errors import CommandError, listed, raise_problems
 from gpytorch_partition.command_line.table_files import Dialect, read_frame, texts_of
 from gpytorch_partition.estimators.machine import check_magnitudes
-from gpytorch_partition.inputs.copies import rows_without_copies, told_of_copies
+from gpytorch_partition.inputs.row_choice import rows_without_copies, told_of_copies
 from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_of_odd
 from gpytorch_partition.progress import doing
 from gpytorch_partition.tables import TableEncoder

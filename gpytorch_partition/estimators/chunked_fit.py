@@ -13,10 +13,10 @@ from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.estimators.counted_kernels import check_countable, counted_kernel
 from gpytorch_partition.estimators.machine import LARGEST, check_count, check_magnitudes, warn_of_rounding
 from gpytorch_partition.estimators.sample_weight import target_unit
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.models import FeatureSpaceGP
 from gpytorch_partition.models.counted_gp import CountedGP
-from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
+from gpytorch_partition.partitions.ensembles.libraries import is_ensemble
 from gpytorch_partition.progress import doing, progress, recorded_stages, stage, verbosity
 from gpytorch_partition.tables.chunks import Chunk, ChunkSource, number_columns
 from gpytorch_partition.tables.row_sample import RowSample

@@ -35,13 +35,13 @@ from gpytorch_partition.explain.kernel_parts import KernelExpansion
 from gpytorch_partition.explain.nearest_rows import nearest_rows
 from gpytorch_partition.explain.summarize import class_summary, title_of
 from gpytorch_partition.inference.prediction.strategy import EffectTables
+from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.row_weights import RowWeights, checked_weights
-from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels import IterativeKernel, PartitionKernel
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.kernels.seen_targets import OverconfidenceWarning
 from gpytorch_partition.operators.addition import structured_terms
-from gpytorch_partition.partitions.ensembles.refitting import check_has_trees, check_refittable, is_ensemble
+from gpytorch_partition.partitions.ensembles.libraries import check_has_trees, check_refittable, is_ensemble
 from gpytorch_partition.presets.classes import class_parts
 from gpytorch_partition.presets.folds import Blocks, Split, as_new_rows, folds, random_rows
 from gpytorch_partition.presets.options import Options, Setup
@@ -182,7 +182,7 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         Choose the weights of the kernel and the link, and solve for all rows.
 
         Rows that are copies of others, class included, are left out with a warning where that matters
-        (:func:`~gpytorch_partition.inputs.copies.rows_without_copies`).
+        (:func:`~gpytorch_partition.inputs.row_choice.rows_without_copies`).
 
         :param X: `N x D` rows, finite; `"auto"` and `"forest"` take NaN for a missing value. Or a table with text,
             categories, dates and missing cells, as for :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpytorch_partition.inputs.copies import rows_without_copies, warn_of_copies
+from gpytorch_partition.inputs.row_choice import rows_without_copies, warn_of_copies
 from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.presets.folds import Blocks
 

@@ -14,9 +14,9 @@ from torch import Tensor
 from gpytorch_partition.descriptions import counted
 from gpytorch_partition.estimators.given_kernels import is_data_free, name_of, name_or_function
 from gpytorch_partition.estimators.kernels import resolved_kernel
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.kernels import FastClusterKernel, PartitionKernel, RandomForestKernel
-from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
+from gpytorch_partition.partitions.ensembles.libraries import is_ensemble
 from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition
 
 MOST_CLUSTERS = 3_200  # of kernels that are built here: counts of 82 MB, a fit of some ten seconds

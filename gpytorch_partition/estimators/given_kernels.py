@@ -16,7 +16,7 @@ from sklearn.base import is_classifier
 from torch import Tensor
 
 from gpytorch_partition.estimators.unusable_kernels import check_has_rows, check_one_output
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.kernels import (
     EncodedKernel,
     FastClusterKernel,
@@ -27,7 +27,7 @@ from gpytorch_partition.kernels import (
 )
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.operators.addition import structured_terms
-from gpytorch_partition.partitions.ensembles.refitting import (
+from gpytorch_partition.partitions.ensembles.libraries import (
     check_has_trees,
     check_refittable,
     fitted_clone,

@@ -16,8 +16,7 @@ from gpytorch_partition.estimators.given_kernels import (
     name_or_function,
 )
 from gpytorch_partition.estimators.unusable_kernels import check_has_rows, check_one_output, check_standardizable
-from gpytorch_partition.inputs.counts import checked_count
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.numbers import checked_count, random_state_of
 from gpytorch_partition.kernels import (
     EncodedKernel,
     FastClusterKernel,
@@ -27,7 +26,7 @@ from gpytorch_partition.kernels import (
     StandardizedKernel,
 )
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
-from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
+from gpytorch_partition.partitions.ensembles.libraries import is_ensemble
 from gpytorch_partition.partitions.fast_cluster import default_height
 from gpytorch_partition.tables import NumberView, needs_view, view_in_folds
 

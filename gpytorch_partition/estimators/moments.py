@@ -13,7 +13,7 @@ from gpytorch_partition import settings
 from gpytorch_partition.composition.distributions import marginal_variances
 from gpytorch_partition.estimators.uncertainty import gaussian_quantiles, heavy_quantiles, predictive
 from gpytorch_partition.inference.prediction.unknown_cells import UnknownCells, unknown_cells
-from gpytorch_partition.inputs.missing import decode_missing
+from gpytorch_partition.inputs.training_rows import decode_missing
 from gpytorch_partition.kernels import RandomForestKernel
 from gpytorch_partition.likelihoods import student_t_noise
 from gpytorch_partition.likelihoods.fitc_likelihood import noise_variances

@@ -18,7 +18,7 @@ from torch import Tensor
 from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.estimators.machine import check_count, check_positive, class_indicators
 from gpytorch_partition.estimators.tables import ReadsNumbers
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.lifetimes.path import pad_weights

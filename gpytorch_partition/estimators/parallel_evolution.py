@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.estimators.regressor import check_magnitudes
 from gpytorch_partition.estimators.subset_criteria import CRITERIA, EstimatorCriterion, LinearCriterion, standardized
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.numbers import random_state_of
 
 VOTES = ("best", "population")
 _RULES = ("gap", "mean")

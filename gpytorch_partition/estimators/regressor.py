@@ -57,12 +57,12 @@ from gpytorch_partition.explain.importance import importance
 from gpytorch_partition.explain.kernel_parts import KernelExpansion
 from gpytorch_partition.explain.nearest_rows import nearest_rows
 from gpytorch_partition.explain.summarize import model_summary, title_of
+from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.row_weights import RowWeights, checked_weights
-from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.linalg.random import drawn_from
 from gpytorch_partition.models import PartitionGP
-from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
+from gpytorch_partition.partitions.ensembles.libraries import is_ensemble
 from gpytorch_partition.presets import Options, default_model, ensemble_model
 from gpytorch_partition.presets.assembly import description_of
 from gpytorch_partition.presets.default import FEWEST_ROWS
@@ -247,7 +247,7 @@ class PartitionGPRegressor(
         Build the kernel and choose the hyperparameters.
 
         Rows that are copies of others, target included, are left out with a warning where that matters
-        (:func:`~gpytorch_partition.inputs.copies.rows_without_copies`).
+        (:func:`~gpytorch_partition.inputs.row_choice.rows_without_copies`).
 
         :param X: `N x D` rows: an array of finite numbers (`"auto"` and `"forest"` take NaN for a missing value), or a
             table. A table is a DataFrame or a mapping from names to columns, with numbers, booleans, text, categories,

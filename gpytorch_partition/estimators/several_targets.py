@@ -20,9 +20,9 @@ from gpytorch_partition.estimators.given_kernels import check_dense_size
 from gpytorch_partition.estimators.tables import check_targets
 from gpytorch_partition.estimators.targets import fit_targets, known_rows, known_score, read_targets
 from gpytorch_partition.inference.prediction.unknown_cells import UnknownCells, unknown_cells
-from gpytorch_partition.inputs.missing import decode_missing
+from gpytorch_partition.inputs.training_rows import decode_missing
 from gpytorch_partition.models import CoregionalizedGP
-from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
+from gpytorch_partition.partitions.ensembles.libraries import is_ensemble
 from gpytorch_partition.presets.default import FEWEST_ROWS
 from gpytorch_partition.presets.folds import Blocks
 from gpytorch_partition.presets.options import DEFAULT, some_rows

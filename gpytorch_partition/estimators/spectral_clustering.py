@@ -11,7 +11,7 @@ from sklearn.cluster import KMeans
 from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.estimators.kernels import KernelLike
 from gpytorch_partition.estimators.machine import KernelMachine, check_count, check_positive, optional_targets
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.models.spectral import spectral_embedding
 from gpytorch_partition.progress import doing
 

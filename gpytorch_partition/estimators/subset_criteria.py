@@ -11,7 +11,7 @@ from scipy.linalg import solve_triangular
 from sklearn.base import clone, is_classifier
 from sklearn.model_selection import check_cv, cross_val_score
 
-from gpytorch_partition.linalg.cholesky import stable_cholesky
+from gpytorch_partition.linalg.factors import stable_cholesky
 
 # Numbers in the matrices solved at once (32 MiB).
 _BLOCK_NUMEL = 2**22

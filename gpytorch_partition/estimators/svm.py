@@ -30,7 +30,7 @@ from gpytorch_partition.estimators.machine import (
     check_positive,
     class_indicators,
 )
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.models.cluster_features import ClusterFeatures
 from gpytorch_partition.progress import doing
 

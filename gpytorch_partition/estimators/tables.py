@@ -16,8 +16,8 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from gpytorch_partition.callers import level_of_caller
-from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_of_odd
+from gpytorch_partition.inputs.training_rows import decode_missing
 from gpytorch_partition.tables import NumberView, TableEncoder
 from gpytorch_partition.tables.cells import is_missing, names_of, plain_targets
 from gpytorch_partition.tables.encoder import is_table

@@ -20,7 +20,7 @@ from gpytorch_partition import settings
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.estimators.tables import refuse_times
 from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_of_odd
-from gpytorch_partition.linalg.eigenvectors import stable_eigh
+from gpytorch_partition.linalg.factors import stable_eigh
 from gpytorch_partition.models import CoregionalizedGP, PartitionGP
 from gpytorch_partition.presets.assembly import own_description, unfitted_kernel
 from gpytorch_partition.progress import stage

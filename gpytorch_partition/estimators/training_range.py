@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.explain.given_columns import model_column_names
-from gpytorch_partition.inputs.missing import decode_missing
+from gpytorch_partition.inputs.training_rows import decode_missing
 from gpytorch_partition.kernels import (
     ClusteringKernel,
     FastClusterKernel,

@@ -19,8 +19,8 @@ from gpytorch_partition import settings
 from gpytorch_partition.explain.given_columns import column_names, first_names, given_rows, number_of
 from gpytorch_partition.explain.kernel_parts import strategy_of
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
-from gpytorch_partition.inputs.missing import encode_missing
 from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.inputs.training_rows import encode_missing
 from gpytorch_partition.likelihoods.fitc_likelihood import unspanned_variances
 from gpytorch_partition.models import CoregionalizedGP, PartitionGP
 from gpytorch_partition.models.coregionalized import TargetView

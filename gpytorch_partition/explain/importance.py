@@ -19,8 +19,7 @@ from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.tree_layout import TreeLayout
 from gpytorch_partition.explain.given_columns import by_given_columns, column_names, given_rows
 from gpytorch_partition.explain.kernel_parts import KernelExpansion, KernelPart, covariance_shares, kernel_parts
-from gpytorch_partition.inputs.counts import checked_count
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.numbers import checked_count, random_state_of
 from gpytorch_partition.kernels import LandmarkKernel, LocalLinearKernel, RandomForestKernel
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition

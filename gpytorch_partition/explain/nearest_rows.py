@@ -9,8 +9,8 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from gpytorch_partition import settings
-from gpytorch_partition.inputs.counts import checked_count
-from gpytorch_partition.inputs.missing import encode_missing
+from gpytorch_partition.inputs.numbers import checked_count
+from gpytorch_partition.inputs.training_rows import encode_missing
 
 _ENTRIES = 2**24  # covariances held at once
 

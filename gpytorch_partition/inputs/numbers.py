@@ -1,68 +1,42 @@
-"""Checks of numbers that callers give."""
+"""Checks of numbers that callers give, random states of seeds, and floats as bit patterns."""
 
 from __future__ import annotations
 
 import math
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
 import torch
+from sklearn.utils import check_random_state
 from torch import Tensor
 
 
 def is_real(value: Any) -> bool:
-    """
-    Return whether a value is one real number of Python, NumPy or a tensor with one entry, and not `True` or `False`.
-
-    Example:
-        >>> is_real(2.5), is_real(torch.tensor(2)), is_real("2.5"), is_real(True)
-        (True, True, False, False)
-    """
+    """Return whether a value is one real number of Python, NumPy or a tensor with one entry, and no bool."""
     if torch.is_tensor(value):
         return value.numel() == 1 and not value.is_complex() and value.dtype != torch.bool
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def is_positive(value: Any) -> bool:
-    """
-    Return whether a value is a positive, finite number.
+def is_whole(value: Any, least: int, most: float = math.inf) -> bool:
+    """Return whether a value is a whole number within bounds, and no bool."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) <= most
 
-    Example:
-        >>> is_positive(1e-300), is_positive(0), is_positive(float("nan")), is_positive("1")
-        (True, False, False, False)
-    """
+
+def is_positive(value: Any) -> bool:
     return is_real(value) and 0 < float(value) < math.inf
 
 
 def checked_positive(value: Any, name: str) -> float:
-    """
-    Return a value after checking that it is a positive, finite number.
-
-    :param value: Value of the parameter.
-    :param name: The parameter's name, for the error.
-    :raises ValueError: If it is anything else.
-
-    Example:
-        >>> checked_positive(2.5, "lifetime")
-        2.5
-    """
+    """Return a value that is a positive, finite number; a `ValueError` with its name for anything else."""
     if not is_positive(value):
         raise ValueError(f"expected a positive, finite {name}, got {value!r}")
     return value
 
 
 def tensor_of(values: Any, expected: str) -> Tensor:
-    """
-    Return numbers as a tensor.
-
-    :param values: A number, numbers, or a tensor.
-    :param expected: Description of the values expected, for the error.
-    :raises ValueError: If they cannot be a tensor.
-
-    Example:
-        >>> tensor_of([1, 2], "two weights")
-        tensor([1, 2])
-    """
+    """Return numbers as a tensor; a `ValueError` with a description of the values expected if they cannot be one."""
     try:
         return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -70,19 +44,61 @@ def tensor_of(values: Any, expected: str) -> Tensor:
 
 
 def check_tensors(**tensors: Any) -> None:
-    """
-    Raise an error unless values are tensors of real numbers with a row or more.
-
-    :param tensors: The values, by their names.
-    :raises TypeError: If one is no tensor, or complex.
-    :raises ValueError: If one has no rows.
-
-    Example:
-        >>> check_tensors(x=torch.zeros(3, 2), y=torch.zeros(3))
-    """
+    """Raise a `TypeError` or `ValueError` unless values are tensors of real numbers with a row or more."""
     for name, value in tensors.items():
         if not torch.is_tensor(value) or value.is_complex():
             got = "complex numbers" if torch.is_tensor(value) else type(value).__name__
             raise TypeError(f"expected {name} as a tensor of real numbers, got {got}: torch.as_tensor(...) makes one")
         if not value.dim() or not value.numel():
             raise ValueError(f"expected {name} with rows, one or more, got shape {tuple(value.shape)}")
+
+
+def checked_count(number: Any, things: str, name: str) -> int:
+    """Return a whole number from 1 as an int; a `ValueError` with the things counted for anything else."""
+    if not is_whole(number, 1):
+        given = repr(number)
+        if getattr(number, "ndim", 0):
+            given = f"an array of shape {tuple(number.shape)} (a kernel that is built on rows alone takes no targets)"
+        raise ValueError(f"expected a number of {things}, 1 or more, got {name}={given}")
+    return int(number)
+
+
+def largest_exact(dtype: torch.dtype) -> float:
+    """Return the number up to which a floating point type holds all whole numbers exactly."""
+    return 2 / torch.finfo(dtype).eps
+
+
+def random_state_of(seed: int | np.random.RandomState | None) -> np.random.RandomState:
+    """
+    Return the random state for a seed, as every parameter `random_state` is read; never NumPy's global one.
+
+    :param seed: An int, a :class:`numpy.random.RandomState` (used itself), or None for a fresh one, seeded by the
+        operating system.
+    :raises ValueError: If it is anything else.
+    """
+    try:
+        return np.random.RandomState() if seed is None else check_random_state(seed)
+    except ValueError as error:
+        raise ValueError(
+            f"expected a random_state from 0 to 2**32 - 1, a RandomState or None: {seed!r} cannot be used to seed"
+        ) from error
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    """Return whether two tensors have the same shape, dtype, device and bits, NaN included."""
+    if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device:
+        return False
+    if a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
+        return True
+    bits = {8: torch.int64, 4: torch.int32, 2: torch.int16}[a.element_size()]
+    return bool(torch.equal(a.detach().contiguous().view(bits), b.detach().contiguous().view(bits)))
+
+
+def bits_of(values: Tensor) -> Tensor:
+    """Return floats as the integers of their bit patterns, for buffers that no change of dtype may round."""
+    return values.contiguous().view(torch.int64 if values.dtype == torch.float64 else torch.int32)
+
+
+def floats_of(bits: Tensor) -> Tensor:
+    """Return floats from bit patterns, the inverse of :func:`bits_of`."""
+    return bits.view(torch.float64 if bits.dtype == torch.int64 else torch.float32)

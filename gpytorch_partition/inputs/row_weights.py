@@ -15,16 +15,10 @@ _UNIT_SHARE = 0.9  # share of the rows that weigh the unit or less
 @dataclass(frozen=True, eq=False)
 class RowWeights:
     r"""
-    The weights w of the rows of a training set, where the variance of the noise is :math:`\sigma^2 / w`.
+    The weights w (`N`, above 0) of training rows, where the variance of the noise is :math:`\sigma^2 / w`.
 
-    :param values: `N` weights w (float64), above 0.
-    :param unit: The weight of a usual row, the 90 % quantile of the weights. Bounds of noise and scales are meant for
-        usual rows.
-
-    Example:
-        >>> weights = RowWeights.of(torch.tensor([0.5, 2.0, 2.0, 800.0]))
-        >>> weights.relative.tolist(), weights.capped.tolist()
-        ([0.25, 1.0, 1.0, 400.0], [0.25, 1.0, 1.0, 1.0])
+    The unit is the weight of a usual row, the 90 % quantile of the weights. Bounds of noise and scales are meant for
+    usual rows.
     """
 
     values: Tensor
@@ -32,45 +26,30 @@ class RowWeights:
 
     @classmethod
     def of(cls, values: Tensor) -> RowWeights:
-        """
-        Return weights with their unit.
-
-        :param values: `N` weights.
-        """
         values = values.detach().double()
         unit = np.quantile(values.cpu().numpy(), _UNIT_SHARE, method="lower")
         return cls(values, float(unit))
 
     @property
     def relative(self) -> Tensor:
-        """Return the weights in units of a usual row's (`N`)."""
+        """The weights in units of a usual row's (`N`)."""
         return self.values / self.unit
 
     @property
     def capped(self) -> Tensor:
         """
-        Return the relative weights, 1 at most (`N`), for means, deviations and trees.
-
-        A row measured a thousand times as precisely is still one point of the function.
+        The relative weights, 1 at most (`N`), for means, deviations and trees: a row measured a thousand times as
+        precisely is still one point of the function.
         """
         return self.relative.clamp_max(1.0)
 
     def of_rows(self, rows: Tensor | np.ndarray | slice) -> RowWeights:
-        """
-        Return the weights of some rows, in the same unit.
-
-        :param rows: Numbers of the rows.
-        """
+        """Return the weights of some rows, in the same unit."""
         return RowWeights(self.values[rows], self.unit)
 
 
 def noise_factors(weights: RowWeights | None, num_rows: int) -> Tensor:
-    """
-    Return the variance of the noise at each row over that at a usual one (`N`, float64).
-
-    :param weights: Weights of the rows, or None.
-    :param num_rows: N.
-    """
+    """Return the variance of the noise at each row over that at a usual one (`N`, float64)."""
     return torch.ones(num_rows, dtype=torch.float64) if weights is None else 1 / weights.relative
 
 
@@ -79,12 +58,7 @@ def checked_weights(weights: Any, num_rows: int) -> np.ndarray | None:
     Return weights of rows as an array (`N`, float64), or None where all are 1, which equals no weights.
 
     :param weights: Numbers from 0, not all 0, one for each row or one for all; or None.
-    :param num_rows: N.
     :raises ValueError: If there is not one for each row, one is negative, NaN or infinite, or all are 0.
-
-    Example:
-        >>> checked_weights([1, 2], 2)
-        array([1., 2.])
     """
     if weights is None:
         return None
@@ -116,13 +90,7 @@ def _check_values(weights: np.ndarray) -> None:
 
 
 def positive_weights(weights: Tensor | None, num_rows: int) -> RowWeights | None:
-    """
-    Return weights of rows that are all above 0; None where all are 1.
-
-    :param weights: `N` numbers above 0, or None.
-    :param num_rows: N.
-    :raises ValueError: If they are anything else than `N` finite numbers above 0.
-    """
+    """Return weights of rows that are all above 0, None where all are 1; a `ValueError` for anything else."""
     if weights is None:
         return None
     fits = torch.is_tensor(weights) and weights.shape == (num_rows,)

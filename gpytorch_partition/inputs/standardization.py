@@ -21,11 +21,6 @@ class Standardization:
     :param mean: `D` means of the values that are not NaN; 0 where there are none.
     :param scale: `D` standard deviations. It is 1 for columns that are constant up to rounding. For constant targets it
         is their size, so that uncertainty is in their unit, or 1 if they are all 0.
-
-    Example:
-        >>> columns = Standardization.of(torch.tensor([[1.0, 5.0], [3.0, 5.0], [torch.nan, 5.0]]))
-        >>> columns.apply(torch.tensor([[1.0, 6.0]]))
-        tensor([[-1.,  1.]], dtype=torch.float64)
     """
 
     mean: Tensor
@@ -55,12 +50,7 @@ class Standardization:
 
     @classmethod
     def of_weighted(cls, values: Tensor, weights: Tensor | None) -> Standardization:
-        """
-        Return the standardization of targets with weights.
-
-        :param values: `N` finite numbers.
-        :param weights: `N` weights from 0; None for equal ones.
-        """
+        """Return the standardization of targets (`N`) with weights (`N`, from 0; None for equal ones)."""
         if weights is None:
             return cls.of(values, are_targets=True)
         values, shares = values.detach().double(), weights / weights.sum()

@@ -31,34 +31,13 @@ class Remedies(NamedTuple):
 
 
 def odd_targets(values: np.ndarray, shown: str = "row {0}") -> list[tuple[str, str]]:
-    """
-    Return the cells that are no numbers, each with its place.
-
-    :param values: Targets, of any shape and dtype.
-    :param shown: Format of a place, from its indices. (Default: the number of a row.)
-
-    Example:
-        >>> odd_targets(np.array(["1.5", "6,0", None], dtype=object))
-        [('6,0', 'row 1')]
-    """
+    """Return the cells that are no numbers, each with its place, formatted from its indices."""
     cells = np.ndenumerate(np.atleast_1d(values.astype(object)))
     return [(str(cell), shown.format(*place)) for place, cell in cells if not _is_number(cell)]
 
 
 def told_of_odd(odd: Sequence[tuple[str, str]], num_cells: int, remedies: Remedies) -> str:
-    """
-    Return a message with the number of targets that are no numbers, two of them, and the remedy.
-
-    :param odd: Texts and places of these targets.
-    :param num_cells: Number of targets.
-    :param remedies: Remedies to choose from.
-
-    Example:
-        >>> told_of_odd([("6,0", "row 1"), ("7,5", "row 3")], 4, Remedies("leave these rows out"))
-        "2 of 4 are no numbers, such as '6,0' (row 1) and '7,5' (row 3): write decimal points for commas"
-        >>> told_of_odd([("low", "row 0"), ("high", "row 1")] * 9, 18, Remedies("leave these rows out")).split(": ")[1]
-        'PartitionGPClassifier of gpytorch_partition.estimators learns classes'
-    """
+    """Return a message with the number of targets that are no numbers (texts and places), two of them, and a remedy."""
     kinds: dict[str, dict[str, str]] = {"words": {}, "units": {}, "commas": {}}
     for text, place in odd:
         kinds[_kind_of(text)].setdefault(text, place)
@@ -100,7 +79,6 @@ def _kind_of(text: str) -> str:
 
 
 def _is_number(cell: Any) -> bool:
-    """Whether NumPy converts a cell to a number; None is a missing one."""
     try:
         float(np.nan if cell is None else cell)
     except (TypeError, ValueError):

@@ -1,28 +1,95 @@
-"""Checks of the rows on which a partition is built: types, values, scales of columns and distances between rows."""
+"""
+Checks of the rows on which a partition is built, their missing values, and their columns of categories.
+
+A missing value is NaN, or the number that encodes NaN where GPyTorch does not accept it: NaN is not equal to itself, so
+GPyTorch does not recognize training inputs that hold it ("You must train on the training inputs!").
+"""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gpytorch_partition.callers import level_of_caller
-from gpytorch_partition.inputs.missing import MISSING
+from gpytorch_partition.inputs.numbers import is_whole
 
+# The largest float32, which float64 holds as well, so that no change of dtype moves it.
+MISSING = torch.finfo(torch.float32).max
 _MAX_SCALE_RATIO = 100.0  # of the standard deviations of two columns
 _NUM_PAIRS = 2**13  # pairs of rows
 
 
-def checked_rows(x: Tensor, owner: str, missing: bool = False) -> Tensor:
+def encode_missing(x: Tensor) -> Tensor:
     r"""
-    Return the rows in float64, after checking that a partition can be built on them.
+    Return points with the largest float32 (3.4e38) instead of NaN, which tree kernels read as a missing value.
 
-    :param x: `N x D` floating point tensor.
+    A :class:`gpytorch.models.ExactGP` of your own cannot be trained on inputs that hold NaN: give it the encoded
+    inputs, in training and in prediction. :class:`~gpytorch_partition.models.PartitionGP` and the estimators encode
+    themselves. Costs a copy of x.
+
+    :param x: `*batch x N x D` float32 or float64 points.
+    :return: The points without NaN; infinities stay.
+    :raises TypeError: If x is anything else: narrower dtypes cannot hold the code.
+
+    Example:
+        >>> x = torch.tensor([[0.5, torch.nan], [0.1, 2.0]])
+        >>> encode_missing(x)
+        tensor([[5.0000e-01, 3.4028e+38],
+                [1.0000e-01, 2.0000e+00]])
+    """
+    if not torch.is_tensor(x) or x.dtype not in (torch.float32, torch.float64):
+        kind = x.dtype if torch.is_tensor(x) else type(x).__name__
+        raise TypeError(f"expected points in a float32 or float64 tensor, got {kind}")
+    return x.masked_fill(x.isnan(), MISSING)
+
+
+def decode_missing(x: Tensor) -> Tensor:
+    """Return points (`*shape`) with NaN where :func:`encode_missing` wrote its code."""
+    return x.masked_fill(x == MISSING, torch.nan) if bool((x == MISSING).any()) else x
+
+
+def checked_categories(categories: Any, x: Tensor) -> dict[int, int]:
+    """
+    Return the number C of levels of each column of codes, by the column's number; none for None.
+
+    :param x: `N x D` rows, NaN where a cell is missing.
+    :raises ValueError: If it is no mapping of columns to numbers of levels, or a column has other cells than codes 0
+        ... C - 1 and NaN.
+    """
+    if categories is None:
+        return {}
+    if not isinstance(categories, Mapping):
+        raise ValueError(f"expected categories as a mapping of columns to their numbers of levels, got {categories!r}")
+    for column, count in categories.items():
+        _check_column(column, count, x)
+    return {int(column): int(count) for column, count in categories.items()}
+
+
+def _check_column(column: Any, count: Any, x: Tensor) -> None:
+    if not is_whole(column, 0) or column >= x.shape[1]:
+        raise ValueError(f"expected columns of categories by numbers from 0 to {x.shape[1] - 1}, got {column!r}")
+    if not is_whole(count, 1):
+        raise ValueError(f"expected the number of levels of column {column}, 1 or more, got {count!r}")
+    cells = x[:, column]
+    wrong = cells[~cells.isnan() & ((cells != cells.round()) | (cells < 0) | (cells >= count))]
+    if len(wrong):
+        raise ValueError(
+            f"expected codes from 0 to {count - 1}, or NaN, in column {column} of categories, got {float(wrong[0]):g}: "
+            "TableEncoder makes codes of text and categories"
+        )
+
+
+def checked_rows(x: Tensor, owner: str, missing: bool = False) -> Tensor:
+    """
+    Return the rows (`N x D`, float64, detached), after checking that a partition can be built on them.
+
     :param owner: Name of the class or function that checks, for the error.
     :param missing: Whether NaN is allowed, as a missing value. (Default: no.)
-    :return: `N x D` float64, detached.
     :raises ValueError: If x is anything else, is empty, or holds infinity, or NaN that is not allowed.
     """
     if not torch.is_tensor(x) or not x.is_floating_point():
@@ -36,12 +103,7 @@ def checked_rows(x: Tensor, owner: str, missing: bool = False) -> Tensor:
 
 
 def warn_about_unequal_scales(x: Tensor, owner: str) -> None:
-    """
-    Warn if the standard deviations of columns that vary differ by more than 100 times.
-
-    :param x: `N x D` rows.
-    :param owner: Name of the class that measures distances across columns, for the warning.
-    """
+    """Warn if the standard deviations of columns that vary differ by more than 100 times."""
     scales = x.std(0, correction=0)
     scales = scales[scales > 0]
     if scales.numel() and scales.max() > _MAX_SCALE_RATIO * scales.min():
@@ -58,8 +120,6 @@ def median_distance(x: Tensor, random: np.random.RandomState, wanted: str) -> fl
     r"""
     Return the median of :math:`\lVert x - x' \rVert_1` over 8192 random pairs of rows, without pairs of equal rows.
 
-    :param x: `N x D` rows.
-    :param random: Source of the pairs.
     :param wanted: Name of the parameter whose default the median sets, for the error.
     :raises ValueError: If all rows are the same.
     """

@@ -14,8 +14,7 @@ from torch.nn import ModuleList
 
 from gpytorch_partition.descriptions import listed, module_repr
 from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
-from gpytorch_partition.inputs.building_range import BuildingRange, OtherUnitsWarning
-from gpytorch_partition.inputs.columns import Columns
+from gpytorch_partition.inputs.kernel_columns import BuildingRange, Columns, OtherUnitsWarning
 
 _NOT_IN_ALL_STATES = "partition.random_projections"  # of fast clusters, only if they use projections
 

@@ -11,8 +11,7 @@ from scipy.stats import gamma
 from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import ClusterSizes
-from gpytorch_partition.inputs.numbers import checked_positive
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.numbers import checked_positive, random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, median_distance
 from gpytorch_partition.kernels.gamma_lifetime import GammaLifetime
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel, training_points
@@ -23,8 +22,8 @@ from gpytorch_partition.operators.cluster_operators.attached_paths_linear_operat
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
 from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import PathSumLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.partitions.mondrian.nested import AttachedRows, LeafRows, NestedMondrianPartition
-from gpytorch_partition.partitions.mondrian.trees import MondrianTrees
+from gpytorch_partition.partitions.mondrian.mondrian_partition import AttachedRows, LeafRows, NestedMondrianPartition
+from gpytorch_partition.partitions.mondrian.mondrian_trees import MondrianTrees
 
 _QUANTILE = 0.999  # of the initial distribution of the lifetime
 _NUM_QUANTILES = 2.0  # the default max_lifetime, in units of that quantile

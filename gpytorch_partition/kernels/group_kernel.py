@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from gpytorch_partition.inputs.columns import Columns
+from gpytorch_partition.inputs.kernel_columns import Columns
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixtureKernel
-from gpytorch_partition.partitions.groups import GroupPartition
+from gpytorch_partition.partitions.hashed_cells import GroupPartition
 
 
 class GroupKernel(PartitionMixtureKernel):

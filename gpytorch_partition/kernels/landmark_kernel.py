@@ -14,12 +14,11 @@ from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.descriptions import listed
 from gpytorch_partition.inference.evidence.lengthscales import learn_lengthscales
-from gpytorch_partition.inputs.counts import checked_count
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.numbers import checked_count, random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.kernels.partition_kernel import training_points
-from gpytorch_partition.linalg.cholesky import stable_cholesky
+from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.partitions.landmarks import LandmarkPartition, choose_landmarks

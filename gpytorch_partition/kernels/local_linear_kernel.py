@@ -14,9 +14,8 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from gpytorch_partition.descriptions import counted, ranged
-from gpytorch_partition.inputs.bits import same_bits
-from gpytorch_partition.inputs.counts import checked_count
-from gpytorch_partition.inputs.missing import MISSING
+from gpytorch_partition.inputs.numbers import checked_count, same_bits
+from gpytorch_partition.inputs.training_rows import MISSING
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.kernels.given import checked_kernel
 from gpytorch_partition.operators.addition import structured_terms

@@ -11,7 +11,7 @@ from gpytorch_partition.clusters.cluster_index import ClusterSizes
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
 from gpytorch_partition.operators.cluster_operators.membership_linear_operator import MembershipLinearOperator
-from gpytorch_partition.partitions.memberships import MembershipPartition
+from gpytorch_partition.partitions.membership_partition import MembershipPartition
 
 
 class MembershipKernel(PartitionKernel):

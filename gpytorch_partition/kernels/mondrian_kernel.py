@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel, training_points
-from gpytorch_partition.partitions.mondrian.partition import MondrianPartition
+from gpytorch_partition.partitions.mondrian.mondrian_partition import MondrianPartition
 
 LONGER = 30  # lifetimes that are worth a try, over the usual one
 

@@ -11,15 +11,14 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import ClusterSizes
 from gpytorch_partition.inference.prediction.ensemble import KernelDiagnosis, diagnosis
-from gpytorch_partition.inputs.columns import Columns
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.kernel_columns import Columns
+from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.partitions.callable import partition_of
+from gpytorch_partition.partitions.functions import SampledPartition, partition_of
 from gpytorch_partition.partitions.partition import Partition
-from gpytorch_partition.partitions.sampled import SampledPartition
 
 
 class PartitionKernel(ClusterKernel):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel, training_points
-from gpytorch_partition.partitions.random_binning import RandomBinningPartition
+from gpytorch_partition.partitions.hashed_cells import RandomBinningPartition
 
 
 class RandomBinningKernel(PartitionKernel):

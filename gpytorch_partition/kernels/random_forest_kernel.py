@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import ClusterSizes
-from gpytorch_partition.clusters.node_weights import (
+from gpytorch_partition.clusters.tree_layout import (
     height_average_weights,
     impurity_decrease_weights,
     softmax_node_weights,
@@ -22,7 +22,8 @@ from gpytorch_partition.operators.cluster_operators.cluster_operator import Clus
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
 from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import PathSumLinearOperator
 from gpytorch_partition.partitions.ensembles import array_trees, trees_of
-from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition, grow_forest
+from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition
+from gpytorch_partition.partitions.grown_forest import grow_forest
 
 HEIGHTS = ("all", "sampled", "leaf", "learned", "impurity")
 

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.lifetimes.cluster_ridge import ClusterRidge
-from gpytorch_partition.linalg.cholesky import stable_cholesky
-from gpytorch_partition.partitions.mondrian.trees import Cells, MondrianTrees
+from gpytorch_partition.linalg.factors import stable_cholesky
+from gpytorch_partition.partitions.mondrian.mondrian_trees import Cells, MondrianTrees
 from gpytorch_partition.progress import progress
 
 

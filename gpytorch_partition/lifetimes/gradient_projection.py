@@ -29,10 +29,10 @@ from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
 from gpytorch_partition import settings
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
-from gpytorch_partition.linalg.eigenvectors import stable_eigh
+from gpytorch_partition.linalg.factors import stable_eigh
 from gpytorch_partition.models.exact_gp import PartitionGP
 from gpytorch_partition.progress import progress
 from gpytorch_partition.training.one_pass import fit_in_one_pass

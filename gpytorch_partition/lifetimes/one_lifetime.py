@@ -25,12 +25,12 @@ from gpytorch_partition.inference.prediction import work
 from gpytorch_partition.inference.spaces.feature_space import FeatureSpace
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.lifetimes.cluster_ridge import ClusterRidge, Regression
-from gpytorch_partition.linalg.cholesky import stable_cholesky
+from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.models.exact_gp import PartitionGP
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.partitions.mondrian.partition import GrownRows, MondrianPartition
-from gpytorch_partition.partitions.mondrian.trees import Attachments, Cells
+from gpytorch_partition.partitions.mondrian.mondrian_partition import MondrianPartition
+from gpytorch_partition.partitions.mondrian.mondrian_trees import Attachments, Cells, GrownRows
 
 _TOLERANCE_NATS = 0.05  # change of the log marginal likelihood, in nats, at which Lanczos steps stop ...
 _TOLERANCE_ERRORS = 0.1  # ... or in standard errors of its own, whichever is larger

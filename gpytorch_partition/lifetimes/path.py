@@ -22,7 +22,7 @@ from scipy.sparse import csr_matrix
 from sklearn.base import clone, is_classifier
 from torch import Tensor
 
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.models.cluster_columns import cluster_columns, one_hot
 from gpytorch_partition.progress import progress

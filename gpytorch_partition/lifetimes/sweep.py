@@ -27,7 +27,7 @@ from gpytorch_partition.lifetimes.one_lifetime import (
     counted,
     uses_counts,
 )
-from gpytorch_partition.partitions.mondrian.trees import Cells
+from gpytorch_partition.partitions.mondrian.mondrian_trees import Cells
 from gpytorch_partition.progress import progress
 
 # A prior of the lifetime: a distribution with the method `cdf`, or a distribution function.

@@ -12,9 +12,8 @@ from gpytorch.likelihoods.noise_models import Noise
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
-from gpytorch_partition.inputs.missing import decode_missing
-from gpytorch_partition.inputs.seeds import random_state_of
-from gpytorch_partition.inputs.training_rows import checked_rows
+from gpytorch_partition.inputs.numbers import random_state_of
+from gpytorch_partition.inputs.training_rows import checked_rows, decode_missing
 from gpytorch_partition.partitions.forest import ForestPartition
 
 if TYPE_CHECKING:

@@ -52,15 +52,7 @@ class CGResult(NamedTuple):
 
 
 def relative_residual(tolerance: float) -> Callable[[CGState], Tensor]:
-    """
-    Return a rule that stops a column when its residual's norm is at most `tolerance` times its right-hand side's.
-
-    Example:
-        >>> residual, zeros = torch.tensor([[0.1, 0.3]]), torch.zeros(1, 2)
-        >>> state = CGState(residual, torch.tensor([[10.0, 10.0]]), zeros, zeros, residual)
-        >>> relative_residual(0.02)(state)
-        tensor([[ True, False]])
-    """
+    """Return a rule that stops a column when its residual's norm is at most `tolerance` times its right-hand side's."""
     return lambda state: state.residual_norm <= tolerance * state.rhs_norm
 
 
@@ -78,39 +70,26 @@ def conjugate_gradients(
     warn: bool = True,
 ) -> CGResult:
     r"""
-    Solve :math:`A X = B` for a symmetric positive definite A that is known by its products.
+    Solve :math:`A X = B` for a symmetric positive definite A that is known by its products (Saad 2003).
 
-    These are preconditioned conjugate gradients (Saad 2003). Every column stops by its own residual, not by the mean
-    over columns. No threshold is absolute, so scaling A, B or the preconditioner changes nothing. When all columns have
-    stopped, the true residual is computed. Columns whose recursive residual is too small by rounding restart from their
-    solution.
+    Every column stops by its own residual. No threshold is absolute, so scaling A, B or the preconditioner changes
+    nothing. When all columns have stopped, the true residual is computed, and columns whose recursive residual is too
+    small by rounding restart from their solution. An iteration takes one product, one application of the preconditioner
+    and six vector operations per column; columns that have stopped stay in the products until the last one stops.
+    Memory is four times the size of `rhs`, itself included, and up to three times more within an iteration.
 
-    An iteration takes one product, one application of the preconditioner and six vector operations per column; columns
-    that have stopped stay in the products until the last one stops. Memory is four times the size of `rhs`, itself
-    included, and up to three times more within an iteration.
-
-    :param matmul: :math:`V \mapsto A V`, for `*batch x N x t`.
     :param rhs: `*batch x N x t` right-hand sides.
-    :param stop: The stopping rule: a function of the :class:`CGState` that says which columns are done
-        (`*batch x 1 x t`).
+    :param stop: A function of the :class:`CGState` that says which columns are done (`*batch x 1 x t`).
     :param preconditioner: :math:`V \mapsto P^{-1} V`. (Default: none.)
     :param initial_guess: The solution to start from, of a shape that expands to that of `rhs`. (Default: zero.)
-    :param max_iterations: Most iterations; a :class:`NumericalWarning` then gives the residual reached. (Default:
-        1000.)
-    :param num_tridiag: For the first `num_tridiag` columns, not all zero, return the Lanczos matrix as well. (Default:
-        0.)
+    :param max_iterations: Most iterations; a :class:`NumericalWarning` then gives the residual reached.
+    :param num_tridiag: For the first `num_tridiag` columns, not all zero, return the Lanczos matrix as well.
     :param max_tridiag_iterations: Largest size of these matrices, 1 or more if any are wanted; they have at least 20
-        rows where that and N allow it. (Default: 0.)
+        rows where that and N allow it.
     :param certain: The accuracy asked for, where the stopping rule also stops at the limit of rounding: columns whose
         true residual, halved, does not satisfy this rule have not converged. (Default: none.)
-    :param warn: Whether to warn of unfinished columns. (Default: True.)
+    :param warn: Whether to warn of unfinished columns.
     :raises ValueError: If a right-hand side is not finite.
-
-    Example:
-        >>> A = torch.tensor([[4.0, 1.0], [1.0, 3.0]])
-        >>> conjugate_gradients(A.matmul, torch.tensor([[1.0], [2.0]]), relative_residual(1e-6)).solution
-        tensor([[0.0909],
-                [0.6364]])
     """
     if not torch.isfinite(rhs).all():
         raise ValueError("expected finite right-hand sides, got NaN or infinity: check the targets and the means")

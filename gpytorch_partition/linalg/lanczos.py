@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from gpytorch_partition.linalg.eigenvectors import stable_eigh
+from gpytorch_partition.linalg.factors import stable_eigh
 
 Closure = Callable[[Tensor], Tensor]
 
@@ -35,14 +35,6 @@ class LanczosRun:
     :param block: `N x b` vectors that start the block.
     :param probes: `N x q` probe vectors of any length.
     :param generator: Source of the random vectors that continue the basis where a Krylov space is exhausted.
-
-    Example:
-        >>> K = torch.diag(torch.tensor([1.0, 2.0, 4.0]))
-        >>> run = LanczosRun(K.matmul, torch.ones(3, 1), torch.ones(3, 1), torch.Generator())
-        >>> run.extend(2)
-        >>> nodes, coefficients = run.block_quadrature()
-        >>> round(float(((coefficients**2).squeeze(-1) * nodes).sum()), 5)  # 1^T K 1
-        7.0
     """
 
     def __init__(self, matmul: Closure, block: Tensor, probes: Tensor, generator: torch.Generator) -> None:
@@ -66,7 +58,6 @@ class LanczosRun:
 
     @property
     def num_steps(self) -> int:
-        """The number of steps taken."""
         return len(self._alphas)
 
     def extend(self, num_steps: int) -> None:
@@ -177,17 +168,11 @@ class LanczosRun:
 
 
 def radau_matrix(matrices: Tensor, least: float) -> Tensor:
-    r"""
-    Return Lanczos matrices (`*batch x k x k`) whose last diagonal entry makes `least` an eigenvalue.
+    """
+    Return Lanczos matrices (`*batch x k x k`, symmetric tridiagonal) whose last diagonal entry makes `least` an
+    eigenvalue; `least` is at most their smallest eigenvalue.
 
     After the end of a Krylov space there may be uncoupled numbers on the diagonal, which stay.
-
-    :param matrices: `*batch x k x k`, symmetric tridiagonal, float64.
-    :param least: A number that is at most their smallest eigenvalue.
-
-    Example:
-        >>> torch.linalg.eigvalsh(radau_matrix(torch.tensor([[3.0, 1.0], [1.0, 2.0]]), 0.5))
-        tensor([0.5000, 3.4000])
     """
     diagonal, below = matrices.diagonal(dim1=-2, dim2=-1), matrices.diagonal(-1, -2, -1).square()
     length = (below > 0).long().cumprod(-1).sum(-1)  # of the Krylov space, less one

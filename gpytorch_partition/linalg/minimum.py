@@ -25,21 +25,13 @@ def minimize_lbfgsb(
     """
     Minimize a function by SciPy's L-BFGS-B, with the BLAS of SciPy and NumPy limited to one thread.
 
-    L-BFGS-B multiplies small matrices, of the size of the position. OpenBLAS would wake all its threads for them, which
-    then spin on the cores that PyTorch needs for the objective: on two cores the default model of 1,100 rows took 1.7
-    times as long.
+    OpenBLAS would wake all its threads for the small matrices of L-BFGS-B, which then spin on the cores that PyTorch
+    needs for the objective: on two cores the default model of 1,100 rows took 1.7 times as long.
 
     :param objective: From a position (`k`, float64) to a value and its gradient (`k`).
-    :param start: `k` numbers.
     :param bounds: `k` pairs of limits; None for no limit. (Default: none.)
     :param callback: SciPy's: called with each position, or with a result if its parameter is `intermediate_result`.
     :param options: SciPy's: `maxiter`, `ftol`, `gtol`, `maxls`.
-    :return: SciPy's result.
-
-    Example:
-        >>> found = minimize_lbfgsb(lambda x: (float((x**2).sum()), 2 * x), [3.0, 4.0], bounds=[(1, None), (2, None)])
-        >>> found.x.round(3).tolist()
-        [1.0, 2.0]
     """
     with ThreadpoolController().select(prefix="libscipy_openblas").limit(limits=1):
         return minimize(

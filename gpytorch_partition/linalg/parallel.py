@@ -12,6 +12,11 @@ import torch
 Piece = TypeVar("Piece")
 
 
+# Numbers in a tensor up to which PyTorch runs an elementwise operation on the calling thread. Pieces of this size stay
+# in the cache and need no barriers, which cost more than the work itself where cores are shared.
+SERIAL_NUMEL = 2**15
+
+
 def _compute_on_one_thread() -> None:
     """As in PyTorch's data loaders: a forked process lacks OpenMP's threads, and would wait for them for ever."""
     if torch.get_num_threads() > 1:
@@ -21,23 +26,17 @@ def _compute_on_one_thread() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_compute_on_one_thread)
 
-# Numbers in a tensor up to which PyTorch runs an elementwise operation on the calling thread. Pieces of this size stay
-# in the cache and need no barriers, which cost more than the work itself where cores are shared.
-SERIAL_NUMEL = 2**15
+
+def slices(total: int, size: int) -> list[slice]:
+    """Return slices of `size` places, the last one of fewer, that cover `total`."""
+    return [slice(start, min(start + size, total)) for start in range(0, total, size)]
 
 
 def for_each(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
     """
     Call `work` on each piece, several at a time: PyTorch's operations release Python's global interpreter lock.
 
-    :param work: The function; its calls must not write to the same memory.
-    :param pieces: The arguments.
-
-    Example:
-        >>> squares = torch.zeros(3)
-        >>> for_each(lambda i: squares[i].fill_(i * i), range(3))
-        >>> squares
-        tensor([0., 1., 4.])
+    Calls must not write to the same memory.
     """
     num_threads = torch.get_num_threads()
     if num_threads == 1:

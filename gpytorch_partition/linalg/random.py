@@ -20,27 +20,19 @@ _STREAMS = {
 }
 
 
-def solver_generator(seed: int, stream: str, device: torch.device) -> torch.Generator:
-    """
-    Return a generator for one of the solvers' streams, unrelated to the global one and to the other streams.
-
-    :param seed: Any integer.
-    :param stream: `"probes"`, `"sketch"`, `"samples"` or `"rows"`.
-    :param device: The device on which to draw.
-
-    Example:
-        >>> a, b = (solver_generator(0, s, torch.device("cpu")) for s in ("probes", "sketch"))
-        >>> bool(torch.rand(1, generator=a) == torch.rand(1, generator=b))
-        False
-    """
-    return torch.Generator(device).manual_seed((_STREAMS[stream] + seed) % 2**63)
-
-
 _DRAWN_FROM: ContextVar[torch.Generator | None] = ContextVar("the generator of samples", default=None)
 _DRAW = {
     *(torch.randn, torch.rand, torch.randn_like, torch.normal, torch.bernoulli, torch._standard_gamma),
     *(torch.Tensor.normal_, torch.Tensor.uniform_, torch.Tensor.exponential_),
 }
+
+
+def solver_generator(seed: int, stream: str, device: torch.device) -> torch.Generator:
+    """
+    Return a generator for one of the solvers' streams (`"probes"`, `"sketch"`, `"samples"` or `"rows"`), unrelated to
+    the global one and to the other streams.
+    """
+    return torch.Generator(device).manual_seed((_STREAMS[stream] + seed) % 2**63)
 
 
 @contextmanager
@@ -51,14 +43,6 @@ def drawn_from(seed: int) -> Iterator[None]:
     Use it for samples of distributions of PyTorch, GPyTorch and linear_operator, which take no generator. With
     `torch.random.fork_rng` and `torch.manual_seed`, threads that sample at once would draw from each other's seeds. On
     the CPU the numbers are the same.
-
-    :param seed: The seed.
-
-    Example:
-        >>> with drawn_from(7):
-        ...     drawn = torch.distributions.Normal(0.0, 1.0).sample()
-        >>> bool(drawn == torch.randn((), generator=torch.Generator().manual_seed(7)))
-        True
     """
     token = _DRAWN_FROM.set(torch.Generator().manual_seed(seed))
     try:

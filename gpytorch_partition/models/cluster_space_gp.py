@@ -17,8 +17,7 @@ from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Max
 from gpytorch_partition.inference.spaces.cluster_rows import LocalRows, Moments, Rows
 from gpytorch_partition.inference.spaces.cluster_space import SpacePosterior, space_measures
 from gpytorch_partition.inference.spaces.feature_space import EffectsPosterior, summed_variances
-from gpytorch_partition.inputs.counts import checked_count
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.numbers import checked_count, random_state_of
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.models.counted_rows import BOUNDS, check_points, check_rows, warn_of_least_noise
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator

@@ -32,9 +32,9 @@ from gpytorch_partition import settings
 from gpytorch_partition.clusters.cache import without_computed
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.inference.prediction.strategy import EffectTables
-from gpytorch_partition.inputs.counts import checked_count
-from gpytorch_partition.inputs.missing import encode_missing
-from gpytorch_partition.linalg.cholesky import stable_cholesky
+from gpytorch_partition.inputs.numbers import checked_count
+from gpytorch_partition.inputs.training_rows import encode_missing
+from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.operators.accuracy import prediction_residual
 from gpytorch_partition.operators.addition import low_rank_operator, structured_terms
 from gpytorch_partition.operators.entries import Entries, EntriesPlusNoise, WhiteEntries

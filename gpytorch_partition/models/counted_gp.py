@@ -15,7 +15,7 @@ from linear_operator import to_linear_operator
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
-from gpytorch_partition.inputs.missing import encode_missing
+from gpytorch_partition.inputs.training_rows import encode_missing
 from gpytorch_partition.kernels import PartitionKernel
 from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP
 

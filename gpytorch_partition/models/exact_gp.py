@@ -14,8 +14,8 @@ from gpytorch.models import ExactGP
 from torch import Tensor
 
 from gpytorch_partition.composition.covariance import lazy_covariance
-from gpytorch_partition.inputs.missing import encode_missing
 from gpytorch_partition.inputs.numbers import check_tensors
+from gpytorch_partition.inputs.training_rows import encode_missing
 from gpytorch_partition.kernels import EncodedKernel, IterativeKernel
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.kernels.given import checked_kernel

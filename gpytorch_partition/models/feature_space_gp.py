@@ -19,8 +19,7 @@ from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.clusters.cluster_index import SeenClusterIndex
 from gpytorch_partition.clusters.co_occurrence import MAX_CLUSTERS
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.clusters.node_weights import height_average_levels
-from gpytorch_partition.clusters.tree_layout import TreeLayout
+from gpytorch_partition.clusters.tree_layout import TreeLayout, height_average_levels
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum, maximize
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood
 from gpytorch_partition.inference.spaces.feature_space import EffectsPosterior, FeatureSpace, summed_variances
@@ -31,7 +30,7 @@ from gpytorch_partition.inference.spaces.level_weights import (
     maximize_level_weights,
 )
 from gpytorch_partition.inference.spaces.statistics import ClusterStatistics
-from gpytorch_partition.inputs.counts import checked_count
+from gpytorch_partition.inputs.numbers import checked_count
 from gpytorch_partition.kernels.gamma_mondrian_kernel import GammaMondrianKernel
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel

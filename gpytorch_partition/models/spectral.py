@@ -15,10 +15,9 @@ from linear_operator import to_dense, to_linear_operator
 from torch import Tensor
 
 from gpytorch_partition.clusters.cache import without_computed
-from gpytorch_partition.inputs.numbers import check_tensors
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.numbers import check_tensors, random_state_of
 from gpytorch_partition.kernels.given import checked_kernel
-from gpytorch_partition.linalg.eigenpairs import Eigenpairs, largest_eigenpairs
+from gpytorch_partition.linalg.factors import Eigenpairs, largest_eigenpairs
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.settings import eager_kernels
 
@@ -99,7 +98,7 @@ def spectral_truncation(
     `eigenvalues.sum() / total` is the share of the trace that these columns keep.
 
     Costs some tens to hundreds of products of the kernel with r + 6 columns, :math:`O(N m r)` each for a partition
-    kernel (:func:`~gpytorch_partition.linalg.eigenpairs.largest_eigenpairs`), and 8 (r + 6) numbers per row of work
+    kernel (:func:`~gpytorch_partition.linalg.factors.largest_eigenpairs`), and 8 (r + 6) numbers per row of work
     space. Eigenvalues close together take the most products.
 
     :param kernel: Any kernel whose products are linear in N: one of this package, a sum of such kernels, or a

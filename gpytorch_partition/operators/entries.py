@@ -30,10 +30,8 @@ from linear_operator.operators import DenseLinearOperator, DiagLinearOperator, L
 from torch import Tensor
 
 from gpytorch_partition import settings
-from gpytorch_partition.linalg.cholesky import stable_cholesky
-from gpytorch_partition.linalg.nystrom import nystrom_factor
+from gpytorch_partition.linalg.factors import nystrom_factor, stable_cholesky, tall_product, transposed_product
 from gpytorch_partition.linalg.random import solver_generator
-from gpytorch_partition.linalg.tall import tall_product, transposed_product
 from gpytorch_partition.operators.direct import DirectSolver, direct_solver, is_small
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.clusters.co_occurrence import count_co_occurrences, zero_counts
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.linalg.cholesky import stable_cholesky
+from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 
 _COUNTS: Key[Tensor] = Key("counts of co-occurrence")

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import Incidence, same_codes
-from gpytorch_partition.linalg.tall import tall_product, transposed_product
+from gpytorch_partition.linalg.factors import tall_product, transposed_product
 
 _FEW_CLUSTERS = 32
 _WORKSPACE = 2**25  # numbers held at once, beside the values and the table themselves

@@ -23,13 +23,13 @@ from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
 from gpytorch_partition import settings
-from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.linalg.conjugate_gradients import (
     CGResult,
     CGState,
     UnconvergedError,
     relative_residual,
 )
+from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators import guards, quadrature
 from gpytorch_partition.operators.accuracy import FEWEST_ITERATIONS, expected_iterations, solve_residual

@@ -36,10 +36,14 @@ from linear_operator.operators import ConstantDiagLinearOperator, DiagLinearOper
 from torch import Tensor
 
 from gpytorch_partition.clusters.cache import Key
-from gpytorch_partition.linalg.cholesky import stable_cholesky
-from gpytorch_partition.linalg.nystrom import NystromFactor, nystrom_factor
+from gpytorch_partition.linalg.factors import (
+    NystromFactor,
+    nystrom_factor,
+    stable_cholesky,
+    tall_product,
+    transposed_product,
+)
 from gpytorch_partition.linalg.random import solver_generator
-from gpytorch_partition.linalg.tall import tall_product, transposed_product
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.settings import preconditioner_rank, probe_seed
 
@@ -62,7 +66,7 @@ class NystromPreconditioner(LinearOperator):
     :param factor: L and :math:`\lambda_\ell`.
 
     Example:
-        >>> from gpytorch_partition.linalg.nystrom import nystrom_factor
+        >>> from gpytorch_partition.linalg.factors import nystrom_factor
         >>> K, generator = torch.diag(torch.tensor([9.0, 4.0, 0.5, 0.5])), torch.Generator().manual_seed(0)
         >>> noise = ConstantDiagLinearOperator(torch.tensor([0.5]), diag_shape=4)
         >>> factor = nystrom_factor(K.matmul, K.shape[:1], 3, generator, K.dtype)

@@ -1,37 +1,201 @@
-"""Partitions by random clusterings with any clusterer of scikit-learn."""
+"""Partitions by random clusterings: a clusterer of scikit-learn, cloned, on random views of the rows."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from joblib import Parallel, delayed
+from sklearn.base import clone
+from sklearn.utils.random import sample_without_replacement
 from torch import Tensor
 
-from gpytorch_partition.inputs.bits import bits_of, floats_of
-from gpytorch_partition.inputs.counts import checked_count
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.numbers import bits_of, checked_count, floats_of, is_whole, random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, warn_about_unequal_scales
 from gpytorch_partition.linalg.parallel import for_each
-from gpytorch_partition.partitions.fitted_clusterers import Sites, label_densest, sites_of
-from gpytorch_partition.partitions.nearest import blocks, label_nearest
 from gpytorch_partition.partitions.partition import Partition
-from gpytorch_partition.partitions.stochastic_clustering import Drawing, View, clustering, scale_of, seen_by
+from gpytorch_partition.partitions.sites import (
+    NOISES,
+    Sites,
+    blocks,
+    checked_projection,
+    keeps_rows,
+    label_densest,
+    label_nearest,
+    projected,
+    sites_of,
+)
 
+# The radius at which a fitted HDBSCAN's hierarchy is cut: a parameter of its `dbscan_clustering`, not of HDBSCAN.
+CUT = "cut_distance"
+
+_ROWS_WITHOUT_ASKING = 10_000  # at most, without `rows`, for a clusterer of quadratic cost
 _BUFFERS = {"kept": 2, "projections": 3, "sites": 2, "site_clusters": 1, "shapes": 3, "offsets": 1}
+
+
+class View(NamedTuple):
+    kept: np.ndarray  # (k,) numbers of columns
+    matrix: np.ndarray | None = None  # (k, K)
+
+
+class Drawing(NamedTuple):
+    clusterer: Any
+    distributions: dict[str, Any]
+    num_rows: int
+    num_kept: int
+    projection: int | None
+    noise: str
+    is_random: bool
+
+    @classmethod
+    def checked(
+        cls,
+        shape: Sequence[int],
+        clusterer: Any,
+        distributions: Any,
+        rows: Any,
+        columns: Any,
+        projection: Any,
+        noise: str,
+    ) -> Drawing:
+        _check_clusterer(clusterer)
+        distributions = _checked_distributions(distributions, clusterer)
+        projection = checked_projection(projection)
+        if noise not in NOISES:
+            raise ValueError(f"expected noise to be one of {NOISES}, got {noise!r}")
+        num_rows, num_kept = _number(rows, shape[0], "rows"), _number(columns, shape[1], "columns")
+        if rows is None:
+            _check_affordable(clusterer, shape[0])
+        is_subset = num_rows < shape[0] or num_kept < shape[1]
+        is_random = bool(distributions or is_subset or projection or _seed_names(clusterer))
+        return cls(clusterer, distributions, num_rows, num_kept, projection, noise, is_random)
+
+
+def clustering(drawing: Drawing, x: np.ndarray, seed: int) -> tuple[View, Sites]:
+    """Cluster a random view of the rows; all randomness comes from the seed."""
+    random = np.random.RandomState(seed)
+    view = _view(drawing, x.shape[1], random)
+    chosen = np.arange(len(x))
+    if drawing.num_rows < len(x):
+        chosen = np.sort(sample_without_replacement(len(x), drawing.num_rows, random_state=random))
+    matrix = None if view.matrix is None else torch.from_numpy(view.matrix)
+    kept, scale = torch.from_numpy(view.kept), scale_of(len(view.kept), x.shape[1])
+    rows = seen_by(torch.from_numpy(x[chosen]), kept, scale, matrix).numpy()
+    drawn = {name: _drawn(values, random) for name, values in drawing.distributions.items()}
+    radius = drawn.pop(CUT, None)
+    seeds = {name: int(random.randint(2**31 - 1)) for name in _seed_names(drawing.clusterer)}
+    clusterer = clone(drawing.clusterer).set_params(**seeds | drawn)
+    try:
+        labels = clusterer.fit_predict(rows)
+    except ValueError as error:
+        name, shape = type(clusterer).__name__, tuple(rows.shape)
+        raise ValueError(f"expected a clusterer that takes rows of shape {shape}, got a {name}: {error}") from error
+    if radius is not None:
+        labels = clusterer.dbscan_clustering(radius, clusterer.min_cluster_size)
+    return view, sites_of(clusterer, rows, labels, drawing.noise)
+
+
+def _view(drawing: Drawing, num_columns: int, random: np.random.RandomState) -> View:
+    kept = np.sort(random.permutation(num_columns)[: drawing.num_kept])
+    if drawing.projection is None:
+        return View(kept)
+    return View(kept, random.normal(size=(len(kept), drawing.projection)) / drawing.projection**0.5)
+
+
+def seen_by(x: Tensor, kept: Tensor, scale: float, matrix: Tensor | None) -> Tensor:
+    """Return rows (`n x D`) as one clustering sees them (`n x K`, float64), here and in labels to the last bit."""
+    columns = x[:, kept].to(torch.float64) * scale
+    return columns if matrix is None else projected(columns, matrix)
+
+
+def scale_of(num_kept: int, num_columns: int) -> float:
+    """Return the factor that makes distances in some columns as large, on average, as in all columns."""
+    return math.sqrt(num_columns / num_kept)
+
+
+def _drawn(values: Any, random: np.random.RandomState) -> Any:
+    if hasattr(values, "rvs"):
+        return values.rvs(random_state=random)
+    if isinstance(values, list):
+        return values[random.randint(len(values))]
+    low, high = values
+    if all(isinstance(value, Integral) for value in values):
+        return min(int(math.exp(random.uniform(math.log(low), math.log(high + 1)))), int(high))
+    return math.exp(random.uniform(math.log(low), math.log(high)))
+
+
+def _seed_names(clusterer: Any) -> list[str]:
+    return [name for name in clusterer.get_params() if name == "random_state" or name.endswith("__random_state")]
+
+
+def _check_affordable(clusterer: Any, num_rows: int) -> None:
+    if num_rows > _ROWS_WITHOUT_ASKING and keeps_rows(clusterer):
+        raise ValueError(
+            f"{type(clusterer).__name__} keeps the rows that it clusters, and compares each with all points: give "
+            f"rows=1000, or another number that each clustering sees, and rows={num_rows} if all of them are meant"
+        )
+
+
+def _check_clusterer(clusterer: Any) -> None:
+    if isinstance(clusterer, type):
+        raise TypeError(f"expected a clusterer, got the class: give {clusterer.__name__}()")
+    if not all(callable(getattr(clusterer, name, None)) for name in ("fit_predict", "get_params", "set_params")):
+        raise TypeError(
+            "expected a clusterer of scikit-learn, with fit_predict, get_params and set_params, got "
+            f"{type(clusterer).__name__}"
+        )
+
+
+def _checked_distributions(distributions: Any, clusterer: Any) -> dict[str, Any]:
+    if distributions is not None and not isinstance(distributions, Mapping):
+        raise ValueError(
+            "expected param_distributions to map names of parameters to what they are drawn from, such as "
+            f"{{'n_clusters': (2, 20)}}, got {distributions!r}"
+        )
+    names = [*clusterer.get_params(), *([CUT] if hasattr(clusterer, "dbscan_clustering") else [])]
+    for name, values in (distributions or {}).items():
+        if name not in names:
+            raise ValueError(f"{type(clusterer).__name__} has no parameter {name!r} to draw: it has {sorted(names)}")
+        if not (hasattr(values, "rvs") or (isinstance(values, list) and values) or _is_range(values)):
+            raise ValueError(
+                f"expected {name!r} to be drawn from a range (low, high) of positive numbers, a list or a "
+                f"distribution with rvs, got {values!r}"
+            )
+    return dict(distributions or {})
+
+
+def _is_range(values: Any) -> bool:
+    is_pair = isinstance(values, tuple) and len(values) == 2 and all(isinstance(value, Real) for value in values)
+    return is_pair and 0 < values[0] <= values[1] < math.inf
+
+
+def _number(wanted: Any, size: int, name: str) -> int:
+    if wanted is None:
+        return size
+    if is_whole(wanted, 1, size):
+        return int(wanted)
+    if isinstance(wanted, float) and 0 < wanted <= 1:
+        return max(1, round(wanted * size))
+    raise ValueError(
+        f"expected {name} to be a number from 1 to {size}, or a share as a float up to 1.0, got {wanted!r}"
+    )
+
+
 _BUFFERS |= {"site_counts": 1, "num_clusters": 1, "num_columns": 1}
 
 
 class ClusteringPartition(Partition):
-    r"""
+    """
     A partition into m clusterings of random views of the rows, by clones of a clusterer (Davies & Ghahramani 2014,
     section 4.1.1).
 
     :class:`~gpytorch_partition.ClusteringKernel` uses it, and :class:`~gpytorch_partition.PartitionKernel` for fitted
-    clusterers. Construct it yourself for clusters without a kernel, such as the clusters of new points by a clusterer
-    that has no `predict` (DBSCAN).
+    clusterers. Construct it yourself for clusters without a kernel, such as those of new points by a clusterer that has
+    no `predict` (DBSCAN).
 
     Each clustering may draw its initialisation (`random_state`, if the clusterer has one), any of its parameters, a
     subset of the rows, a subset of the columns and a random projection of these. Coordinates are scaled so that
@@ -40,8 +204,8 @@ class ClusteringPartition(Partition):
     For KMeans, MiniBatchKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture and BayesianGaussianMixture new
     points join the cluster that the clusterer's `predict` gives. For all others (DBSCAN, HDBSCAN,
     AgglomerativeClustering, pipelines, your own) they join the cluster of the nearest row that was clustered, the first
-    in a tie. Both rules are evaluated here in float64, from buffers. A label is thus a pure function of the point, and
-    `state_dict` is complete; the clusterers are not kept.
+    in a tie. Both rules are evaluated here in float64, from buffers, so a label is a pure function of the point; the
+    clusterers are not kept.
 
     Building costs m fits. Labels cost :math:`O(C K)` per (point, clustering) with C centers or clustered rows of K
     dimensions, :math:`O(C K^2)` for Gaussian mixtures. Memory: 8 K bytes per center or clustered row.
@@ -50,11 +214,10 @@ class ClusteringPartition(Partition):
         times give a `UserWarning`. (Default: None, an unfitted partition for `load_state_dict`.)
     :param clusterer: An unfitted clusterer with `fit_predict`, and `get_params` and `set_params`.
     :param num_partitions: Number m of clusterings. (Default: 200.)
-    :param param_distributions: Parameters of the clusterer to draw, by name, such as numbers of clusters, radii or
-        concentrations. Each has a range `(low, high)`, drawn uniformly in the logarithm, integers if both are; a list
-        to choose from; or a distribution of SciPy. `"cut_distance"` is the radius at which HDBSCAN's hierarchy is cut
-        (`dbscan_clustering`); its `cluster_selection_epsilon` fails on some data with scikit-learn 1.9 and NumPy 2.4.
-        (Default: none.)
+    :param param_distributions: Parameters of the clusterer to draw, by name. Each has a range `(low, high)`, drawn
+        uniformly in the logarithm, integers if both are; a list to choose from; or a distribution of SciPy.
+        `"cut_distance"` is the radius at which HDBSCAN's hierarchy is cut (`dbscan_clustering`); its
+        `cluster_selection_epsilon` fails on some data with scikit-learn 1.9 and NumPy 2.4. (Default: none.)
     :param rows: Rows that each clustering sees, a number, or a share as a float. Clusterers that keep their rows take
         :math:`O(N^2)`, so above 10,000 rows they are refused unless `rows` is given. (Default: all.)
     :param columns: Columns that each clustering sees, a number or a share. (Default: all.)
@@ -125,7 +288,7 @@ class ClusteringPartition(Partition):
     @classmethod
     def of_fitted(cls, clusterers: Sequence[Any]) -> ClusteringPartition:
         """
-        Build the partitions of clusterers that are already fitted, on all columns.
+        Return the partitions of clusterers that are already fitted, on all columns.
 
         :param clusterers: Fitted clusterers whose rule for new points is known. DBSCAN is among them; new points join
             the nearest core point.
@@ -167,17 +330,14 @@ class ClusteringPartition(Partition):
 
     @property
     def num_partitions(self) -> int:
-        """Number m of clusterings."""
         return self.site_counts.numel()
 
     @property
     def num_features(self) -> int | None:
-        """Number D of columns of the rows; None if the partition is not fitted."""
         return int(self.num_columns) if self.is_fitted else None
 
     @property
     def cluster_counts(self) -> Tensor:
-        """Numbers of clusters of the `m` clusterings."""
         return self.num_clusters
 
     def _labels(self, x: Tensor) -> Tensor:

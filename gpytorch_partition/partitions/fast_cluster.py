@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -12,53 +11,33 @@ from sklearn.utils.random import sample_without_replacement
 from torch import Tensor
 
 from gpytorch_partition.descriptions import ranged
-from gpytorch_partition.inputs.bits import bits_of, floats_of
-from gpytorch_partition.inputs.counts import checked_count
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.numbers import bits_of, checked_count, floats_of, is_whole, random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, warn_about_unequal_scales
 from gpytorch_partition.linalg.parallel import for_each
-from gpytorch_partition.partitions.nearest import checked_projection, label_nearest, projected
 from gpytorch_partition.partitions.partition import Partition
+from gpytorch_partition.partitions.sites import checked_projection, label_nearest, projected
 
 _DEFAULT_HEIGHT = 10  # binary logarithm of the largest number of centers
 COLUMNS = ("random", "all")
 
 
 class FastClusterPartition(Partition):
-    r"""
+    """
     A partition into random clusterings around random rows (Davies & Ghahramani 2014, section 4.3.2, Algorithm 2).
 
-    :class:`~gpytorch_partition.FastClusterKernel` uses it. Construct it yourself for clusters without a kernel: many
-    random groupings of neighboring rows, at a cost linear in the rows.
+    :class:`~gpytorch_partition.FastClusterKernel` uses it, and documents its parameters and costs. Construct it
+    yourself for clusters without a kernel: many random groupings of neighboring rows, at a cost linear in the rows.
 
     Each partition keeps every dimension with probability 1/2 (drawn again if none is kept), draws s uniformly from 0
     ... h and :math:`2^s` distinct rows of `x` as centers. The label of a point is the number of the center nearest to
-    it on the dimensions kept, the lower number in a tie. Options fix the number of centers, keep all dimensions, or
-    measure distances in random projections.
+    it on the dimensions kept, the lower number in a tie. Distances are sums of squares in float64 for any dtype of the
+    points. With `num_centers` and `columns="all"` clusters are the Voronoi cells of the isolation kernel (Qin, Ting,
+    Zhu & Lee 2019, "Nearest-neighbour-induced isolation similarity and its impact on density-based clustering"). A
+    projection is Gaussian, and drawn for each partition: labels cost :math:`O(D K)` more per (row, partition), and
+    matrices 8 D K bytes per partition.
 
-    Distances are sums of squares in float64, one dimension after another, for any dtype of the points. A label thus
-    never depends on the other rows of a call, on threads, or on `.float()` and `.double()`. Standardize columns, since
-    distances weigh them against each other: standard deviations that differ by more than 100 times give a
-    `UserWarning`.
-
-    Building costs at most :math:`O(N (D + m))`; labels cost :math:`O(D)` per (point, center), with about :math:`2^{h+1}
-    / (h + 1)` centers a partition and bounded workspace. Memory: :math:`8 D` bytes per center and D per partition.
-
-    :param x: `N x D` rows to draw centers from, possibly more than the training rows (the semi-supervised use
-        of the paper); `None` makes an unfitted partition that `load_state_dict` fits.
-    :param num_partitions: Number m of partitions. (Default: 200.)
-    :param height: The largest s, called h in the paper; default: :math:`\min(10, \lfloor \log_2 N \rfloor)`.
-    :param num_centers: Number of centers of every partition. With `columns="all"` clusters are the Voronoi cells of the
-        isolation kernel (Qin, Ting, Zhu & Lee 2019, "Nearest-neighbour-induced isolation similarity and its impact on
-        density-based clustering"). (Default: None, a random power of two.)
-    :param columns: `"random"`, each with probability 1/2, or `"all"`. (Default: `"random"`.)
-    :param projection: Number K of dimensions of a Gaussian random projection of the columns kept, drawn for each
-        partition, in which distances are measured. Labels cost :math:`O(D K)` more per (row, partition), and matrices 8
-        D K bytes per partition. (Default: None, the columns themselves.)
-    :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
-    :raises ValueError: If x is empty, not finite or not a floating point matrix, if there are fewer than
-        :math:`2^h` or `num_centers` rows, if `num_partitions`, `height`, `columns` or `projection` cannot be used, or
-        if `random_state` is no seed.
+    :raises ValueError: If the rows or an option cannot be used: fewer than :math:`2^h` or `num_centers` rows among
+        them.
 
     Example:
         >>> x = torch.linspace(0, 1, 16, dtype=torch.float64).unsqueeze(-1)
@@ -127,17 +106,14 @@ class FastClusterPartition(Partition):
 
     @property
     def num_partitions(self) -> int:
-        """Number m of partitions."""
         return self.sizes.numel()
 
     @property
     def num_features(self) -> int | None:
-        """Number D of columns of the rows that centers were drawn from; None if the partition is not fitted."""
         return self.kept.shape[1] if self.is_fitted else None
 
     @property
     def cluster_counts(self) -> Tensor:
-        """Numbers of centers of the `m` partitions."""
         return self.sizes
 
     def _labels(self, x: Tensor) -> Tensor:
@@ -153,7 +129,6 @@ class FastClusterPartition(Partition):
         return labels.T
 
     def _seen(self, partition: int, x: Tensor) -> Tensor:
-        """Points (`n x D`) in the columns that a partition keeps, or in projections of these."""
         kept = self.kept[partition]
         if not self.is_projected:
             return x[:, kept]
@@ -193,7 +168,7 @@ def _checked_height(height: int | None, num_rows: int) -> int:
     largest = num_rows.bit_length() - 1
     if height is None:
         return default_height(num_rows)
-    if isinstance(height, bool) or not isinstance(height, Integral) or not 0 <= int(height) <= largest:
+    if not is_whole(height, 0, largest):
         raise ValueError(
             f"expected height to be a whole number between 0 and {largest}, got {height!r}: "
             f"2^height different rows are drawn, and there are only {num_rows}"
@@ -209,6 +184,5 @@ def _check_options(num_rows: int, height: int | None, num_centers: Any, columns:
             raise ValueError(
                 "expected height, for random numbers of centers, or num_centers, for a fixed one, got both"
             )
-        is_number = isinstance(num_centers, Integral) and not isinstance(num_centers, bool)
-        if not is_number or not 1 <= int(num_centers) <= num_rows:
+        if not is_whole(num_centers, 1, num_rows):
             raise ValueError(f"expected num_centers from 1 to the number of rows, {num_rows}, got {num_centers!r}")

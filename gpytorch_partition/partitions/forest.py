@@ -7,8 +7,8 @@ so that library is imported only where trees are grown or converted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from copy import deepcopy
+from functools import cached_property
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
@@ -20,26 +20,16 @@ from torch import Tensor
 from gpytorch_partition.clusters.cluster_index import code_dtype
 from gpytorch_partition.clusters.tree_layout import TreeLayout, cut_at_depth, lay_out_trees
 from gpytorch_partition.descriptions import counted, ranged
-from gpytorch_partition.inputs.bits import bits_of, floats_of
-from gpytorch_partition.inputs.counts import checked_count
-from gpytorch_partition.inputs.missing import decode_missing
-from gpytorch_partition.inputs.numbers import tensor_of
-from gpytorch_partition.inputs.seeds import random_state_of
-from gpytorch_partition.inputs.training_rows import checked_rows
-from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each
+from gpytorch_partition.inputs.numbers import bits_of, floats_of, random_state_of
+from gpytorch_partition.inputs.training_rows import decode_missing
+from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each, slices
 from gpytorch_partition.partitions.ensembles import ZERO, Trees, trees_of
 from gpytorch_partition.partitions.partition import Partition
 
 if TYPE_CHECKING:
-    from sklearn.ensemble import BaggingRegressor
+    pass
 
 _ACCELERATOR_NUMEL = 2**24  # (row, tree) pairs in a piece of work, large enough to keep an accelerator busy
-# Rows that a tree is grown on by default: a share of all, within bounds. More rows cost time and memory in proportion
-# for a small gain: on 200,000 rows of flight delays, 40,000 rows a tree gave an RMSE of .754, 20,000 gave .760.
-_SAMPLE_SHARE = 0.2  # of all rows
-_MIN_SAMPLES = 128  # rows
-_MAX_SAMPLES = 20_000  # rows
-_MOST_LEVELS = 2**24  # of a category: float32 has no more whole numbers
 
 
 class ForestPartition(Partition):
@@ -52,25 +42,24 @@ class ForestPartition(Partition):
     cut at a depth (:meth:`cut`).
 
     Leaves are numbered depth-first, `0 ... L_r - 1` in tree r. Labels agree with the ensemble's own leaves exactly,
-    also for points on thresholds. Points are rounded as the ensemble rounds them (to float32, except for histogram
-    gradient boosting and LightGBM) and compared in its precision. Points may be of any floating dtype and any finite
-    magnitude; NaN stands for a missing value where the ensemble takes it (:attr:`handles_missing`). Columns of
-    categories hold the numbers that the ensemble was fitted on; LightGBM and XGBoost see the codes of a data frame's
-    categories. Unknown categories go where the ensemble sends them.
+    also for points on thresholds: points are rounded as the ensemble rounds them (to float32, except for histogram
+    gradient boosting and LightGBM). NaN stands for a missing value where the ensemble takes it
+    (:attr:`handles_missing`). Columns of categories hold the numbers that the ensemble was fitted on; LightGBM and
+    XGBoost see the codes of a data frame's categories. Unknown categories go where the ensemble sends them.
 
-    The trees are those that the ensemble's own `predict` uses. Models of LightGBM and estimators of XGBoost (not a
-    `Booster`) that stopped early have trees up to the best iteration. AdaBoost and DART of XGBoost keep the weights of
-    their trees.
+    The trees are those that the ensemble's own `predict` uses: up to the best iteration, for models of LightGBM and
+    estimators of XGBoost (not a `Booster`) that stopped early. AdaBoost and DART of XGBoost keep the weights of their
+    trees.
 
-    Converting V nodes costs :math:`O(V)`, labels :math:`O(\text{height})` per (point, tree) with bounded
-    workspace. Memory: 16 bytes per node (5 more where values may be missing, 4 more each for float64, for categories
-    and for impurities), and 36 more from the first labels on.
+    Converting V nodes costs :math:`O(V)`, labels :math:`O(\text{height})` per (point, tree). Memory: 16 bytes per node
+    (5 more where values may be missing, 4 more each for float64, for categories and for impurities), and 36 more from
+    the first labels on.
 
     :param ensemble: A fitted random forest, extra-trees, gradient boosting, histogram gradient boosting, AdaBoost or
-        bagging of trees, isolation forest, random trees embedding, or single tree of scikit-learn
-        (:func:`grow_forest` makes one); a `Booster` or estimator of LightGBM or XGBoost; a `CatBoost` or estimator of
-        CatBoost; a BART model of stochtree; or `Trees` of `gpytorch_partition.partitions.ensembles`. `None` makes an
-        unfitted partition that `load_state_dict` fits.
+        bagging of trees, isolation forest, random trees embedding, or single tree of scikit-learn (:func:`grow_forest`
+        makes one); a `Booster` or estimator of LightGBM or XGBoost; a `CatBoost` or estimator of CatBoost; a BART model
+        of stochtree; or `Trees` of `gpytorch_partition.partitions.ensembles`. `None` makes an unfitted partition that
+        `load_state_dict` fits.
     :raises TypeError: If `ensemble` is none of these, or an ensemble of other things than trees.
     :raises ValueError: If the ensemble is not fitted or has no trees, its categories are not numbers, an XGBoost model
         is linear or has another `missing` than NaN, or CatBoost compares statistics of categories (a `one_hot_max_size`
@@ -121,7 +110,6 @@ class ForestPartition(Partition):
             self.register_buffer(name, torch.empty(0, dtype=torch.bool))
         self.register_buffer("tree_nodes", torch.zeros(1, dtype=torch.int64))
         self.register_buffer("num_columns", torch.zeros(1, dtype=torch.int64))
-        self._layout: TreeLayout | None = None
         if ensemble is not None:
             self._set_trees(trees_of(ensemble))
 
@@ -152,12 +140,10 @@ class ForestPartition(Partition):
 
     @property
     def num_partitions(self) -> int:
-        """Number m of trees."""
         return self.tree_nodes.numel() - 1
 
     @property
     def num_features(self) -> int | None:
-        """Number D of columns that the forest was fitted on; None if it is not fitted."""
         return int(self.num_columns) if self.is_fitted else None
 
     @property
@@ -178,17 +164,15 @@ class ForestPartition(Partition):
     @property
     def impurities(self) -> Tensor | None:
         """
-        Impurities of the `V` nodes (float32), as shares of their root's. For regression an impurity is the variance of
-        the targets that a tree saw in the node. None where the ensemble keeps none (histogram gradient boosting).
+        Impurities of the `V` nodes (float32), as shares of their root's: for regression, of the variance of the targets
+        that a tree saw. None where the ensemble keeps none (histogram gradient boosting).
         """
         return floats_of(self.impurity) if self.impurity.numel() else None
 
     def thresholds(self, column: int) -> Tensor:
         r"""
-        Return the values that splits compare a column with (float64), sorted and distinct. No label depends on the
-        column between two successive thresholds. Splits by sets of categories have none. Costs :math:`O(V \log V)`.
-
-        :param column: Number of the column, from 0.
+        Return the values that splits compare a column with (float64), sorted and distinct, in :math:`O(V \log V)`. No
+        label depends on the column between two successive thresholds. Splits by sets of categories have none.
 
         Example:
             >>> from sklearn.tree import DecisionTreeRegressor
@@ -203,14 +187,12 @@ class ForestPartition(Partition):
             return torch.empty(0, dtype=torch.float64, device=compares.device)
         return floats_of(self.threshold)[compares].to(torch.float64).unique()
 
-    @property
+    @cached_property
     def layout(self) -> TreeLayout:
         """The trees with their nodes as intervals of leaves, computed once in :math:`O(V)` and kept."""
-        if self._layout is None:
-            left, right = self.child_nodes.to(torch.int64).unbind(1)
-            is_auxiliary = self.is_auxiliary if self.is_auxiliary.numel() else None
-            self._layout = lay_out_trees(left, right, self.tree_nodes, is_auxiliary)
-        return self._layout
+        left, right = self.child_nodes.to(torch.int64).unbind(1)
+        is_auxiliary = self.is_auxiliary if self.is_auxiliary.numel() else None
+        return lay_out_trees(left, right, self.tree_nodes, is_auxiliary)
 
     @property
     def leaf_ids(self) -> Tensor:
@@ -223,7 +205,7 @@ class ForestPartition(Partition):
 
     def cut(self, depths: Tensor) -> TreeCutPartition:
         """
-        Cut each tree at a depth: its nodes at that depth, and its leaves above, become the clusters. Costs
+        Return each tree cut at a depth: its nodes at that depth, and its leaves above, become the clusters, in
         :math:`O(V)`.
 
         :param depths: `m` depths, 0 or more (int64).
@@ -234,12 +216,11 @@ class ForestPartition(Partition):
         return TreeCutPartition(self, depths)
 
     def sample_cut(self, random_state: int | np.random.RandomState | None = None) -> TreeCutPartition:
-        r"""
-        Cut each tree at a random depth, uniform on 0 ... h with h the tree's own depth (Algorithm 1 of Davies &
-        Ghahramani 2014). Costs :math:`O(V)`.
+        """
+        Return each tree cut at a random depth, uniform on 0 ... h with h its own depth (Algorithm 1 of Davies &
+        Ghahramani 2014).
 
         :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
-        :return: The cut trees, which share this forest's tensors.
         :raises RuntimeError: If the forest is not fitted.
         :raises ValueError: If `random_state` is no seed.
         """
@@ -262,7 +243,7 @@ class ForestPartition(Partition):
         return labels.T
 
     def _route(self, x: Tensor, trees: slice, height: int) -> Tensor:
-        """Return the leaves (int32, tree after tree) of the rows in some trees, found level by level."""
+        """Leaves (int32, tree after tree) of the rows in some trees, found level by level."""
         roots = self.tree_nodes[:-1][trees]
         # index_select on 32-bit numbers is three times as fast on a CPU as indexing with int64.
         values, threshold, children = x.reshape(-1), floats_of(self.threshold), self.child_nodes.view(-1)
@@ -332,45 +313,25 @@ class ForestPartition(Partition):
             told += f", weights {ranged(weights.tolist())}"
         return told
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Partition:
-        new = super().__deepcopy__(memo)
-        new.__dict__["_layout"] = self._layout
-        return new
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_layout": None}
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Partition:
-        self._layout = None
-        return super()._apply(fn, recurse)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        self._layout = None
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
 
 def _shares_of_root(values: NDArray[np.float64], tree_nodes: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Values of nodes over their root's (float32); 0 where the root's is 0."""
     roots = np.repeat(values[tree_nodes[:-1]], np.diff(tree_nodes))
     return np.divide(values, roots, out=np.zeros_like(values), where=roots > 0).astype(np.float32)
 
 
 class TreeCutPartition(Partition):
-    r"""
+    """
     A partition whose clusters are the nodes of a forest's trees at one depth of each tree.
 
-    :class:`~gpytorch_partition.RandomForestKernel` uses it for `heights="sampled"`. `fit_chunks` of
-    :class:`~gpytorch_partition.estimators.PartitionGPRegressor` uses it where trees have too many leaves. For depths of
-    your own, :meth:`ForestPartition.cut` makes it, and :class:`~gpytorch_partition.PartitionKernel` takes it.
+    :class:`~gpytorch_partition.RandomForestKernel` uses it for `heights="sampled"`, and `fit_chunks` of
+    :class:`~gpytorch_partition.estimators.PartitionGPRegressor` where trees have too many leaves. For depths of your
+    own, :meth:`ForestPartition.cut` makes it, and :class:`~gpytorch_partition.PartitionKernel` takes it.
 
     With depths drawn from 0 ... h these are the partitions of Algorithm 1 of Davies & Ghahramani (2014). A leaf above
-    the cut is a cluster of its own, so cuts of unbalanced trees are partitions too.
+    the cut is a cluster of its own, so cuts of unbalanced trees are partitions too. Cutting V nodes costs :math:`O(V)`;
+    memory: 4 bytes per leaf besides the forest.
 
-    Cutting V nodes costs :math:`O(V)`. A label costs one look-up more than the forest's. Memory: 4 bytes per leaf
-    besides the forest.
-
-    :param forest: The forest; its tensors are shared. `None` makes an unfitted partition that
-        `load_state_dict` fits.
+    :param forest: The forest; its tensors are shared. `None` makes an unfitted partition that `load_state_dict` fits.
     :param depths: `m` depths, 0 or more (int64); a tree cut at its height or below is cut into its leaves.
     :raises RuntimeError: If the forest is not fitted.
     :raises ValueError: If there is not one depth per tree, or a depth is negative.
@@ -398,17 +359,14 @@ class TreeCutPartition(Partition):
 
     @property
     def num_partitions(self) -> int:
-        """Number m of trees."""
         return self.counts.numel()
 
     @property
     def num_features(self) -> int | None:
-        """Number D of columns that the forest was fitted on; None if it is not fitted."""
         return self.forest.num_features
 
     @property
     def cluster_counts(self) -> Tensor:
-        """Numbers of clusters of the `m` trees."""
         return self.counts
 
     def _check_values(self, x: Tensor) -> None:
@@ -427,132 +385,6 @@ class TreeCutPartition(Partition):
         return new
 
 
-def grow_forest(
-    x: Tensor,
-    y: Tensor,
-    *,
-    num_trees: int = 200,
-    max_samples: float | int | None = None,
-    min_samples_leaf: int = 3,
-    max_features: float | int = 1 / 3,
-    categories: Sequence[int] = (),
-    sample_weight: Tensor | None = None,
-    groups: Tensor | None = None,
-    random_state: int | np.random.RandomState | None = None,
-    n_jobs: int | None = None,
-) -> BaggingRegressor:
-    r"""
-    Grow a forest whose kernel is accurate and calibrated: extremely randomized trees, each on a small subsample of the
-    rows.
-
-    :class:`~gpytorch_partition.RandomForestKernel` calls it. Call it yourself if you need the ensemble, for example for
-    kernels of the same trees at different `heights` (`RandomForestKernel.from_forest`).
-
-    Trees grown on the targets that the Gaussian process is trained on fit the noise of these targets, and the process
-    takes that noise for signal. With a small subsample for each tree, drawn without replacement, every row is new to
-    most trees.
-
-    The defaults were chosen on six regression sets of at most 2,000 training rows, with all heights averaged and noise
-    and scale by maximum likelihood. The candidates were subsamples of 10, 20 and 40 %, leaves of 1, 3, 5 and 10 rows,
-    and a third or all of the columns at each split. The defaults had the best mean predictive density, and their 90 %
-    intervals held 90 % of the test rows. Subsamples of 40 % were equal, but need twice the leaves. Smooth targets gain
-    from trying all columns.
-
-    Each tree costs :math:`O(N D)`, since scikit-learn checks and rounds all rows for every tree, and about :math:`O(n d
-    \log n)` for its n rows with d columns tried. A tree holds at most 2 n / `min_samples_leaf` nodes, and a float32
-    copy of the rows while it grows.
-
-    :param x: `N x D` training rows; NaN is a missing value.
-    :param y: `N` or `N x k` targets: real numbers, or indicators of k classes.
-    :param num_trees: Number m of trees. (Default: 200.)
-    :param max_samples: Rows of each tree: a fraction of N, but at least 128 rows (or all), or a number of
-        rows. (Default: None, 20 % of N, but at most 20,000 rows.)
-    :param min_samples_leaf: Fewest rows of a tree's subsample in a leaf. (Default: 3.)
-    :param max_features: Columns tried at each split: a fraction of D, but at least 2 columns (with one column
-        tried, trees do not look at the targets), or a number of columns. (Default: 1/3.)
-    :param categories: Numbers of columns that hold codes 0 ... C - 1 of categories, which are split into sets of
-        levels. Each tree orders levels by the mean targets of one half of its subsample (at random where it tries a
-        single column). It cuts that order (Fisher 1958) while it grows on the other half. A level that the first half
-        lacks is placed at the mean target. Missing values and unknown codes go where the tree sends missing values.
-        Costs 4 bytes for each tree and level. (Default: none.)
-    :param sample_weight: `N` weights, 0 or more, of the rows' squared errors in the choice of splits. The rows of a
-        tree and the size of leaves do not depend on them. (Default: None, the same for all.)
-    :param groups: `N` numbers of groups of rows that are alike: levels are ordered by other groups than a tree is grown
-        on. (Default: None, by other rows.)
-    :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
-    :param n_jobs: Trees grown at a time, in processes. Each process imports PyTorch first, so this pays only where
-        growing takes minutes. (Threads are not used: before Python 3.14 scikit-learn's checks in threads change the
-        filters of warnings.) The forest does not depend on it. (Default: None, one.)
-    :return: A fitted `BaggingRegressor` of `ExtraTreeRegressor`, for :class:`ForestPartition`.
-    :raises ValueError: If rows and targets do not match, are empty or infinite, targets are NaN, columns of categories
-        hold other things than codes, or an option is out of range (scikit-learn's `InvalidParameterError` among them).
-
-    Example:
-        >>> x = torch.rand(300, 2, generator=torch.Generator().manual_seed(0))
-        >>> forest = grow_forest(x, x.sum(-1), num_trees=10, random_state=0)
-        >>> ForestPartition(forest).labels(x).shape
-        torch.Size([300, 10])
-    """
-    from sklearn.ensemble import BaggingRegressor
-
-    rows = decode_missing(checked_rows(x, "grow_forest", missing=True))
-    targets = _checked_targets(y, rows.shape[0])
-    if sample_weight is not None:
-        targets = _weighted(targets, sample_weight)
-    groups = None if groups is None or not len(categories) else groups
-    if groups is not None:
-        targets = np.column_stack([targets, groups.cpu().numpy()])
-    leaves = {"min_samples_leaf": min_samples_leaf, "max_features": _num_columns(max_features, rows.shape[1])}
-    forest = BaggingRegressor(
-        _new_tree(rows, categories, sample_weight is not None, groups is not None, leaves),
-        checked_count(num_trees, "trees", "num_trees"),
-        max_samples=_num_samples(max_samples, rows.shape[0]),
-        bootstrap=False,
-        random_state=random_state_of(random_state),
-        n_jobs=n_jobs,
-    )
-    return forest.fit(rows.cpu().numpy(), targets)
-
-
-def _new_tree(
-    rows: Tensor, categories: Sequence[int], has_weights: bool, has_groups: bool, leaves: dict[str, Any]
-) -> Any:
-    from sklearn.tree import ExtraTreeRegressor
-
-    from gpytorch_partition.partitions.ensembles.level_order_tree import LevelOrderTree
-    from gpytorch_partition.partitions.ensembles.weighted_tree import WeightedTree
-
-    if not isinstance(categories, Iterable) or isinstance(categories, str | bytes):
-        raise ValueError(f"expected categories as a list of numbers of columns, got {categories!r}")
-    if not len(list(categories)):
-        return WeightedTree(**leaves) if has_weights else ExtraTreeRegressor(**leaves)
-    levels, by_targets = _numbers_of_levels(rows, categories), leaves["max_features"] != 1
-    others = {"by_targets": by_targets, "has_weights": has_weights, "has_groups": has_groups}
-    return LevelOrderTree(categories=levels, **others, **leaves)
-
-
-def _weighted(targets: np.ndarray, sample_weight: Any) -> np.ndarray:
-    from gpytorch_partition.partitions.ensembles.weighted_tree import with_weights
-
-    weights = tensor_of(sample_weight, f"{len(targets)} weights of rows from 0").detach().cpu()
-    weights = weights.new_zeros(0) if weights.is_complex() else weights
-    return with_weights(targets, weights.double().numpy())
-
-
-def _numbers_of_levels(x: Tensor, categories: Sequence[int]) -> dict[int, int]:
-    wanted = [int(column) for column in categories]
-    if len(set(wanted)) < len(wanted) or not set(wanted) <= set(range(x.shape[1])):
-        raise ValueError(f"expected distinct categories from 0 to {x.shape[1] - 1}, numbers of columns, got {wanted}")
-    for column in wanted:
-        codes = x[:, column][~x[:, column].isnan()]
-        if bool(((codes < 0) | (codes != codes.floor()) | (codes >= _MOST_LEVELS)).any()):
-            raise ValueError(
-                f"expected codes 0, 1, ... below {_MOST_LEVELS:,} in column {column} of categories, got "
-                f"{codes.min():g} to {codes.max():g}: TableEncoder makes codes of text and categories"
-            )
-    return {column: int(x[:, column].nan_to_num(0).max()) + 1 for column in sorted(wanted)}
-
-
 def _with_missing_as_zero(x: Tensor) -> Tensor:
     return decode_missing(x).nan_to_num(posinf=torch.inf, neginf=-torch.inf)
 
@@ -560,11 +392,7 @@ def _with_missing_as_zero(x: Tensor) -> Tensor:
 def _pieces(num_trees: int, x: Tensor) -> product[tuple[slice, slice]]:
     numel = SERIAL_NUMEL if x.device.type == "cpu" else _ACCELERATOR_NUMEL
     rows = max(1, min(x.shape[0], numel))
-    return product(_slices(num_trees, numel // rows), _slices(x.shape[0], rows))
-
-
-def _slices(total: int, size: int) -> list[slice]:
-    return [slice(start, min(start + size, total)) for start in range(0, total, size)]
+    return product(slices(num_trees, numel // rows), slices(x.shape[0], rows))
 
 
 def _checked_depths(forest: ForestPartition, depths: Tensor | None) -> Tensor:
@@ -577,33 +405,3 @@ def _checked_depths(forest: ForestPartition, depths: Tensor | None) -> Tensor:
     if depths.min() < 0:
         raise ValueError(f"expected depths of 0 or more, got {int(depths.min())}.")
     return depths
-
-
-def _checked_targets(y: Tensor, num_rows: int) -> np.ndarray:
-    if not torch.is_tensor(y) or y.dim() not in (1, 2) or y.shape[0] != num_rows or y.numel() == 0:
-        got = tuple(y.shape) if torch.is_tensor(y) else type(y).__name__
-        raise ValueError(f"grow_forest expected targets (N or N x k) for N = {num_rows} rows, got {got}.")
-    if not torch.isfinite(y).all():
-        raise ValueError("grow_forest expected finite targets, got NaN or infinity: drop the rows that have them.")
-    targets = y.detach().cpu().to(torch.float64).numpy()
-    return targets[:, 0] if targets.ndim == 2 and targets.shape[1] == 1 else targets
-
-
-def _num_columns(max_features: float | int, num_columns: int) -> int | float:
-    """Columns tried at each split; scikit-learn checks the range (more than D columns are all of them)."""
-    if isinstance(max_features, float) and 0 < max_features <= 1:
-        return min(num_columns, max(2, int(max_features * num_columns)))
-    return max_features
-
-
-def _num_samples(max_samples: float | int | None, num_rows: int) -> int:
-    if max_samples is None:
-        return min(_num_samples(_SAMPLE_SHARE, num_rows), _MAX_SAMPLES)
-    if isinstance(max_samples, int) and 1 <= max_samples <= num_rows:
-        return max_samples
-    if isinstance(max_samples, float) and 0 < max_samples <= 1:
-        return min(num_rows, max(_MIN_SAMPLES, round(max_samples * num_rows)))
-    raise ValueError(
-        f"grow_forest expected max_samples as a fraction in (0, 1] or a number of rows from 1 to {num_rows}, "
-        f"got {max_samples!r}."
-    )

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import ClusterIndex, JointClusterIndex
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.inputs.columns import Columns
+from gpytorch_partition.inputs.kernel_columns import Columns
 from gpytorch_partition.partitions.partition import Partition
 
 
@@ -26,18 +26,17 @@ class Source(Protocol):
 
 
 class JointPartition(Partition):
-    r"""
+    """
     A partition that joins the partitions of several sources, one after another, each seeing its own columns.
 
-    Labels cost as much as those of the sources. Codes are held only here, 8 bytes per (row, partition) with the members
-    of clusters; the sources compute labels. Where some labels are unbounded, the others keep their known numbers of
-    clusters. The sources hold the state.
+    Codes are held only here, 8 bytes per (row, partition) with the members of clusters; the sources compute labels and
+    hold the state. Where some labels are unbounded, the others keep their known numbers of clusters.
 
     :param sources: Objects with a `partition` and `columns`, such as partition kernels.
 
     Example:
         >>> from types import SimpleNamespace
-        >>> from gpytorch_partition.inputs.columns import Columns
+        >>> from gpytorch_partition.inputs.kernel_columns import Columns
         >>> from gpytorch_partition.partitions import CallablePartition
         >>> floor, half = CallablePartition(lambda x: x.floor().long()), CallablePartition(lambda x: (x / 2).long())
         >>> every, second = Columns(), Columns((1,))
@@ -53,22 +52,18 @@ class JointPartition(Partition):
         self._coded_by: list[Tensor] = []  # the sources' tensors when the cached rows were coded
 
     def extra_repr(self) -> str:
-        """Describe the number of partitions of each source."""
         return f"{' + '.join(str(partition.num_partitions) for partition in self.partitions)} partitions"
 
     @property
     def partitions(self) -> list[Partition]:
-        """The partitions of the sources."""
         return [source.partition for source in self._sources]
 
     @property
     def num_partitions(self) -> int:
-        """Number m of all partitions."""
         return sum(self._widths)
 
     @property
     def cluster_counts(self) -> Tensor | None:
-        """Numbers of clusters of the `m` partitions; None if some labels are unbounded."""
         counts = [partition.cluster_counts for partition in self.partitions]
         known = [count for count in counts if count is not None]
         return torch.cat(known) if len(known) == len(counts) else None
@@ -78,7 +73,6 @@ class JointPartition(Partition):
         return [partition.num_partitions for partition in self.partitions]
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors that labels depend on, by name."""
         parts = enumerate(self.partitions)
         return {f"{number}.{name}": tensor for number, part in parts for name, tensor in part.tensors().items()}
 
@@ -90,7 +84,6 @@ class JointPartition(Partition):
         return super().incidences(x1, x2)
 
     def new_cluster_index(self, num_rows: int, labels: Tensor | None = None) -> ClusterIndex:
-        """Build the sources' own indices, side by side."""
         parts = [None] * len(self._sources) if labels is None else labels.split(self._widths, -1)
         indices = [partition.new_cluster_index(num_rows, part) for partition, part in zip(self.partitions, parts)]
         return JointClusterIndex(indices, self._widths, num_rows)

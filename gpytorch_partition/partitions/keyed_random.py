@@ -1,10 +1,11 @@
-r"""
+"""
 Counter-based random numbers: each is a hash of a key, and so independent of the order in which numbers are drawn.
 
 The hash is the output function of SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number
-generators"). A *salt* names the purpose of a number; numbers of one key with different salts are independent. All
-arithmetic is 64-bit integer or elementwise float64 arithmetic that IEEE 754 fixes to the last bit, including a
-logarithm of our own. The numbers thus do not depend on the device, the number of threads or the position in a tensor.
+generators"). A *salt*, 0 or more, names the purpose of a number; numbers of one key with different salts are
+independent. All arithmetic is 64-bit integer or elementwise float64 arithmetic that IEEE 754 fixes to the last bit, a
+logarithm of our own included. Numbers thus do not depend on the device, the number of threads or the position in a
+tensor.
 """
 
 from __future__ import annotations
@@ -19,12 +20,8 @@ _ATANH_COEFFICIENTS = [1 / (2 * i + 1) for i in reversed(range(11))]
 
 
 def hashed(keys: Tensor, salt: int) -> Tensor:
-    r"""
-    Hash keys to new keys: for a given salt a bijection of the 64-bit integers that leaves no visible pattern.
-
-    :param keys: `*shape` int64.
-    :param salt: Purpose of the new keys, an integer of 0 or more.
-    :return: `*shape` int64.
+    """
+    Return new keys (`*shape` int64) of keys: for a given salt a bijection of the 64-bit integers.
 
     Example:
         >>> hashed(torch.tensor([0, 1]), salt=0)
@@ -37,12 +34,8 @@ def hashed(keys: Tensor, salt: int) -> Tensor:
 
 
 def uniforms(keys: Tensor, salt: int) -> Tensor:
-    r"""
-    Return numbers uniform in the open interval (0, 1): odd multiples of :math:`2^{-53}`.
-
-    :param keys: `*shape` int64.
-    :param salt: Purpose of the numbers.
-    :return: `*shape` float64.
+    """
+    Return numbers of keys, uniform in the open interval (0, 1): odd multiples of :math:`2^{-53}` (float64).
 
     Example:
         >>> uniforms(torch.tensor([1, 2, 3]), salt=0)
@@ -52,12 +45,8 @@ def uniforms(keys: Tensor, salt: int) -> Tensor:
 
 
 def exponentials(keys: Tensor, salt: int) -> Tensor:
-    r"""
-    Return numbers with the exponential distribution of mean 1; divide them by a rate.
-
-    :param keys: `*shape` int64.
-    :param salt: Purpose of the numbers.
-    :return: `*shape` float64, all positive.
+    """
+    Return numbers of keys with the exponential distribution of mean 1, all positive (float64); divide them by a rate.
 
     Example:
         >>> exponentials(torch.tensor([1, 2, 3]), salt=0)
@@ -81,7 +70,6 @@ def _log(values: Tensor) -> Tensor:
 
 
 def _shifted_right(bits: Tensor, places: int) -> Tensor:
-    """Logical shift; PyTorch's own is arithmetic and repeats the sign bit."""
     return (bits >> places) & (2 ** (64 - places) - 1)
 
 

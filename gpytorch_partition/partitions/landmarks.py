@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.descriptions import counted
-from gpytorch_partition.inputs.bits import bits_of, floats_of
-from gpytorch_partition.inputs.counts import checked_count
+from gpytorch_partition.inputs.numbers import bits_of, checked_count, floats_of
 from gpytorch_partition.inputs.training_rows import checked_rows
 from gpytorch_partition.partitions.partition import Partition
 
@@ -16,11 +15,11 @@ _DEFAULT_NUM_LANDMARKS = 500
 
 
 class LandmarkPartition(Partition):
-    r"""
+    """
     A partition with one cluster of all points, and the inducing points (landmarks) of a low-rank kernel.
 
     The partition alone does not distinguish points; a kernel's loadings do, which are covariances with the inducing
-    points. Labels cost nothing. Memory: 8 bytes per coordinate of an inducing point and 4 per row.
+    points. Memory: 8 bytes per coordinate of an inducing point and 4 per row.
 
     :param landmarks: `k x D` inducing points. (Default: None, an unfitted partition for `load_state_dict`.)
     :raises ValueError: If the inducing points are not finite or empty.
@@ -49,17 +48,14 @@ class LandmarkPartition(Partition):
 
     @property
     def is_fitted(self) -> bool:
-        """Whether there are inducing points."""
         return self.bits.numel() > 0
 
     @property
     def num_features(self) -> int | None:
-        """Number D of columns of the inducing points; None if there are none."""
         return self.bits.shape[1] if self.is_fitted else None
 
     @property
     def cluster_counts(self) -> Tensor:
-        """The number 1, of the only cluster, as one element."""
         return torch.ones(1, dtype=torch.int64, device=self.bits.device)
 
     def _described(self) -> str:
@@ -71,18 +67,17 @@ class LandmarkPartition(Partition):
 
 def choose_landmarks(x: Tensor, num_landmarks: int | None, random: np.random.RandomState) -> Tensor:
     r"""
-    Draw inducing points uniformly among distinct rows, in :math:`O(N)`, or :math:`O(N \log N)` if most rows repeat
-    others.
+    Draw inducing points (`k x D`) uniformly among distinct rows, in :math:`O(N)`, or :math:`O(N \log N)` if most rows
+    repeat others.
 
     Other choices were tried on 10,000 rows of kin40k, elevators and protein, with 125 to 1,000 inducing points and
     Matern kernels with learned lengthscales. Centers of k-means had a lower root mean squared error by up to .07 for
-    125 points on kin40k, and were no better on the others or from 500 points on. The greedy choice of the largest
+    125 points on kin40k, and were no better elsewhere or from 500 points on. The greedy choice of the largest
     conditional variance preferred outliers, and was worse by .01 on elevators and .06 on protein.
 
     :param x: `N x D` rows.
     :param num_landmarks: Number k of inducing points. (Default: 500, or the number of distinct rows if that is less.)
     :param random: Source of the draws.
-    :return: `k x D`.
     :raises ValueError: If k is less than 1, or more than the number of distinct rows.
     """
     wanted = _DEFAULT_NUM_LANDMARKS if num_landmarks is None else num_landmarks

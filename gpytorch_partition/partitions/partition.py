@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
+from gpytorch_partition.clusters.cache import without_computed
 from gpytorch_partition.clusters.cluster_index import BoundedClusterIndex, ClusterIndex, SeenClusterIndex
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.descriptions import counted, ranged
-from gpytorch_partition.files.buffers import take_shapes
-from gpytorch_partition.inputs.bits import same_bits
-from gpytorch_partition.inputs.missing import MISSING
+from gpytorch_partition.files import take_shapes
+from gpytorch_partition.inputs.numbers import same_bits
+from gpytorch_partition.inputs.training_rows import MISSING
+from gpytorch_partition.linalg.parallel import slices
 from gpytorch_partition.progress import progress
 
 logger = logging.getLogger(__name__)
@@ -32,22 +35,22 @@ class _CodedRows(NamedTuple):
 
 
 class Partition(torch.nn.Module):
-    r"""
+    """
     The base class of m random partitions of the input space into clusters (Davies & Ghahramani 2014, section 2.3).
 
-    Use it as the base of your own source of clusters if its state is to be saved with the kernel
-    (docs/adding_a_clustering.md has a complete file). Functions, programs with a seed and clusterers need no class:
-    :class:`~gpytorch_partition.PartitionKernel` takes them directly. Every partition kernel has a partition, its
-    attribute `partition`.
+    Use it as the base of a source of clusters whose state is to be saved with the kernel (docs/adding_a_clustering.md
+    has a complete file). Functions, programs with a seed and clusterers need no class:
+    :class:`~gpytorch_partition.PartitionKernel` takes them directly.
 
-    A source of clusters implements `_labels` for a block of rows, :attr:`num_partitions`, :attr:`num_features` and, if
-    its labels are `0 ... C_r - 1`, :attr:`cluster_counts`. It keeps its state in integer buffers (floats as their bit
-    patterns), which `.float()`, `.double()` and `.to()` leave unchanged, so no label ever changes. Everything else is
-    derived from the buffers: `load_state_dict` turns an unfitted partition into the saved one.
+    A source implements `_labels` for a block of rows, :attr:`num_partitions`, :attr:`num_features` and, if its labels
+    are `0 ... C_r - 1`, :attr:`cluster_counts`. Its state is in integer buffers (floats as bit patterns), which
+    `.float()`, `.double()` and `.to()` leave unchanged, so no label changes. All else is derived from them:
+    `load_state_dict` turns an unfitted partition into the saved one. A deepcopy shares the buffer tensors and the codes
+    of cached rows.
 
-    Memory: the buffers and, for the last four sets of rows in :meth:`incidences`, the rows and their codes. Codes take
-    4 bytes per (row, partition) with 32 bits, 4 more from the first sum over clusters on, and 8 per distinct label
-    where labels are unbounded. A deepcopy is a new module that shares the buffer tensors and the codes of cached rows.
+    Memory: the buffers and, for the last four sets of rows in :meth:`incidences`, the rows and their codes: 4 bytes per
+    (row, partition) with 32 bits, 4 more from the first sum over clusters on, and 8 per distinct label where labels are
+    unbounded.
 
     Example:
         >>> class Signs(Partition):
@@ -62,11 +65,9 @@ class Partition(torch.nn.Module):
     # How many sets of rows (training rows, a test set, ...) keep their codes.
     num_cached = 4
 
-    version: str | None = None  #: the user's name for the function or program that labels, if any
+    _cached_rows: Sequence[_CodedRows] = ()
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._cached_rows: list[_CodedRows] = []
+    version: str | None = None  #: the user's name for the function or program that labels, if any
 
     @property
     @abstractmethod
@@ -93,35 +94,36 @@ class Partition(torch.nn.Module):
         """Labels (`n x m`, int64) of a block of rows (`n x D`)."""
 
     def labels(self, x: Tensor) -> Tensor:
-        r"""
-        Return the label of the cluster that each point falls in, for each partition.
+        """
+        Return the label (`*batch x N x m`, int64) of the cluster that each point falls in, for each partition.
 
         Labels depend only on the point, not on other rows of the call or on any random state. Rows are labelled in
-        blocks, so the workspace is bounded. The docstring of each class gives the cost of a label.
+        blocks, so the workspace is bounded.
 
         :param x: `*batch x N x D` points.
-        :return: `*batch x N x m` int64 labels.
         :raises RuntimeError: If the partition is not fitted.
-        :raises ValueError: If x is not a floating point tensor of the right width with two dimensions or more, or
-            holds NaN or infinity (which the function of a :class:`CallablePartition` may accept).
+        :raises ValueError: If x is not a floating point tensor of the right width with two dimensions or more, or holds
+            NaN or infinity (which the function of a :class:`CallablePartition` may accept).
         """
         self.check_points(x)
+        return self._in_blocks(x, torch.int64, lambda labels: labels)
+
+    def _in_blocks(self, x: Tensor, dtype: torch.dtype, numbers_of: Callable[[Tensor], Tensor]) -> Tensor:
         rows = x.detach().reshape(-1, x.shape[-1])
-        labels = torch.empty(rows.shape[0], self.num_partitions, dtype=torch.int64, device=x.device)
-        for block in self._blocks(rows.shape[0]):
-            labels[block] = self._labels(rows[block])
-        return labels.view(*x.shape[:-1], self.num_partitions)
+        found = torch.empty(rows.shape[0], self.num_partitions, dtype=dtype, device=x.device)
+        size = max(1, _LABELS_PER_CHUNK // max(1, self.num_partitions))
+        for block in progress(slices(rows.shape[0], size), "labelling rows"):
+            found[block] = numbers_of(self._labels(rows[block]))
+        return found.view(*x.shape[:-1], self.num_partitions)
 
     def incidences(self, x1: Tensor, x2: Tensor) -> tuple[Incidence, Incidence]:
         r"""
         Return the one-hot rows of two sets of points in one feature space; one object for both if the points are equal.
 
-        The codes of the last few sets of rows are cached and found again by the rows' values, so the training rows are
-        labelled once. Where labels are unbounded, x2 defines the feature space, or x1 if it is larger and x2 is not
-        cached.
-
-        New rows cost their labels, and :math:`O(m N \log N)` more where labels are unbounded. Cached rows cost one
-        comparison of values, :math:`O(N D)`. A batch whose elements hold the same rows is coded once.
+        The codes of the last few sets of rows are cached and found again by the rows' values, in :math:`O(N D)`, so
+        training rows are labelled once. Where labels are unbounded, x2 defines the feature space, or x1 if it is larger
+        and x2 is not cached; new rows then cost :math:`O(m N \log N)` besides their labels. A batch whose elements hold
+        the same rows is coded once.
 
         :param x1: `*batch x N1 x D` points.
         :param x2: `*batch x N2 x D` points.
@@ -133,17 +135,17 @@ class Partition(torch.nn.Module):
         if same_bits(x1, x2):
             rows = self._coded(x1)
             return rows.incidence, rows.incidence
-        if x1.shape[-2] > x2.shape[-2] and not (x2.shape[-2] and self._is_cached(x2)):
+        if x1.shape[-2] > x2.shape[-2] and not (x2.shape[-2] and self._cached(x2)):
             anchor = self._coded(x1)
             return anchor.incidence, self._coded_like(anchor, x2)
         anchor = self._coded(x2)
         return self._coded_like(anchor, x1), anchor.incidence
 
-    def _is_cached(self, x: Tensor) -> bool:
-        return any(same_bits(rows.x, x) for rows in self._cached_rows)
+    def _cached(self, x: Tensor) -> _CodedRows | None:
+        return next((rows for rows in self._cached_rows if same_bits(rows.x, x)), None)
 
     def _coded(self, x: Tensor) -> _CodedRows:
-        rows = next((rows for rows in self._cached_rows if same_bits(rows.x, x)), None) or self._code(x)
+        rows = self._cached(x) or self._code(x)
         # A new list in one assignment: other threads may be going through the old one.
         others = [other for other in self._cached_rows if other is not rows]
         self._cached_rows = [rows, *others][: self.num_cached]
@@ -165,12 +167,12 @@ class Partition(torch.nn.Module):
             codes = index.codes(labels)
         else:
             index = self.new_cluster_index(num_rows)
-            codes = self._bounded_codes(x, index)
+            codes = self._in_blocks(x, index.dtype, index.codes)  # 64-bit labels of all rows are never held at once
         return _CodedRows(x.detach().clone(), index, Incidence(codes, index.num_clusters, index.sizes))
 
     def new_cluster_index(self, num_rows: int, labels: Tensor | None = None) -> ClusterIndex:
         """
-        Build a feature space, which maps labels to codes.
+        Return a feature space, which maps labels to codes.
 
         :param num_rows: How many rows will be coded.
         :param labels: `N x m` labels of the rows that define the space, where labels are unbounded.
@@ -179,19 +181,6 @@ class Partition(torch.nn.Module):
         if counts is not None:
             return BoundedClusterIndex(counts, num_rows=num_rows)
         return SeenClusterIndex(cast(Tensor, labels))
-
-    def _bounded_codes(self, x: Tensor, index: ClusterIndex) -> Tensor:
-        """Codes block by block, so that the 64-bit labels of all rows are never held at once."""
-        rows = x.detach().reshape(-1, x.shape[-1])
-        codes = torch.empty(rows.shape[0], self.num_partitions, dtype=index.dtype, device=x.device)
-        for block in self._blocks(rows.shape[0]):
-            codes[block] = index.codes(self._labels(rows[block]))
-        return codes.view(*x.shape[:-1], self.num_partitions)
-
-    def _blocks(self, num_rows: int) -> Any:
-        size = max(1, _LABELS_PER_CHUNK // max(1, self.num_partitions))
-        blocks = [slice(start, start + size) for start in range(0, num_rows, size)]
-        return progress(blocks, "labelling rows")
 
     def _log_forecast(self, x: Tensor) -> None:
         visits = x.shape[:-1].numel() * self.num_partitions
@@ -205,13 +194,7 @@ class Partition(torch.nn.Module):
         )
 
     def check_points(self, x: Tensor) -> None:
-        """
-        Raise an error for points that have no labels, before any work, in :math:`O(N D)`.
-
-        :param x: `*batch x N x D` points.
-        :raises RuntimeError: If the partition is not fitted.
-        :raises ValueError: If x cannot be used, as in :meth:`labels`.
-        """
+        """Raise the errors of :meth:`labels` for points (`*batch x N x D`) that have no labels, before any work."""
         name = type(self).__name__
         self._check_fitted()
         if not torch.is_tensor(x) or not x.is_floating_point():
@@ -234,7 +217,6 @@ class Partition(torch.nn.Module):
             )
 
     def _check_values(self, x: Tensor) -> None:
-        """Raise an error for values that have no cluster; a source that accepts NaN overrides this."""
         if not torch.isfinite(x).all():
             raise ValueError(
                 f"{type(self).__name__} expected finite points, got NaN or infinity: drop or impute these rows."
@@ -264,35 +246,39 @@ class Partition(torch.nn.Module):
         return len(own) == len(tensors) and all(a is b for a, b in zip(own, tensors))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Partition:
-        new = copy(self)
+        new = copy(self)  # without what is derived
+        new.__dict__.update({name: value for name, value in self.__dict__.items() if name not in new.__dict__})
         new._buffers = self._buffers.copy()
-        new._cached_rows = list(self._cached_rows)
         memo[id(self)] = new
         # Tensors are shared, so an object that remembers them (`has_tensors`) finds the same tensors in its own copy.
         memo.update((id(tensor), tensor) for tensor in self._buffers.values())
         return new
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_cached_rows": []}
+        state = without_computed(self)
+        state.pop("_cached_rows", None)
+        return state
+
+    def _forget_derived(self) -> None:
+        for name in self.__dict__.keys() - self.__getstate__().keys():
+            self.__dict__.pop(name, None)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Partition:
-        self._cached_rows = []
+        self._forget_derived()
         return super()._apply(fn, recurse)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Load the saved buffers, of any shapes, all or none: together they define the partition."""
         missing = [prefix + name for name in self._buffers if prefix + name not in state_dict]
         if missing:
             *_, missing_keys, _, _ = args
             missing_keys += missing
             return
         take_shapes(self, state_dict, prefix)
-        self._cached_rows = []
+        self._forget_derived()
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def _without_repeats(x: Tensor) -> Tensor:
-    """The rows of one batch element if all elements hold equal rows, as when BoTorch repeats training inputs."""
     if x.dim() <= 2 or x.shape[:-2].numel() == 0:
         return x
     first = x[(0,) * (x.dim() - 2)]

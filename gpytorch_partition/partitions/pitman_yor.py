@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import validate_data
 
-from gpytorch_partition.inputs.numbers import is_positive
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.numbers import is_positive, is_whole, random_state_of
 
 _LEAST = 1e-100  # scale and spread
 
@@ -25,8 +24,8 @@ class PitmanYorMixture(ClusterMixin, BaseEstimator):
 
     A row joins a cluster of n rows with a prior weight of n - d, and a new one with :math:`\alpha + d C`, where C is
     the number of clusters (Pitman & Yor 1997). Rows of a cluster are Gaussian around its mean with standard deviation
-    `scale`; means are Gaussian around the rows' mean with standard deviation `spread`. Means are integrated out (Neal
-    2000, "Markov chain sampling methods for Dirichlet process mixture models", algorithm 3).
+    `scale`; means are Gaussian around the rows' mean with standard deviation `spread`, and integrated out (Neal 2000,
+    "Markov chain sampling methods for Dirichlet process mixture models", algorithm 3).
 
     Costs :math:`O(N C D)` a sweep, some 100 microseconds a row; intended for about a thousand rows.
 
@@ -37,7 +36,7 @@ class PitmanYorMixture(ClusterMixin, BaseEstimator):
     :param num_sweeps: Sweeps over all rows after the first, which seats them one by one. (Default: 5.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
 
-    :meth:`fit` raises a `ValueError` if a parameter is out of range. `labels_` are the clusters of the rows.
+    `labels_` are the clusters of the rows.
 
     Example:
         >>> X = np.concatenate([np.zeros((10, 1)), np.full((10, 1), 5.0)])
@@ -63,11 +62,7 @@ class PitmanYorMixture(ClusterMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> PitmanYorMixture:
-        """
-        Draw a partition of the rows (`N x D`); `y` is ignored.
-
-        :raises ValueError: If the rows or a parameter cannot be used.
-        """
+        """Draw a partition of the rows (`N x D`); a `ValueError` says which parameter cannot be used."""
         X = validate_data(self, X, dtype=np.float64)
         self._check_parameters()
         random, rows = random_state_of(self.random_state), X - X.mean(0)
@@ -96,11 +91,10 @@ class PitmanYorMixture(ClusterMixin, BaseEstimator):
             raise ValueError(
                 f"expected scale and spread above 0, whose squares are numbers, got {self.scale!r} and {self.spread!r}"
             )
-        if not isinstance(self.num_sweeps, Integral) or self.num_sweeps < 0:
+        if not is_whole(self.num_sweeps, 0):
             raise ValueError(f"expected num_sweeps to be a whole number, 0 or more, got {self.num_sweeps!r}")
 
     def _drawn(self, row: np.ndarray, counts: np.ndarray, sums: np.ndarray, random: np.random.RandomState) -> int:
-        """The cluster of a row, drawn by its prior weight times its predictive density of the row."""
         weights = np.append(counts - self.discount, self.concentration + self.discount * len(counts))
         precisions = 1 / self.spread**2 + np.append(counts, 0) / self.scale**2
         means = np.vstack([sums, np.zeros(len(row))]) / self.scale**2 / precisions[:, None]

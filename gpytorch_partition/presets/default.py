@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gpytorch_partition.inputs.categories import checked_categories
-from gpytorch_partition.inputs.missing import decode_missing
+from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.row_weights import positive_weights
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.training_rows import checked_categories, decode_missing
 from gpytorch_partition.kernels import IterativeKernel
 from gpytorch_partition.presets.assembly import DefaultGP, assemble
 from gpytorch_partition.presets.calibration import calibrate, widened

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpytorch_partition.inputs.row_folds import Split, row_folds
+from gpytorch_partition.inputs.row_choice import Split, row_folds
 from gpytorch_partition.tables.cells import is_missing
 from gpytorch_partition.tables.number_view import MOST_ONE_HOT
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import Tensor
 
-from gpytorch_partition.inputs.missing import decode_missing
+from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.row_weights import positive_weights
-from gpytorch_partition.inputs.seeds import random_state_of
-from gpytorch_partition.partitions.ensembles.refitting import check_refittable, fitted_clone, is_fitted, num_columns_of
+from gpytorch_partition.inputs.training_rows import decode_missing
+from gpytorch_partition.partitions.ensembles.libraries import check_refittable, fitted_clone, is_fitted, num_columns_of
 from gpytorch_partition.presets.assembly import DefaultGP, assemble
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.default import check_training_data, choice_and_data

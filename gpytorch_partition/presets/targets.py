@@ -14,14 +14,13 @@ from torch import Tensor
 
 from gpytorch_partition.inference.evidence.lengthscales import learn_lengthscales
 from gpytorch_partition.inference.evidence.spectral_likelihood import dense_measure
-from gpytorch_partition.inputs.categories import checked_categories
-from gpytorch_partition.inputs.missing import decode_missing
-from gpytorch_partition.inputs.row_folds import Split
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.numbers import random_state_of
+from gpytorch_partition.inputs.row_choice import Split
 from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.inputs.training_rows import checked_categories, decode_missing
 from gpytorch_partition.kernels import IterativeKernel
 from gpytorch_partition.models import CoregionalizedGP
-from gpytorch_partition.partitions.forest import grow_forest
+from gpytorch_partition.partitions.grown_forest import grow_forest
 from gpytorch_partition.presets.assembly import weighted_parts
 from gpytorch_partition.presets.choice import needs_calibration, num_rows_for
 from gpytorch_partition.presets.folds import Blocks, as_new_rows, folds, random_rows

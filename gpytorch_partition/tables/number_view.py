@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from sklearn.preprocessing import OneHotEncoder, TargetEncoder
 from torch import Tensor
 
-from gpytorch_partition.files.buffers import take_shapes
-from gpytorch_partition.inputs.bits import bits_of, floats_of
-from gpytorch_partition.inputs.categories import checked_categories
-from gpytorch_partition.inputs.missing import decode_missing
-from gpytorch_partition.inputs.row_folds import row_folds
+from gpytorch_partition.files import take_shapes
+from gpytorch_partition.inputs.numbers import bits_of, floats_of
+from gpytorch_partition.inputs.row_choice import row_folds
+from gpytorch_partition.inputs.training_rows import checked_categories, decode_missing
 
 _NUM_FOLDS = 5
 _FIRST_OF_FOLDS = -2  # the code of the first level in the first fold; those of unknown levels may be -1

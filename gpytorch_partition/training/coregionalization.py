@@ -32,8 +32,7 @@ from gpytorch_partition.inference.evidence.spectral_likelihood import (
     dense_measure,
     krylov_measures,
 )
-from gpytorch_partition.linalg.cholesky import stable_cholesky
-from gpytorch_partition.linalg.eigenvectors import stable_eigh
+from gpytorch_partition.linalg.factors import stable_cholesky, stable_eigh
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 
 _LOG_SCALE = (-9.0, 7.0)  # bounds of the logarithms of B_tt, in variances of the targets

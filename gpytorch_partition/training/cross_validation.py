@@ -23,7 +23,7 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.all_or_nothing import unchanged_by_errors
-from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.kernels.iterative_kernel import IterativeKernel

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpytorch_partition.linalg.cholesky import stable_cholesky
+from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.training.predictive_density import Fold
 

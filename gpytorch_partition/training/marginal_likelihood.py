@@ -19,7 +19,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from gpytorch_partition import settings
 from gpytorch_partition.all_or_nothing import unchanged_by_errors
 from gpytorch_partition.callers import level_of_caller
-from gpytorch_partition.inputs.counts import checked_count
+from gpytorch_partition.inputs.numbers import checked_count
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.progress import progress
 

@@ -24,7 +24,7 @@ from gpytorch_partition.inference.prediction import work
 from gpytorch_partition.inference.spaces.cluster_rows import LocalRows
 from gpytorch_partition.inference.spaces.cluster_space import space_measures, space_width
 from gpytorch_partition.inference.spaces.feature_space import measure_of
-from gpytorch_partition.inputs.counts import checked_count
+from gpytorch_partition.inputs.numbers import checked_count
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.kernels.mondrian_kernel import LONGER, MondrianKernel
 from gpytorch_partition.kernels.random_binning_kernel import RandomBinningKernel

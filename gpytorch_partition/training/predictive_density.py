@@ -14,7 +14,7 @@ from scipy.optimize import OptimizeResult
 from torch import Tensor
 
 from gpytorch_partition.likelihoods.scale_mixture import log_densities
-from gpytorch_partition.linalg.cholesky import stable_cholesky
+from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.settings import eager_kernels
 

@@ -1,3 +1,5 @@
+"""Products with the one-hot matrix, codes of labels, and values that are kept with rows."""
+
 from __future__ import annotations
 
 import pickle
@@ -7,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpytorch_partition.clusters.cache import Key
+from gpytorch_partition.clusters.cache import Cache, Key
+from gpytorch_partition.clusters.cluster_index import BoundedClusterIndex, SeenClusterIndex, code_dtype
 from gpytorch_partition.clusters.incidence import Incidence
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -127,3 +130,66 @@ def test_products_have_gradients_which_are_those_of_the_dense_matrix(batch):
     assert torch.autograd.gradcheck(Z.row_values, table)
     assert torch.autograd.gradcheck(Z.cluster_sums, values)
     assert torch.autograd.gradgradcheck(lambda table: Z.row_values(table**2), table)
+
+
+LABELS = st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.sampled_from([-1, 0, 7])), min_size=1, max_size=20)
+
+
+@settings(derandomize=True, deadline=None, max_examples=50)
+@given(LABELS, LABELS)
+def test_codes_are_equal_exactly_when_seen_labels_are(seen, new):
+    seen, new = torch.tensor(seen), torch.tensor(new)
+    index = SeenClusterIndex(seen)
+    seen_codes, new_codes = index.codes(seen), index.codes(new)
+    assert torch.equal(seen_codes[:, None] == seen_codes[None], seen[:, None] == seen[None])
+    assert torch.equal(new_codes[:, None] == seen_codes[None], new[:, None] == seen[None])
+    assert int(max(seen_codes.max(), new_codes.max())) < index.num_clusters
+
+
+def test_codes_of_a_partition_lie_in_a_range_of_their_own():
+    labels = torch.randint(-50, 50, (40, 3), generator=torch.Generator().manual_seed(0))
+    codes = SeenClusterIndex(labels).codes(torch.cat([labels, labels + 1000]))
+    for left, right in zip(codes.unbind(-1), codes.unbind(-1)[1:]):
+        assert left.max() < right.min()
+
+
+def test_bounded_codes_are_offsets():
+    index = BoundedClusterIndex(torch.tensor([3, 1, 4]), num_rows=5)
+    assert index.num_clusters == 8
+    assert index.codes(torch.tensor([[2, 0, 3]])).tolist() == [[2, 3, 7]]
+
+
+def test_codes_grow_to_64_bits_only_when_they_must():
+    assert code_dtype(2**31 - 1, 10) == torch.int32
+    assert code_dtype(2**31, 10) == torch.int64
+    assert code_dtype(10, 2**31) == torch.int64
+
+
+def _counting(values):
+    return lambda: values.append(1) or len(values)
+
+
+def test_a_value_is_computed_anew_when_a_tensor_or_an_option_differs():
+    cache, key, source, calls = Cache(), Key("number"), torch.nn.Linear(2, 1), []
+    first = cache.get(key, source, _counting(calls), "option")
+    assert cache.get(key, source, _counting(calls), "option") == first == 1
+    assert cache.get(key, source, _counting(calls), "another") == 2
+    with torch.no_grad():
+        source.weight[0, 0] += 1  # in place: a copy was compared
+    assert cache.get(key, source, _counting(calls), "another") == 3
+    assert cache.get(key, source.double(), _counting(calls), "another") == 4
+
+
+def test_keys_of_the_same_name_are_different_keys():
+    cache, source = Cache(), torch.nn.Linear(2, 1)
+    first, second = Key("number"), Key("number")
+    cache.get(first, source, lambda: 1)
+    assert cache.peek(first) == 1
+    assert cache.peek(second) is None
+    cache.forget()
+    assert cache.peek(first) is None
+
+
+def test_nothing_kept_has_a_graph():
+    cache, key, source = Cache(), Key("square"), torch.nn.Linear(2, 1)
+    assert not cache.get(key, source, lambda: source.weight**2).requires_grad

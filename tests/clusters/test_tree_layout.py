@@ -11,15 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpytorch_partition.clusters import tree_layout as tree_sums
-from gpytorch_partition.clusters.node_weights import (
+from gpytorch_partition.clusters.tree_layout import (
+    TreeSums,
+    cut_at_depth,
     height_average_levels,
     height_average_weights,
     impurity_decrease_weights,
+    lay_out_trees,
     level_node_weights,
     softmax_node_weights,
 )
-from gpytorch_partition.clusters.tree_layout import TreeSums, cut_at_depth, lay_out_trees
-from gpytorch_partition.partitions.forest import ForestPartition, grow_forest
+from gpytorch_partition.partitions.forest import ForestPartition
+from gpytorch_partition.partitions.grown_forest import grow_forest
 
 trees_of_any_shape = st.builds(
     lambda splits, seed: grow(splits, random.Random(seed)),

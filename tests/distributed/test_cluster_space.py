@@ -12,8 +12,8 @@ from gpytorch_partition.inference.spaces.cluster_space import space_product, spa
 from gpytorch_partition.linalg.lanczos import LanczosRun
 from gpytorch_partition.models import ClusterSpaceGP, FeatureSpaceGP
 from gpytorch_partition.models.cluster_space_gp import local_rows
-from tests.distributed.problems import chunks, fast_clusters, forest, rows, workers
-from tests.distributed.test_regressor import arrays, regressor
+from tests.distributed.dask_problems import chunks, fast_clusters, forest, rows, workers
+from tests.distributed.test_dask_regressor import arrays, regressor
 
 
 @pytest.mark.parametrize("kind", [fast_clusters, forest])
@@ -64,7 +64,7 @@ def test_the_regressor_of_many_clusters_is_that_of_few_with_the_same_bits_for_an
 ):
     exact = regressor(kernel="forest", client=client).fit(*arrays())
     expected = exact.predict(rows()[0], return_std=True)
-    monkeypatch.setattr("gpytorch_partition.distributed.regressor._MOST_COUNTED", 1)
+    monkeypatch.setattr("gpytorch_partition.distributed.dask_regressor._MOST_COUNTED", 1)
     found = []
     for number in (1, 2, 3):
         with workers(number) as own, settings.num_variance_samples(64):

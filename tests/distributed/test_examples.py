@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 HERE = {**os.environ, "PYTHONPATH": str(ROOT)}
-MODULES = ("counting", "regressor", "rows")
+MODULES = ("dask_regressor", "dask_rows")
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -14,7 +14,7 @@ from distributed import Client, LocalCluster
 from gpytorch_partition.distributed import DaskRows, count_chunks
 from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, relative_residual
 from gpytorch_partition.models import FeatureSpaceGP
-from tests.distributed.problems import chunks, fast_clusters, rows
+from tests.distributed.dask_problems import chunks, fast_clusters, rows
 
 pytestmark = pytest.mark.slow
 

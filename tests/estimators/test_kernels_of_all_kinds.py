@@ -55,7 +55,7 @@ from gpytorch_partition import (
 )
 from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor, PartitionKernelPCA, PartitionSVR
 from gpytorch_partition.models import PartitionGP
-from gpytorch_partition.partitions.ensembles.refitting import fitted_clone
+from gpytorch_partition.partitions.ensembles.libraries import fitted_clone
 from gpytorch_partition.presets import ensemble_model
 from tests.random_states import untouched_random_states
 

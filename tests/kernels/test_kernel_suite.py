@@ -32,7 +32,7 @@ from gpytorch_partition import (
     RandomForestKernel,
     encode_missing,
 )
-from gpytorch_partition.inputs.bits import bits_of
+from gpytorch_partition.inputs.numbers import bits_of
 from gpytorch_partition.operators import PartitionLinearOperator, PathSumLinearOperator
 from gpytorch_partition.partitions import MondrianPartition
 

@@ -19,7 +19,7 @@ from sklearn.ensemble import (
 from sklearn.tree import DecisionTreeRegressor
 
 from gpytorch_partition import RandomForestKernel
-from gpytorch_partition.inputs.bits import bits_of
+from gpytorch_partition.inputs.numbers import bits_of
 from gpytorch_partition.kernels.random_forest_kernel import _IMPURITY_FLOOR, HEIGHTS
 
 GENERATOR = torch.Generator().manual_seed(0)

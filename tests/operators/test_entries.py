@@ -8,7 +8,7 @@ import torch
 
 from gpytorch_partition import MondrianKernel, settings
 from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, relative_residual
-from gpytorch_partition.linalg.nystrom import nystrom_factor
+from gpytorch_partition.linalg.factors import nystrom_factor
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.models import CoregionalizedGP
 from gpytorch_partition.operators.entries import EntriesPlusNoise

@@ -62,7 +62,7 @@ class TreeGaussian:
     :raises ValueError: If codes are not leaves of their trees, or weights or noise have the wrong number or sign.
 
     Example:
-        >>> from gpytorch_partition.clusters.node_weights import height_average_weights
+        >>> from gpytorch_partition.clusters.tree_layout import height_average_weights
         >>> from gpytorch_partition.clusters.tree_layout import lay_out_trees
         >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
         >>> layout = lay_out_trees(left, right, torch.tensor([0, 5]))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import pickle
-
 import numpy as np
 import pytest
 import torch
@@ -121,17 +118,6 @@ def test_weights_of_trees():
     kernel = RandomForestKernel.from_arrays(TREES[:2], 3, "leaf", weights=[3.0, 1.0]).double()
     parts = [RandomForestKernel.from_arrays([tree], 3, "leaf").double()(X).to_dense() for tree in TREES[:2]]
     torch.testing.assert_close(kernel(X).to_dense(), 0.75 * parts[0] + 0.25 * parts[1])
-
-
-def test_what_is_saved_and_pickled():
-    kernel = RandomForestKernel.from_arrays(TREES, 3)
-    file = io.BytesIO()
-    torch.save(kernel.state_dict(), file)
-    file.seek(0)
-    loaded = RandomForestKernel()
-    loaded.load_state_dict(torch.load(file))
-    for other in (loaded, pickle.loads(pickle.dumps(kernel))):
-        torch.testing.assert_close(other(X).to_dense(), kernel(X).to_dense())
 
 
 LEAF = [-1, -1]

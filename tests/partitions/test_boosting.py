@@ -74,12 +74,6 @@ def _same_partitions(labels, leaves):
     return all(len(np.unique(pair[0])) == pair.shape[1] == len(np.unique(pair[1])) for pair in pairs)
 
 
-def _check_state(partition, points):
-    twin = ForestPartition()
-    twin.load_state_dict(partition.state_dict())
-    assert torch.equal(twin.labels(torch.from_numpy(points)), partition.labels(torch.from_numpy(points)))
-
-
 @pytest.mark.slow
 def test_no_library_of_boosting_is_imported():
     libraries = "{'lightgbm', 'xgboost', 'catboost'}"
@@ -87,10 +81,47 @@ def test_no_library_of_boosting_is_imported():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-class TestLightGBM:
+class Library:
+    """The leaves that the models of a library say themselves, and the tests that all libraries share."""
+
+    name = ""
+
     @pytest.fixture(autouse=True)
     def _library(self):
-        self.library = pytest.importorskip("lightgbm")
+        self.library = pytest.importorskip(self.name)
+
+    def check(self, model, points, categories=(), by_number=True):
+        partition = ForestPartition(model)
+        for rows in (points, points.astype(np.float32)):
+            own = self.own_leaves(model, rows, categories)
+            if by_number:
+                assert np.array_equal(self.leaves(partition, rows), own)
+            else:
+                assert _same_partitions(partition.labels(torch.from_numpy(rows)).numpy(), own)
+        return partition
+
+    def check_with_state(self, model, points, categories=(), by_number=True):
+        partition, twin = self.check(model, points, categories, by_number), ForestPartition()
+        twin.load_state_dict(partition.state_dict())
+        labels = partition.labels(torch.from_numpy(points))
+        assert torch.equal(twin.labels(torch.from_numpy(points)), labels)
+        assert labels.unique().numel() > 5
+        assert bool(partition.category_sets.numel()) == bool(categories)
+        assert partition.num_features == 5
+        return partition
+
+    def test_trees_without_splits(self):
+        partition = self.check(self.fit(**self.stumps), _points({}), by_number=self.stumps_are_numbered)
+        assert partition.cluster_counts.tolist() == [1] * partition.num_partitions
+
+    def test_what_cannot_be_read_is_refused(self):
+        for make, error, message in self.unreadable():
+            with pytest.raises(error, match=message):
+                ForestPartition(make())
+
+
+class TestLightGBM(Library):
+    name, stumps, stumps_are_numbered = "lightgbm", {"min_child_samples": 1000}, True
 
     def fit(self, x=X, y=Y, kind="LGBMRegressor", categories=(), group=None, **options):
         settings = {"n_estimators": 8, "min_child_samples": 3, "min_data_per_group": 3, "cat_smooth": 1, "n_jobs": 1}
@@ -106,11 +137,34 @@ class TestLightGBM:
                 found.setdefault(node["split_feature"], []).append(node["threshold"])
         return found
 
-    def check(self, model, points):
-        partition = ForestPartition(model)
-        for rows in (points, points.astype(np.float32)):
-            assert np.array_equal(_leaf_numbers(partition, rows), model.predict(rows, pred_leaf=True))
-        return partition
+    def leaves(self, partition, rows):
+        return _leaf_numbers(partition, rows)
+
+    def own_leaves(self, model, rows, categories):
+        return model.predict(rows, pred_leaf=True)
+
+    def unreadable(self):
+        data = self.library.Dataset(X, Y)
+        first, second = self.fit(X_MISSING, zero_as_missing=True), self.fit(categories=[1])
+        return [
+            (self.library.LGBMRegressor, ValueError, r"call fit\(X, y\) of the LGBMRegressor"),
+            (lambda: self.library.Booster({"verbose": -1}, data), ValueError, "one tree or more, got none"),
+            (lambda: data, TypeError, "LightGBM, XGBoost or CatBoost, got Dataset"),
+            (
+                lambda: self.continued(X_MISSING, first),
+                ValueError,
+                "got NaN in some trees and zero in others in column",
+            ),
+            (
+                lambda: self.continued(X, second),
+                ValueError,
+                "of categories or of numbers, got some of either in column 1",
+            ),
+        ]
+
+    def continued(self, x, first):
+        model = self.library.LGBMRegressor(n_estimators=3, min_child_samples=3, verbose=-1, n_jobs=1)
+        return model.fit(x, Y, init_model=first)
 
     @pytest.mark.parametrize("missing", [False, True])
     @pytest.mark.parametrize("categories", [(), (1,), (1, 2)])
@@ -131,25 +185,19 @@ class TestLightGBM:
         model = self.fit(x, y, categories=categories, **options)
         unseen = [-3e9, -1, -0.99, -0.5, -1e-40, 0.5, 1e-40, 39.99, 41, 1e6, 3e9, 1e30]
         points = _with_missing(_points(self.thresholds(model), unseen))
-        partition = self.check(model, points)
-        assert partition.labels(torch.from_numpy(points)).unique().numel() > 5
-        assert bool(partition.category_sets.numel()) == bool(categories)
+        partition = self.check_with_state(model, points, categories)
         assert bool(partition.zero_is_missing.numel()) == ("zero_as_missing" in options)
-        assert partition.num_features == 5
-        _check_state(partition, points)
 
     def test_values_that_float32_cannot_hold(self):
         model = self.fit(1 + 1e-12 * np.arange(400.0)[:, None])
         self.check(model, 1 + 1e-12 * RANDOM.randint(-5, 405, 500)[:, None].astype(float))
-        points = torch.tensor([[1e300], [-1e300]], dtype=torch.float64)
-        own = model.predict(points.numpy(), pred_leaf=True)
-        assert np.array_equal(_leaf_numbers(ForestPartition(model), points.numpy()), own)
+        points = np.array([[1e300], [-1e300]])
+        assert np.array_equal(self.leaves(ForestPartition(model), points), self.own_leaves(model, points, ()))
 
     def test_many_categories(self):
         x = _data(3000, 1500)
         model = self.fit(x, np.sin(x[:, 1] ** 2), categories=[1], max_bin=2000, max_cat_threshold=500)
-        points = _data(3000, 1600)
-        assert self.check(model, points).category_sets.shape[1] > 8
+        assert self.check(model, _data(3000, 1600)).category_sets.shape[1] > 8
 
     def test_missing_categories_of_a_training_without_them(self):
         """All categories are common, so that LightGBM knows no missing ones."""
@@ -161,10 +209,6 @@ class TestLightGBM:
         assert self.check(self.fit(y=CLASSES, kind="LGBMClassifier"), points).num_partitions == 3 * 8
         self.check(self.fit(y=CLASSES, kind="LGBMRanker", group=[200, 200]), points)
 
-    def test_trees_without_splits(self):
-        model = self.fit(min_child_samples=1000)
-        assert self.check(model, _points({})).cluster_counts.tolist() == [1] * model.booster_.num_trees()
-
     @pytest.mark.filterwarnings("ignore:.*eval_set.*")
     def test_early_stopping_and_boosters(self):
         early = self.library.early_stopping(2, verbose=False)
@@ -174,35 +218,13 @@ class TestLightGBM:
         loaded = self.library.Booster(model_str=model.booster_.model_to_string())
         assert self.check(loaded, _points({})).num_partitions == model.best_iteration_
 
-    def test_what_cannot_be_read_is_refused(self):
-        data = self.library.Dataset(X, Y)
-        with pytest.raises(ValueError, match=r"call fit\(X, y\) of the LGBMRegressor"):
-            ForestPartition(self.library.LGBMRegressor())
-        with pytest.raises(ValueError, match="one tree or more, got none"):
-            ForestPartition(self.library.Booster({"verbose": -1}, data))
-        with pytest.raises(TypeError, match="LightGBM, XGBoost or CatBoost, got Dataset"):
-            ForestPartition(data)
-        with pytest.raises(ValueError, match="expected finite points"):
-            ForestPartition(self.fit()).labels(torch.tensor([[0, 0, torch.inf, 0, 0]]))
-
-    def test_trainings_that_disagree_are_refused(self):
-        first = self.fit(X_MISSING, zero_as_missing=True)
-        both = self.library.LGBMRegressor(n_estimators=3, min_child_samples=3, verbose=-1, n_jobs=1)
-        both.fit(X_MISSING, Y, init_model=first)
-        with pytest.raises(ValueError, match="got NaN in some trees and zero in others in column"):
-            ForestPartition(both)
-        both.fit(X, Y, init_model=self.fit(X, zero_as_missing=True))  # without NaN, zeros are zeros
+    def test_a_training_that_goes_on_without_missing_values(self):
+        both = self.continued(X, self.fit(X, zero_as_missing=True))  # without NaN, zeros are zeros
         self.check(both, _with_missing(_points(self.thresholds(both))))
-        both = self.library.LGBMRegressor(n_estimators=3, min_child_samples=3, verbose=-1, n_jobs=1)
-        both.fit(X, Y, init_model=self.fit(categories=[1]))
-        with pytest.raises(ValueError, match="columns of categories or of numbers, got some of either in column 1"):
-            ForestPartition(both)
 
 
-class TestXGBoost:
-    @pytest.fixture(autouse=True)
-    def _library(self):
-        self.library = pytest.importorskip("xgboost")
+class TestXGBoost(Library):
+    name, stumps, stumps_are_numbered = "xgboost", {"min_child_weight": 1e9}, True
 
     def fit(self, x=X, y=Y, kind="XGBRegressor", categories=False, **options):
         types = {"enable_categorical": True, "feature_types": ["q", "c", "q", "q", "q"]} if categories else {}
@@ -217,15 +239,21 @@ class TestXGBoost:
                 found.setdefault(int(node["split"].removeprefix("f")), []).append(node["split_condition"])
         return found
 
-    def check(self, model, points, pruned=False):
-        partition = ForestPartition(model)
-        for rows in (points, points.astype(np.float32)):
-            own = model.apply(rows).reshape(len(rows), -1).astype(int)
-            if pruned:
-                assert _same_partitions(partition.labels(torch.from_numpy(rows)).numpy(), own)
-            else:
-                assert np.array_equal(_node_numbers(partition, rows), own)
-        return partition
+    def leaves(self, partition, rows):
+        return _node_numbers(partition, rows)
+
+    def own_leaves(self, model, rows, categories):
+        return model.apply(rows).reshape(len(rows), -1).astype(int)
+
+    def unreadable(self):
+        matrix = self.library.DMatrix(X, Y)
+        return [
+            (self.library.XGBRegressor, ValueError, r"call fit\(X, y\) of the XGBRegressor"),
+            (lambda: self.fit(booster="gblinear"), ValueError, "model of trees, got gblinear: .* booster='gbtree'"),
+            (lambda: self.fit(missing=0), ValueError, "expected missing=nan, got missing=0"),
+            (lambda: matrix, TypeError, "LightGBM, XGBoost or CatBoost, got DMatrix"),
+            (lambda: self.library.train({}, matrix, 0), ValueError, "one tree or more, got none"),
+        ]
 
     @pytest.mark.parametrize("missing", [False, True])
     @pytest.mark.parametrize("categories", [False, True])
@@ -242,27 +270,18 @@ class TestXGBoost:
     def test_labels_are_its_own_leaves(self, options, categories, missing):
         model = self.fit(*((X_MISSING, Y_MISSING) if missing else (X, Y)), categories=categories, **options)
         unseen = [-1, -0.5, 0.5, 39.99, 38.9999999999, 41, 1e6, 1e30]
-        points = _with_missing(_points(self.thresholds(model), unseen))
-        partition = self.check(model, points)
-        assert partition.labels(torch.from_numpy(points)).unique().numel() > 5
-        assert bool(partition.category_sets.numel()) == categories
-        assert partition.num_features == 5
-        _check_state(partition, points)
+        self.check_with_state(model, _with_missing(_points(self.thresholds(model), unseen)), categories)
 
     def test_pruned_trees(self):
-        model = self.fit(tree_method="exact", gamma=2.0)
-        grown = self.fit(tree_method="exact")
-        partition = self.check(model, _points(self.thresholds(model)), pruned=True)
+        model, grown = self.fit(tree_method="exact", gamma=2.0), self.fit(tree_method="exact")
+        partition = self.check(model, _points(self.thresholds(model)), by_number=False)
         assert partition.cluster_counts.sum() < ForestPartition(grown).cluster_counts.sum()
 
     def test_values_beyond_float32(self):
         """They stay beyond all thresholds; the library refuses them."""
-        model = self.fit()
         points = torch.tensor([[1e300], [-1e300], [1e30], [-1e30]], dtype=torch.float64).expand(4, 5)
-        labels = ForestPartition(model).labels(points)
+        labels = ForestPartition(self.fit()).labels(points)
         assert torch.equal(labels[:2], labels[2:])
-        with pytest.raises(ValueError, match="expected finite points"):
-            ForestPartition(model).labels(torch.tensor([[0, 0, torch.inf, 0, 0]]))
 
     def test_many_categories(self):
         x = _data(3000, 1500)
@@ -270,18 +289,17 @@ class TestXGBoost:
         assert self.check(model, _data(3000, 1600)).category_sets.shape[1] > 8
 
     def test_kinds_of_models(self):
-        points = _points({})
-        assert self.check(self.fit(y=CLASSES, kind="XGBClassifier"), points).num_partitions == 3 * 8
-        self.check(self.fit(y=CLASSES, kind="XGBRanker", group=[200, 200]), points)
-        assert self.check(self.fit(kind="XGBRFRegressor", n_estimators=5), points).num_partitions == 5
-        assert self.check(self.fit(y=CLASSES, kind="XGBRFClassifier", n_estimators=5), points).num_partitions == 15
-        two = np.stack([Y, np.cos(X[:, 0])], 1)
-        assert self.check(self.fit(y=two), points).num_partitions == 2 * 8
-        vectors = self.fit(y=two, multi_strategy="multi_output_tree", tree_method="hist")
-        assert self.check(vectors, points).num_partitions == 8
-
-    def test_trees_without_splits(self):
-        assert self.check(self.fit(min_child_weight=1e9), _points({})).cluster_counts.tolist() == [1] * 8
+        points, two = _points({}), np.stack([Y, np.cos(X[:, 0])], 1)
+        vectors = {"multi_strategy": "multi_output_tree", "tree_method": "hist"}
+        for options, number in (
+            ({"y": CLASSES, "kind": "XGBClassifier"}, 3 * 8),
+            ({"y": CLASSES, "kind": "XGBRanker", "group": [200, 200]}, 8),
+            ({"kind": "XGBRFRegressor", "n_estimators": 5}, 5),
+            ({"y": CLASSES, "kind": "XGBRFClassifier", "n_estimators": 5}, 3 * 5),
+            ({"y": two}, 2 * 8),
+            ({"y": two, **vectors}, 8),
+        ):
+            assert self.check(self.fit(**options), points).num_partitions == number
 
     def test_early_stopping_and_boosters(self):
         model = self.library.XGBRegressor(n_estimators=200, early_stopping_rounds=2, n_jobs=1)
@@ -308,24 +326,10 @@ class TestXGBoost:
         similarity = kernel(torch.from_numpy(points)).to_dense()
         np.testing.assert_allclose(similarity, same @ partition.weights.numpy() / 8, rtol=1e-6)
 
-    def test_what_cannot_be_read_is_refused(self):
-        with pytest.raises(ValueError, match=r"call fit\(X, y\) of the XGBRegressor"):
-            ForestPartition(self.library.XGBRegressor())
-        with pytest.raises(ValueError, match="expected an XGBoost model of trees, got gblinear: .* booster='gbtree'"):
-            ForestPartition(self.fit(booster="gblinear"))
-        with pytest.raises(ValueError, match="expected missing=nan, got missing=0"):
-            ForestPartition(self.fit(missing=0))
-        with pytest.raises(TypeError, match="LightGBM, XGBoost or CatBoost, got DMatrix"):
-            ForestPartition(self.library.DMatrix(X))
-        booster = self.library.train({}, self.library.DMatrix(X, Y), 0)
-        with pytest.raises(ValueError, match="one tree or more, got none"):
-            ForestPartition(booster)
 
-
-class TestCatBoost:
-    @pytest.fixture(autouse=True)
-    def _library(self):
-        self.library = pytest.importorskip("catboost")
+class TestCatBoost(Library):
+    name, stumps_are_numbered = "catboost", False
+    stumps = {"grow_policy": "Depthwise", "min_data_in_leaf": 10_000}
 
     def fit(self, x=X, y=Y, kind="CatBoostRegressor", categories=(), **options):
         settings = {"iterations": 8, "depth": 5, "one_hot_max_size": 100, "thread_count": 1, "verbose": 0}
@@ -341,15 +345,23 @@ class TestCatBoost:
             rows[:, column] = x[:, column].astype(int)
         return self.library.Pool(rows, y, cat_features=list(categories))
 
-    def check(self, model, points, categories=(), symmetric=True):
-        partition = ForestPartition(model)
-        for rows in (points, points.astype(np.float32)):
-            own = model.calc_leaf_indexes(self.pool(rows, categories))
-            if symmetric:
-                assert np.array_equal(_leaf_numbers(partition, rows), own)
-            else:
-                assert _same_partitions(partition.labels(torch.from_numpy(rows)).numpy(), own)
-        return partition
+    def leaves(self, partition, rows):
+        return _leaf_numbers(partition, rows)
+
+    def own_leaves(self, model, rows, categories):
+        return model.calc_leaf_indexes(self.pool(rows, categories))
+
+    def unreadable(self):
+        rows = np.array([[f"{value:.0f}th"] for value in X[:, 1]], object)
+        names = self.library.Pool(rows, Y, cat_features=[0])
+        few = {"iterations": 3, "one_hot_max_size": 100, "verbose": 0, "allow_writing_files": False}
+        whole = "whole numbers from -1024 to 65535, got others in column 0"
+        return [
+            (self.library.CatBoostRegressor, ValueError, r"call fit\(X, y\) of the CatBoostRegressor"),
+            (lambda: self.fit(categories=[1], one_hot_max_size=2), ValueError, "got OnlineCtr.*one_hot_max_size"),
+            (lambda: self.library.CatBoostRegressor(**few).fit(names), ValueError, whole),
+            (lambda: names, TypeError, "LightGBM, XGBoost or CatBoost, got Pool"),
+        ]
 
     @pytest.mark.parametrize("missing", [False, True])
     @pytest.mark.parametrize("categories", [(), (1,)])
@@ -372,11 +384,7 @@ class TestCatBoost:
         if categories:
             points[:, 1] = RANDOM.randint(-6, 45, len(points))
             points[:3, 1] = [-2000, 70_000, 10**7]
-        partition = self.check(model, points, categories, symmetric="grow_policy" not in options)
-        assert partition.labels(torch.from_numpy(points)).unique().numel() > 5
-        assert bool(partition.category_sets.numel()) == bool(categories)
-        assert partition.num_features == 5
-        _check_state(partition, points)
+        self.check_with_state(model, points, categories, by_number="grow_policy" not in options)
 
     def test_categories_of_a_saved_model(self, tmp_path):
         model = self.fit(categories=[1, 2])
@@ -406,10 +414,7 @@ class TestCatBoost:
     def test_values_beyond_float32(self):
         model = self.fit()
         points = 1e300 * RANDOM.choice([-1.0, 0.0, 1.0], (200, 5))
-        own = model.calc_leaf_indexes(self.pool(points))
-        assert np.array_equal(_leaf_numbers(ForestPartition(model), points), own)
-        with pytest.raises(ValueError, match="expected finite points"):
-            ForestPartition(model).labels(torch.tensor([[0, 0, torch.inf, 0, 0]]))
+        assert np.array_equal(self.leaves(ForestPartition(model), points), self.own_leaves(model, points, ()))
 
     def test_kinds_of_models(self):
         points = _points({})
@@ -425,20 +430,5 @@ class TestCatBoost:
         loaded = self.library.CatBoost().load_model(str(tmp_path / "model.cbm"))
         assert self.check(loaded, _points({})).num_features == 5
 
-    def test_ignored_columns_and_trees_without_splits(self):
+    def test_ignored_columns(self):
         assert self.check(self.fit(ignored_features=[0, 4]), _points({})).num_features == 5
-        model = self.fit(grow_policy="Depthwise", min_data_in_leaf=10_000)
-        assert self.check(model, _points({}), symmetric=False).cluster_counts.tolist() == [1] * 8
-
-    def test_what_cannot_be_read_is_refused(self):
-        with pytest.raises(ValueError, match=r"call fit\(X, y\) of the CatBoostRegressor"):
-            ForestPartition(self.library.CatBoostRegressor())
-        with pytest.raises(ValueError, match="got OnlineCtr.*one_hot_max_size"):
-            ForestPartition(self.fit(categories=[1], one_hot_max_size=2))
-        rows = np.array([[f"{value:.0f}th"] for value in X[:, 1]], object)
-        names = self.library.Pool(rows, Y, cat_features=[0])
-        model = self.library.CatBoostRegressor(iterations=3, one_hot_max_size=100, verbose=0, allow_writing_files=False)
-        with pytest.raises(ValueError, match="whole numbers from -1024 to 65535, got others in column 0"):
-            ForestPartition(model.fit(names))
-        with pytest.raises(TypeError, match="LightGBM, XGBoost or CatBoost, got Pool"):
-            ForestPartition(names)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import pickle
-from copy import deepcopy
-
 import numpy as np
 import pytest
 import torch
@@ -29,8 +25,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gpytorch_partition import ClusteringKernel, PartitionKernel
-from gpytorch_partition.inputs.bits import floats_of
-from gpytorch_partition.partitions import CallablePartition, ClusteringPartition, PitmanYorMixture, nearest
+from gpytorch_partition.inputs.numbers import floats_of
+from gpytorch_partition.partitions import CallablePartition, ClusteringPartition, PitmanYorMixture
 
 RANDOM = np.random.RandomState(0)
 CENTERS = RANDOM.normal(scale=2.0, size=(4, 3))
@@ -93,10 +89,6 @@ class TestClusterersThatPredict:
         if "random_state" in clusterer.get_params():
             clusterer.set_params(random_state=seed.randint(2**31 - 1))
         assert same_clusters(partition.labels(POINTS)[:, 0], clusterer.fit(ARRAY).predict(POINTS.numpy()))
-
-    def test_float32_points_have_the_labels_of_their_values(self):
-        kernel = PartitionKernel(PREDICTING["k-means"].fit(ARRAY).predict)  # whose own predict refuses float32
-        assert torch.equal(kernel.cluster_ids(POINTS.float()), kernel.cluster_ids(POINTS.float().double()))
 
     def test_several_fitted_ones(self):
         fitted = [KMeans(k, random_state=0).fit(ARRAY) for k in (2, 7)] + [
@@ -261,13 +253,6 @@ class TestLabels:
         assert len(together) > 100
         assert torch.equal(together, alone)
 
-    @pytest.mark.parametrize("clusterer", [KMeans(5), GaussianMixture(4)])
-    def test_do_not_depend_on_blocks(self, clusterer, monkeypatch):
-        partition = of(clusterer, projection=2, rows=0.5)
-        expected = partition.labels(POINTS)
-        monkeypatch.setattr(nearest, "SERIAL_NUMEL", 50)
-        assert torch.equal(partition.labels(POINTS), expected)
-
     def test_huge_points_have_one(self):
         for clusterer in (KMeans(5), GaussianMixture(4)):
             labels = of(clusterer, projection=2).labels(torch.full((1, 3), 1e308, dtype=torch.float64))
@@ -275,35 +260,10 @@ class TestLabels:
 
 
 class TestKernel:
-    def test_is_the_share_of_clusterings(self):
-        kernel = ClusteringKernel(X, KMeans(6, n_init=1), 20, rows=0.5, random_state=0)
-        labels = kernel.cluster_ids(POINTS[:30]).numpy()
-        expected = (labels[:, None] == labels[None]).mean(-1)
-        np.testing.assert_allclose(kernel(POINTS[:30]).to_dense(), expected, rtol=0, atol=1e-12)
-        assert 0 < np.median(expected) < 1
-
     def test_active_dims_are_those_that_are_clustered(self):
         chosen = ClusteringKernel(X, KMeans(6), 3, active_dims=(2, 0), random_state=0)
         alone = ClusteringKernel(X[:, [2, 0]], KMeans(6), 3, random_state=0)
         assert torch.equal(chosen.cluster_ids(POINTS), alone.cluster_ids(POINTS[:, [2, 0]]))
-
-
-class TestState:
-    @pytest.mark.parametrize("clusterer", [KMeans(5), GaussianMixture(4), AgglomerativeClustering(6)])
-    @pytest.mark.parametrize("options", [{"rows": 0.5}, {"columns": 2, "projection": 2}])
-    def test_survives_save_load_copies_and_dtypes(self, clusterer, options):
-        kernel = ClusteringKernel(X, clusterer, 3, random_state=0, **options)
-        expected, file = kernel.cluster_ids(POINTS), io.BytesIO()
-        torch.save(kernel.state_dict(), file)
-        file.seek(0)
-        loaded = ClusteringKernel()
-        loaded.load_state_dict(torch.load(file, weights_only=True))
-        for same in (loaded, deepcopy(kernel), pickle.loads(pickle.dumps(kernel)), deepcopy(kernel).float().double()):
-            assert torch.equal(same.cluster_ids(POINTS), expected)
-
-    def test_unfitted(self):
-        with pytest.raises(RuntimeError, match="load_state_dict"):
-            ClusteringPartition().labels(X)
 
 
 class TestErrors:
@@ -322,23 +282,15 @@ class TestErrors:
             ({"columns": 4}, "columns to be a number from 1 to 3"),
             ({"projection": 0}, "projection"),
             ({"noise": "some"}, "noise"),
-            ({"num_partitions": 0}, "1 or more"),
-            ({"num_partitions": True}, "1 or more"),
             ({"param_distributions": {"eps": (1, 2)}}, "no parameter 'eps'"),
             ({"param_distributions": {"n_clusters": (0, 2)}}, "positive numbers"),
             ({"param_distributions": {"n_clusters": 3}}, "positive numbers"),
             ({"param_distributions": 3}, "to map names"),
-            ({"random_state": "seed"}, "seed"),
         ],
     )
     def test_parameters(self, options, message):
         with pytest.raises(ValueError, match=message):
             of(KMeans(), **options)
-
-    @pytest.mark.parametrize("x", [torch.full((5, 2), torch.nan), torch.zeros(0, 2), np.zeros((3, 2)), torch.zeros(3)])
-    def test_rows(self, x):
-        with pytest.raises(ValueError, match="expected"):
-            ClusteringPartition(x, KMeans())
 
     def test_rows_that_take_their_square(self):
         x = torch.zeros(10_001, 1)

@@ -223,23 +223,18 @@ def test_impurities_of_equal_targets_are_zero_and_of_boosting_by_histograms_none
     assert ForestPartition(_fit(HistGradientBoostingRegressor(max_iter=2))).impurities is None
 
 
-def test_bagged_trees_of_one_column():
-    ensemble = _fit(ENSEMBLES["bagging"], X[:, :1])
-    labels = RandomForestKernel.from_forest(ensemble, "leaf").cluster_ids(torch.from_numpy(X[:, :1]))
-    leaves = _own_leaves(ensemble, X[:, :1])
-    for own, expected in zip(labels.numpy().T, leaves.T):
-        assert len(np.unique(own)) == len(np.unique(expected)) == len(np.unique(np.stack([own, expected]), axis=1).T)
-
-
 def test_what_is_no_ensemble_of_trees_is_refused():
     strings = np.array([["a"], ["b"]] * 50, dtype=object)
     boosting = HistGradientBoostingRegressor(max_iter=2, categorical_features=[0]).fit(strings, Y[:100])
     for ensemble, error, message in (
+        ("forest", TypeError, "got str"),
         (Ridge(), TypeError, "expected a fitted tree ensemble of scikit-learn .*, got Ridge"),
         (VotingRegressor([("a", Ridge())]), TypeError, "got VotingRegressor"),
         (AdaBoostRegressor(Ridge()).fit(X, Y), TypeError, "decision trees, got one of Ridge"),
         (HistGradientBoostingRegressor(), ValueError, "call fit"),
         (DecisionTreeRegressor(), ValueError, "call fit"),
+        (GradientBoostingRegressor(), ValueError, "call fit"),
+        (BaggingRegressor(), ValueError, "call fit"),
         (boosting, ValueError, "expected categories that are numbers, got 'a' in column 0"),
     ):
         with pytest.raises(error, match=message):

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from gpytorch_partition.clusters.cluster_index import BoundedClusterIndex, JointClusterIndex, SeenClusterIndex
-from gpytorch_partition.inputs.columns import Columns
+from gpytorch_partition.inputs.kernel_columns import Columns
 from gpytorch_partition.partitions import CallablePartition, FastClusterPartition, ForestPartition, MondrianPartition
-from gpytorch_partition.partitions.forest import grow_forest
+from gpytorch_partition.partitions.grown_forest import grow_forest
 from gpytorch_partition.partitions.joint import JointPartition
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -56,25 +56,11 @@ def sources(request):
     return MAKERS[request.param]()
 
 
-def shared(left, right):
-    """How many clusters rows share, by their codes."""
-    return (left.codes.unsqueeze(1) == right.codes.unsqueeze(0)).sum(-1)
-
-
 def test_labels_are_those_of_the_sources(sources):
     joint = JointPartition(sources)
     expected = torch.cat([each.partition.labels(each.columns.select(X)) for each in sources], -1)
     assert torch.equal(joint.labels(X), expected)
     assert joint.num_partitions == expected.shape[-1]
-
-
-@pytest.mark.parametrize(("x1", "x2"), [(X, X), (NEW, X), (X, NEW), (NEW, NEW)])
-def test_codes_agree_where_labels_do(sources, x1, x2):
-    joint = JointPartition(sources)
-    labels = joint.labels(x1).unsqueeze(1) == joint.labels(x2).unsqueeze(0)
-    left, right = joint.incidences(x1, x2)
-    assert torch.equal(shared(left, right), labels.sum(-1))
-    assert (left is right) == (x1 is x2)
 
 
 def test_parts_lie_side_by_side(sources):

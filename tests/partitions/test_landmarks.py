@@ -58,10 +58,3 @@ def test_the_partition_has_one_cluster_and_keeps_its_landmarks_exactly():
     assert (left.num_rows, right.num_rows) == (5, 400)
     for change in (torch.nn.Module.half, torch.nn.Module.float, torch.nn.Module.double):
         assert torch.equal(change(partition).landmarks, X[:20])
-    twin = LandmarkPartition()
-    with pytest.raises(RuntimeError, match="not fitted"):
-        twin.labels(X)
-    twin.load_state_dict(partition.state_dict())
-    assert torch.equal(twin.landmarks, X[:20])
-    with pytest.raises(ValueError, match="3 columns"):
-        partition.labels(X[:, :2])

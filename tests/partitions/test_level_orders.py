@@ -7,12 +7,11 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
 from sklearn.preprocessing import OneHotEncoder
 
 from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.partitions import ForestPartition, grow_forest
-from gpytorch_partition.partitions.ensembles.level_order_tree import LevelOrderTree, _scores
+from gpytorch_partition.partitions.grown_forest import LevelOrderTree, _scores
 
 RANDOM = np.random.RandomState(0)
 LEVELS = 40
@@ -98,14 +97,8 @@ def test_names_of_single_rows_are_not_split_on():
     assert set(partition.feature[is_inner].tolist()) == {1}
 
 
-def test_labels_are_a_function_of_the_point_and_of_the_state():
-    partition, copy = ForestPartition(grown()), ForestPartition()
-    points = torch.from_numpy(NEW)
-    labels = partition.labels(points)
-    copy.load_state_dict(partition.state_dict())
-    assert torch.equal(copy.labels(points), labels)
-    assert torch.equal(torch.cat([partition.labels(point[None]) for point in points[::7]]), labels[::7])
-    assert torch.equal(partition.labels(points.float()), partition.labels(points.float().double()))
+def test_columns_of_levels_have_no_thresholds_and_are_cut_as_others():
+    partition, points = ForestPartition(grown()), torch.from_numpy(NEW)
     assert partition.thresholds(1).numel() == 0 < partition.thresholds(0).numel()
     cut = partition.cut(torch.ones(12, dtype=torch.int64))
     assert int(cut.labels(points[~points.isnan().any(1)]).max()) == 1
@@ -167,12 +160,6 @@ def test_the_kernel_and_a_state_over_another():
     copy = ForestPartition(grown())
     copy.load_state_dict(plain.state_dict())
     assert torch.equal(copy.labels(torch.from_numpy(NEW)), plain.labels(torch.from_numpy(NEW)))
-
-
-def test_growing_in_parallel_and_cloning_change_nothing():
-    np.testing.assert_allclose(grown(n_jobs=2).predict(X), grown().predict(X), rtol=1e-12)  # sums in another order
-    tree = grown().estimators_[0]
-    np.testing.assert_array_equal(clone(tree).fit(X, Y).predict(X), clone(tree).fit(X, Y).predict(X))
 
 
 @pytest.mark.parametrize("categories", [(4,), (-1,), (1, 1), (0,)])

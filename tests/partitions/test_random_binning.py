@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import pickle
-
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 
 from gpytorch_partition import RandomBinningKernel
-from gpytorch_partition.inputs.bits import floats_of
-from gpytorch_partition.partitions import RandomBinningPartition, random_binning
+from gpytorch_partition.inputs.numbers import floats_of
+from gpytorch_partition.partitions import RandomBinningPartition
 
 NUM_GRIDS = 20_000
 X = torch.from_numpy(np.random.RandomState(0).randn(60, 3))
@@ -58,26 +53,6 @@ def test_points_share_a_label_where_all_integers_agree():
     assert 0.05 < same.double().mean() < 0.95
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.lists(st.integers(0, 59), min_size=1, max_size=5), st.sampled_from([torch.float32, torch.float64]))
-def test_labels_depend_on_the_point_alone(rows, dtype):
-    grids, x = RandomBinningPartition(X, 7, random_state=0), X.float().to(dtype)
-    assert torch.equal(grids.labels(x[rows]), grids.labels(X.float())[rows])
-
-
-def test_blocks_of_rows_change_nothing(monkeypatch):
-    grids = RandomBinningPartition(X, 7, random_state=0)
-    expected = grids.labels(X)
-    monkeypatch.setattr(random_binning, "SERIAL_NUMEL", 7)
-    assert torch.equal(grids.labels(X), expected)
-
-
-def test_a_seed_fixes_the_grids():
-    first, again, other = (RandomBinningPartition(X, 5, random_state=seed).labels(X) for seed in (0, 0, 1))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-
-
 def test_default_is_the_median_distance():
     grids = RandomBinningPartition(X, 5, random_state=0)
     distances = torch.pdist(X, 1)
@@ -96,19 +71,6 @@ def test_extreme_points_and_both_zeros():
     assert torch.equal(zeros[0], zeros[1])
 
 
-def test_restored_partitions_have_the_same_labels():
-    grids, buffer = RandomBinningPartition(X, 5, random_state=0), io.BytesIO()
-    torch.save(grids.state_dict(), buffer)
-    buffer.seek(0)
-    twin = RandomBinningPartition()
-    with pytest.raises(RuntimeError, match="not fitted"):
-        twin.labels(X)
-    twin.load_state_dict(torch.load(buffer, weights_only=True))
-    for other in (twin, pickle.loads(pickle.dumps(grids)), RandomBinningPartition(X, 5, random_state=0).float()):
-        assert torch.equal(other.labels(X), grids.labels(X))
-        assert torch.equal(other.lengthscale, grids.lengthscale)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -116,9 +78,6 @@ def test_restored_partitions_have_the_same_labels():
         ({"lengthscale": (1.0, -1.0, 1.0)}, "positive, finite lengthscale"),
         ({"lengthscale": (1.0, float("nan"), 1.0)}, "positive, finite lengthscale"),
         ({"lengthscale": (1.0, 1.0)}, "one for each of 3 columns"),
-        ({"num_partitions": 0}, "1 or more"),
-        ({"num_partitions": 2.5}, "1 or more"),
-        ({"random_state": "x"}, "seed"),
     ],
 )
 def test_bad_options_are_refused(options, message):
@@ -126,19 +85,9 @@ def test_bad_options_are_refused(options, message):
         RandomBinningPartition(X, **options)
 
 
-def test_bad_rows_are_refused():
+def test_equal_rows_need_a_lengthscale():
     with pytest.raises(ValueError, match="all rows are the same"):
         RandomBinningPartition(torch.ones(5, 2))
-    with pytest.raises(ValueError, match="finite rows"):
-        RandomBinningPartition(X * torch.nan)
-    with pytest.raises(ValueError, match="3"):
-        RandomBinningPartition(X, 5, random_state=0).labels(X[:, :2])
-
-
-def test_one_lengthscale_for_unequal_columns_warns():
-    x = X * torch.tensor([1.0, 1e3, 1.0])
-    with pytest.warns(UserWarning, match="Standardize"):
-        RandomBinningPartition(x, 5, random_state=0)
 
 
 @pytest.mark.filterwarnings("error")

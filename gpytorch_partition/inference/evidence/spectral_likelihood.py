@@ -19,7 +19,7 @@ from linear_operator.operators import LinearOperator
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gpytorch_partition.linalg.eigenvectors import stable_eigh
+from gpytorch_partition.linalg.factors import stable_eigh
 from gpytorch_partition.linalg.lanczos import LanczosRun
 from gpytorch_partition.linalg.random import solver_generator
 

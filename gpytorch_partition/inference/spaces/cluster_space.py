@@ -47,9 +47,8 @@ from gpytorch_partition.linalg.conjugate_gradients import (
     conjugate_gradients,
     relative_residual,
 )
-from gpytorch_partition.linalg.eigenvectors import stable_eigh
+from gpytorch_partition.linalg.factors import nystrom_factor, stable_eigh
 from gpytorch_partition.linalg.lanczos import LanczosRun
-from gpytorch_partition.linalg.nystrom import nystrom_factor
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators.accuracy import prediction_residual
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator

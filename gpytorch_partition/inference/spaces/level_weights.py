@@ -32,11 +32,10 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from gpytorch_partition.callers import level_of_caller
-from gpytorch_partition.clusters.node_weights import level_node_weights
-from gpytorch_partition.clusters.tree_layout import TreeLayout
+from gpytorch_partition.clusters.tree_layout import TreeLayout, level_node_weights
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum
 from gpytorch_partition.inference.spaces.feature_space import FeatureSpace
-from gpytorch_partition.linalg.cholesky import stable_cholesky
+from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
 from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import PathSumLinearOperator

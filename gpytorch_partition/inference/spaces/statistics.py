@@ -13,12 +13,14 @@ from torch import Tensor
 from gpytorch_partition.clusters.cluster_index import ClusterIndex, SeenClusterIndex
 from gpytorch_partition.clusters.co_occurrence import (
     MAX_CLUSTERS,
+    added,
     coarsened,
     count_co_occurrences,
+    packed,
     streamed_cluster_sums,
+    unpacked,
     zero_counts,
 )
-from gpytorch_partition.clusters.packed_counts import added, packed, unpacked
 from gpytorch_partition.inference.spaces.cluster_rows import Moments
 from gpytorch_partition.partitions.partition import Partition
 

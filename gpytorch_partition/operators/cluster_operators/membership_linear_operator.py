@@ -12,7 +12,7 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.clusters.memberships import Memberships
+from gpytorch_partition.clusters.item_sets import Memberships
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, as_columns
 from gpytorch_partition.operators.cluster_operators.transposed_linear_operator import TransposedLinearOperator
 

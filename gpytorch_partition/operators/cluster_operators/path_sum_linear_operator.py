@@ -24,7 +24,7 @@ class PathSumLinearOperator(ClusterOperator):
     :class:`~gpytorch_partition.RandomForestKernel` uses it where several levels of its trees count (`heights` of
     `"all"`, `"learned"` or `"impurity"`). Construct it yourself for other trees, or other weights of their nodes.
 
-    With the weights of :func:`~gpytorch_partition.clusters.node_weights.height_average_weights` this is the exact
+    With the weights of :func:`~gpytorch_partition.clusters.tree_layout.height_average_weights` this is the exact
     average over all heights of the random forest kernel (Davies & Ghahramani 2014, algorithm 1):
     :math:`S_{ab} = (\mathrm{depth}(\mathrm{lca}(a, b)) + 1) / (h + 1)`.
 
@@ -36,7 +36,7 @@ class PathSumLinearOperator(ClusterOperator):
     :param layout: The trees.
 
     Example:
-        >>> from gpytorch_partition.clusters.node_weights import height_average_weights
+        >>> from gpytorch_partition.clusters.tree_layout import height_average_weights
         >>> from gpytorch_partition.clusters.tree_layout import lay_out_trees
         >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
         >>> layout = lay_out_trees(left, right, torch.tensor([0, 5]))

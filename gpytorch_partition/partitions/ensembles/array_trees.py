@@ -8,25 +8,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpytorch_partition.inputs.counts import checked_count
-from gpytorch_partition.partitions.ensembles.trees import Tree, Trees, joined
+from gpytorch_partition.inputs.numbers import checked_count
+from gpytorch_partition.partitions.ensembles.tree_arrays import Tree, Trees, joined
 
 
 def array_trees(
     trees: Iterable[tuple[Any, Any, Any]], num_columns: int, *, weights: Sequence[float] | None = None
 ) -> Trees:
     r"""
-    Convert trees given as arrays, from any program.
+    Return trees given as arrays, from any program, as :class:`Trees`, in :math:`O(V)`.
 
     A node with k children sends a point to child j if its value x in the node's column has :math:`t_{j-1} < x \le t_j`,
     with :math:`t_0 = -\infty, t_k = \infty`. With two children, values up to the threshold go to the first. A split by
     categories 0, 1, 2 has the thresholds .5 and 1.5. Comparisons are in float64, and missing values are refused. Splits
-    into more than two become several binary ones, in :math:`O(\log k)` steps for a point; they are one level of the
-    tree for :class:`~gpytorch_partition.RandomForestKernel`. Costs :math:`O(V)`.
+    into more than two become several binary ones, which are one level of the tree for
+    :class:`~gpytorch_partition.RandomForestKernel`.
 
     :param trees: For each tree its children (`n x k`, integers; the root is node 0, and negative numbers are no child),
-        columns (`n` integers) and thresholds (`n`, or `n x (k - 1)`, increasing). Leaves have no child. Columns and
-        thresholds of leaves are not read, nor are thresholds beyond the k - 1 of a node.
+        columns (`n` integers) and thresholds (`n`, or `n x (k - 1)`, increasing). Columns and thresholds of leaves are
+        not read, nor are thresholds beyond the k - 1 of a node.
     :param num_columns: Number D of columns of the data.
     :param weights: A weight for each tree, 0 or more. (Default: all the same.)
     :raises ValueError: If an array has another shape or kind, or nodes are not one tree: a child twice or out of range,
@@ -116,7 +116,6 @@ class _Tree:
             raise ValueError(f"expected {expected}, got others at node {np.flatnonzero(wrong)[0]} of {self.name}")
 
     def binary(self) -> tuple[Tree, NDArray[np.bool_]]:
-        """Return the tree with two children at most, its nodes depth-first, and which nodes are auxiliary."""
         children: list[list[int]] = []
         columns, thresholds, auxiliary = [], [], []
         waiting = [(0, 0, int(self.counts[0]), -1, 0)]  # node, its children from and to, parent and side

@@ -12,7 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
-from gpytorch_partition.partitions.ensembles.trees import Tree, Trees, check_fitted, joined, whole_number_categories
+from gpytorch_partition.partitions.ensembles.tree_arrays import (
+    Tree,
+    Trees,
+    check_fitted,
+    joined,
+    whole_number_categories,
+)
 
 # Candidates for categories, found by their hashes: CatBoost stores only the hashes of categories.
 _WHOLE_NUMBERS = range(-(2**10), 2**16)
@@ -35,12 +41,10 @@ def catboost_trees(model: Any) -> Trees:
     Read the trees of a model of CatBoost.
 
     A symmetric tree has one split for all nodes of a level. With depth d it becomes a tree of :math:`2^d` leaves (many
-    may be empty) with its first split at the root; leaf j is node :math:`2^d - 1 + j`. Leaves of other trees are
-    numbered from left to right, unlike in CatBoost. Missing values go where `nan_mode` sends them. Categories are whole
-    numbers from -1,024 to 65,535; unknown and missing ones go left. The model lacks the trees that CatBoost dropped for
-    the best iteration.
+    may be empty); leaf j is node :math:`2^d - 1 + j`. Leaves of other trees are numbered from left to right, unlike in
+    CatBoost. Missing values go where `nan_mode` sends them. Categories are whole numbers from -1,024 to 65,535; unknown
+    and missing ones go left. The model lacks the trees that CatBoost dropped for the best iteration.
 
-    :param model: A `CatBoost`, `CatBoostRegressor`, `CatBoostClassifier` or `CatBoostRanker`.
     :raises ValueError: If the model is not fitted or has no trees, or numbers do not determine a leaf: categories that
         are strings or whose statistics the trees compare, texts, embeddings.
     """
@@ -56,7 +60,6 @@ def catboost_trees(model: Any) -> Trees:
 
 
 def _description(model: Any) -> dict[str, Any]:
-    """CatBoost's own description of the model; it holds hashes only of the categories in the pool given to it."""
     with TemporaryDirectory() as folder:
         path = Path(folder, "model.json")
         model.save_model(str(path), format="json", pool=_pool(model))
@@ -64,7 +67,7 @@ def _description(model: Any) -> dict[str, Any]:
 
 
 def _pool(model: Any) -> Any:
-    """A pool with whole numbers in one column of categories, zero in all others; None if there is no such column."""
+    """A pool with whole numbers in one column of categories: descriptions hold the hashes of these categories only."""
     columns = model.get_cat_feature_indices()
     if not columns:
         return None

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpytorch_partition.partitions.ensembles.trees import (
+from gpytorch_partition.partitions.ensembles.tree_arrays import (
     ZERO,
     Tree,
     Trees,
@@ -31,9 +31,8 @@ def lightgbm_trees(model: Any) -> Trees:
 
     Leaf j of a tree with L leaves has the node number L - 1 + j. Shrinkage and the weights of DART are in the values of
     the leaves, so all trees have equal weights. Missing values go where LightGBM sends them, and so do zeros with
-    `zero_as_missing`. Categories are numbers truncated to integers; unknown, negative or missing categories go right.
+    `zero_as_missing`. Categories are numbers truncated to integers; unknown, negative or missing ones go right.
 
-    :param model: A `Booster`, `LGBMRegressor`, `LGBMClassifier` or `LGBMRanker`.
     :raises ValueError: If the model is not fitted or has no trees, or if trees of different training runs disagree on
         the kind of missing values in a column, or on the columns of categories.
     """
@@ -58,7 +57,6 @@ def lightgbm_trees(model: Any) -> Trees:
 
 
 def _fields(text: str) -> dict[str, str]:
-    """The lines `name=value` up to the first empty one."""
     return dict(line.split("=", 1) for line in text.split("\n\n", 1)[0].splitlines() if "=" in line)
 
 

@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpytorch_partition.partitions.ensembles.trees import Categories, Tree, Trees, check_fitted, joined
+from gpytorch_partition.partitions.ensembles.tree_arrays import Categories, Tree, Trees, check_fitted, joined
 
 
 def scikit_learn_trees(ensemble: Any) -> Trees:
     """
     Read the trees of a fitted ensemble of scikit-learn; leaves have the numbers of its `apply`.
 
-    :param ensemble: An ensemble that :func:`~gpytorch_partition.partitions.ensembles.trees_of` lists.
-    :raises TypeError: If `ensemble` is none of these, or an ensemble of other things than trees.
+    :raises TypeError: If `ensemble` is none that is read, or an ensemble of other things than trees.
     :raises ValueError: If the ensemble is not fitted, has a negative weight, or its categories are not numbers.
     """
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
@@ -65,7 +64,6 @@ def _with_places(trees: Trees, members: list[Any]) -> Trees:
 
 
 def _members(ensemble: Any) -> list[tuple[Any, NDArray[np.int64] | None]]:
-    """Trees of an ensemble, each with the columns that it was fitted on (None for all)."""
     from sklearn.ensemble import BaseEnsemble
     from sklearn.tree import BaseDecisionTree
 
@@ -104,7 +102,6 @@ def _histogram_trees(boosting: Any) -> Trees:
 
 
 def _categories(boosting: Any) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
-    """The column of the data for each column of the trees, and the categories of each column of the data."""
     categories = [np.empty(0)] * boosting.n_features_in_
     if boosting.is_categorical_ is None:
         return np.arange(boosting.n_features_in_), categories

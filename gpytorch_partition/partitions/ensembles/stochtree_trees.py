@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 
-from gpytorch_partition.partitions.ensembles.trees import Tree, Trees, check_fitted, joined
+from gpytorch_partition.inputs.numbers import is_whole
+from gpytorch_partition.partitions.ensembles.tree_arrays import Tree, Trees, check_fitted, joined
 
 
 def bart_trees(model: Any, *, draws: Iterable[int] | None = None, draw_weights: Sequence[float] | None = None) -> Trees:
@@ -42,7 +42,7 @@ def bart_trees(model: Any, *, draws: Iterable[int] | None = None, draw_weights: 
 
 def _chosen(draws: Any, num_draws: int) -> list[int]:
     chosen = [*range(num_draws)] if draws is None else list(draws) if isinstance(draws, Iterable) else []
-    if not chosen or not all(isinstance(draw, Integral) and 0 <= int(draw) < num_draws for draw in chosen):
+    if not chosen or not all(is_whole(draw, 0, num_draws - 1) for draw in chosen):
         raise ValueError(f"expected a list of numbers of draws from 0 to {num_draws - 1}, got {draws!r}")
     return [int(draw) for draw in chosen]
 
@@ -72,7 +72,6 @@ def _container(model: Any) -> Any:
 
 
 def _tree(arrays: dict[str, Any]) -> Tree:
-    """One tree, without the nodes that sampling has deleted."""
     if arrays["has_categorical_split"]:
         raise ValueError("expected splits that compare numbers, got some by categories: encode these columns")
     kept = ~np.array(arrays["node_deleted"], bool)

@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gpytorch_partition.partitions.ensembles.trees import Tree, Trees, check_fitted, joined, whole_number_categories
+from gpytorch_partition.partitions.ensembles.tree_arrays import (
+    Tree,
+    Trees,
+    check_fitted,
+    joined,
+    whole_number_categories,
+)
 
 
 def xgboost_trees(model: Any) -> Trees:
@@ -19,7 +25,6 @@ def xgboost_trees(model: Any) -> Trees:
     Leaves have the numbers of `apply`, if the trees were not pruned. Trees of DART have its weights. A missing value is
     NaN. Categories are numbers truncated to integers; negative and unknown ones go left.
 
-    :param model: A `Booster`, `XGBRegressor`, `XGBClassifier`, `XGBRanker`, `XGBRFRegressor` or `XGBRFClassifier`.
     :raises ValueError: If the model is not fitted or has no trees, is linear, or has another `missing` than NaN.
     """
     booster, num_iterations = _booster(model)
@@ -40,7 +45,6 @@ def xgboost_trees(model: Any) -> Trees:
 
 
 def _booster(model: Any) -> tuple[Any, int | None]:
-    """The booster of a model, and the number of iterations that `predict` uses (None for all)."""
     if not hasattr(model, "get_booster"):
         return model, None
     check_fitted(model, model.__sklearn_is_fitted__())
@@ -71,7 +75,6 @@ def _tree(tree: dict[str, Any]) -> Tree:
 
 
 def _categories(tree: dict[str, Any]) -> dict[int, NDArray[Any]]:
-    """Categories that go right, by node."""
     starts, sizes, values = (np.asarray(tree[f"categories{name}"], np.int64) for name in ("_segments", "_sizes", ""))
     return {
         node: values[start : start + size]

@@ -2,7 +2,7 @@ r"""
 Mondrian processes, sampled by hashing: every node of a tree has a key, and its cut is a function of the key.
 
 **Inside the box.** A Mondrian process on a box (Roy & Teh 2009) starts with one cell. A cell waits for an exponential
-clock whose rate is the sum of its sides. It is then cut across a side chosen in proportion to its length, at a uniform
+clock whose rate is the sum of its sides, and is then cut across a side chosen in proportion to its length, at a uniform
 place. The two parts go on independently until the lifetime is over (Balog et al. 2016, section 2). Let clock, side and
 place be hashes of the cell's key, and the parts' keys as well. Then the cell of a point is found by descending from the
 root, nothing is stored, and the key of the cell is its label.
@@ -17,21 +17,18 @@ Then this clock is the first of independent clocks, one per level, of rates :mat
 uniform place in its gaps. When the clock of level i rings first,
 
 * :math:`C_i, C_{i+1}, \dots, C_k` are cut in two. Their parts are new cells, whose clocks start now;
-* :math:`C_0, \dots, C_{i-1}` lie on one side of the cut and are not touched. On that side they keep their
-  clocks, which by memorylessness may run on next to the new ones; on the other side these levels are empty
-  from now on.
+* :math:`C_0, \dots, C_{i-1}` lie on one side of the cut and are not touched. On that side they keep their clocks, which
+  by memorylessness may run on next to the new ones; on the other side these levels are empty from now on.
 
-So the key of :math:`C_j` changes with cuts of the levels up to j only, never with those of wider boxes. If each clock
-is a hash of *its own level's* key, :math:`T_j` is equal whether computed alone or as part of a :math:`T_k`. A point is
-therefore looked up in the smallest box that holds it. Points of different levels in one cell agree on the innermost
-:math:`C_j` that is not empty. Its key is the label, and no other cell has it (except for 64-bit collisions).
+So the key of :math:`C_j` changes with cuts of the levels up to j only. If each clock is a hash of *its own level's*
+key, :math:`T_j` is equal whether computed alone or as part of a :math:`T_k`. A point is therefore looked up in the
+smallest box that holds it. Points of different levels in one cell agree on the innermost :math:`C_j` that is not empty,
+whose key is the label.
 
 Boxes are closed boxes of float64 numbers: a cut at c leaves the numbers up to c on its lower side and begins the upper
-side with the next number. Sides shrink with every cut, so the descent ends for any lifetime.
-
-**Many dimensions.** A cut takes :math:`O(D)` for a node, for any number of points that share it. This is little at a
-lifetime of one over the median distance, where cells are few for any D. Proposing cuts of the whole box and rejecting
-those outside the cell would take :math:`O(1)` for a proposal, and pay only where nearly all points are alone.
+side with the next number. Sides shrink with every cut, so the descent ends for any lifetime. A cut takes :math:`O(D)`
+for a node, for any number of points that share it. Proposing cuts of the whole box and rejecting those outside the cell
+would take :math:`O(1)` for a proposal, and pay only where nearly all points are alone.
 """
 
 from __future__ import annotations
@@ -45,6 +42,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.partitions.keyed_random import exponentials, hashed, uniforms
+from gpytorch_partition.partitions.sites import LARGEST
 
 # Salts: the purposes of the hashes of a key.
 _CLOCK_SALT = 0  # time of the cut
@@ -64,6 +62,22 @@ class Boxes(NamedTuple):
     lower: Tensor  # (L, D)
     upper: Tensor  # (L, D)
 
+    @classmethod
+    def around(cls, walls: Tensor, level: int) -> Boxes:
+        """Return a box (`2 x D`) and `level` others, each twice as wide as the one before."""
+        lower, upper = walls
+        half = upper / 2 - lower / 2
+        largest = half.max() if half.max() > 0 else half.new_ones(())
+        half = torch.where(half > 0, half, largest)
+        center = lower / 2 + upper / 2
+        # Level 0 has the scale 0, not 1: the data's box as it is, unrounded and with sides of length 0.
+        scales = [0.0, *(2.0**k for k in range(1, level + 1))]
+        reach = torch.tensor(scales, dtype=torch.float64, device=half.device).unsqueeze(1) * half
+        return cls(
+            torch.minimum(center - reach, lower).clamp(min=-LARGEST),
+            torch.maximum(center + reach, upper).clamp(max=LARGEST),
+        )
+
     def levels(self, x: Tensor) -> Tensor:
         """Return the number of the smallest box that holds each point (`n`) of `n x D`; the outermost must hold all."""
         levels = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device)
@@ -81,8 +95,8 @@ class Nodes(NamedTuple):
     """
     Nodes of trees (M of them) on the outermost of L nested boxes, with the key and the next cut of every level.
 
-    Level j of a node is the intersection of its box with box j. It has a key, and a next cut in the gap around the
-    level below. A level that is empty or cannot be cut has an infinite time.
+    Level j of a node is the intersection of its box with box j. Its next cut is in the gap around the level below. A
+    level that is empty or cannot be cut has an infinite time.
     """
 
     lower: Tensor  # (D, M)
@@ -122,7 +136,6 @@ class Front(NamedTuple):
 
     @property
     def num_nodes(self) -> int:
-        """Number M of nodes."""
         return self.nodes.keys.shape[1]
 
     @property
@@ -131,7 +144,6 @@ class Front(NamedTuple):
         return self.num_nodes > 1 and self.num_nodes * self.boxes.lower.numel() > _BOX_NUMEL
 
     def next_cuts(self) -> Cuts:
-        """Return each node's next cut."""
         times, level = self.nodes.times.min(0)
         return Cuts(times, at(self.nodes.dimensions, level), at(self.nodes.places, level))
 
@@ -158,7 +170,6 @@ class Front(NamedTuple):
         return Front(self.x, self.item, node, nodes, boxes), parent, above
 
     def halves(self) -> tuple[Front, Front]:
-        """Return the points in the first half of the nodes, and those in the others."""
         middle = self.num_nodes // 2
         return self._part(slice(0, middle)), self._part(slice(middle, self.num_nodes))
 
@@ -173,8 +184,7 @@ def descend(step: Callable[..., tuple[Any, ...]], front: Front, *of_nodes: Tenso
     Let points descend, in parts with a bounded number of boxes, until none is left.
 
     :param step: Maps a front and values of its nodes to the front one cut further down and values of its nodes.
-    :param front: The points at their first nodes.
-    :param of_nodes: Values of the front's nodes, `M` each, which `step` takes and returns too.
+    :param of_nodes: Values of the front's nodes, `M` each.
     """
     parts: list[tuple[Any, ...]] = [(front, *of_nodes)]
     while parts:
@@ -187,8 +197,23 @@ def descend(step: Callable[..., tuple[Any, ...]], front: Front, *of_nodes: Tenso
             parts.append(step(front, *known))
 
 
+def labels_of_items(front: Front, lifetime: float) -> Tensor:
+    """Return the keys of the cells at a lifetime that hold the items of a front at the roots."""
+    labels = torch.empty_like(front.item)
+
+    def step(front: Front) -> tuple[Front]:
+        cuts = front.next_cuts()
+        ended = cuts.times > lifetime
+        is_last = ended[front.node]
+        labels[front.item[is_last]] = front.innermost_keys()[front.node[is_last]]
+        front, _, _ = front.without(ended).below(cuts)
+        return (front,)
+
+    descend(step, front)
+    return labels
+
+
 def roots(tree_keys: Tensor, boxes: Boxes) -> Nodes:
-    """Return one node per tree: the outermost box."""
     shape = (boxes.lower.shape[1], tree_keys.numel())
     lower, upper = boxes.lower[-1].unsqueeze(1).expand(shape), boxes.upper[-1].unsqueeze(1).expand(shape)
     keys = torch.stack([hashed(tree_keys, _ROOT_SALT + level) for level in range(boxes.lower.shape[0])])

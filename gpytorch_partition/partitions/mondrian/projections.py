@@ -18,11 +18,10 @@ import torch
 from scipy.stats import ortho_group
 from torch import Tensor
 
-from gpytorch_partition.inputs.bits import bits_of, floats_of
+from gpytorch_partition.inputs.numbers import bits_of, floats_of
+from gpytorch_partition.partitions.sites import LARGEST, weighted_sum
 
 ROTATIONS = "rotations"
-
-LARGEST = 1e300  # coordinates are clamped to this magnitude, so that sums of them do not overflow
 
 
 class Projections(NamedTuple):
@@ -35,14 +34,7 @@ class Projections(NamedTuple):
     def of(
         cls, x: Tensor, projection: Tensor | str | None, num_trees: int, random: np.random.RandomState
     ) -> Projections:
-        """
-        Build maps around the center of the rows' box.
-
-        :param x: `N x D` rows, float64.
-        :param projection: A projection that :func:`check_projection` accepts.
-        :param num_trees: Number of trees.
-        :param random: Random state that rotations are drawn from.
-        """
+        """Build maps around the center of the rows' box from a projection that :func:`check_projection` accepts."""
         if projection is None:
             return cls(x.new_empty(0, 0, 0), x.new_empty(0))
         rows = x.clamp(-LARGEST, LARGEST)
@@ -56,11 +48,9 @@ class Projections(NamedTuple):
 
     @classmethod
     def from_bits(cls, matrices: Tensor, center: Tensor) -> Projections:
-        """Build the projections from the bit patterns that are saved as state."""
         return cls(floats_of(matrices), floats_of(center))
 
     def bits(self) -> tuple[Tensor, Tensor]:
-        """Return the bit patterns of the matrices and of the center."""
         return bits_of(self.matrices), bits_of(self.center)
 
     @property
@@ -73,17 +63,13 @@ class Projections(NamedTuple):
         return self.matrices.shape[1] != self.center.numel()
 
     def seen(self, x: Tensor, trees: slice) -> Tensor:
-        """
-        Return the mapped points (`n x D`): `1 x n x K` if all trees share a map, else `trees x n x K`, float64.
-
-        Costs :math:`O(n D K)` for each map, :math:`O(n D)` for a diagonal.
-        """
+        """Return the mapped points (`n x D`): `1 x n x K` if all trees share a map, else `trees x n x K`, float64."""
         if not len(self.matrices):
             return x.to(torch.float64).unsqueeze(0)
         columns, matrices = self._centered(x), self.matrices[trees] if self.differ else self.matrices
         if self._is_diagonal:
             return columns * matrices
-        return _weighted_sum(columns.T.unsqueeze(-1), matrices.transpose(0, 1).unsqueeze(2))
+        return weighted_sum(columns.T.unsqueeze(-1), matrices.transpose(0, 1).unsqueeze(2))
 
     def walls(self, x: Tensor) -> Tensor:
         """
@@ -93,24 +79,20 @@ class Projections(NamedTuple):
         if not self.differ:
             seen = self.seen(x, slice(0, 1))[0]
             return torch.stack([seen.amin(0), seen.amax(0)])
-        reach = _weighted_sum(self._centered(x).abs().amax(0), self.matrices.abs().transpose(0, 1)).amax(0)
+        reach = weighted_sum(self._centered(x).abs().amax(0), self.matrices.abs().transpose(0, 1)).amax(0)
         return torch.stack([-reach, reach])
 
     def coordinates(self, x: Tensor, row: Tensor, dimension: Tensor, tree: Tensor) -> Tensor:
         """
-        Return single mapped coordinates (`M`), bit for bit those of :meth:`seen`.
-
-        :param x: `n x D` points.
-        :param row: `M` numbers of points.
-        :param dimension: `M` numbers of mapped columns.
-        :param tree: `M` numbers of trees.
+        Return single mapped coordinates (`M`), bit for bit those of :meth:`seen`, of points, mapped columns and trees
+        (`M` each).
         """
         if not len(self.matrices):
             return x[row, dimension].to(torch.float64)
         tree = tree if self.differ else torch.zeros_like(tree)
         if self._is_diagonal:
             return (self._clamped(x[row, dimension]) - self.center[dimension]) * self.matrices[tree, 0, dimension]
-        return _weighted_sum(self._centered(x[row]).T, self.matrices[tree, :, dimension].T)
+        return weighted_sum(self._centered(x[row]).T, self.matrices[tree, :, dimension].T)
 
     def _centered(self, x: Tensor) -> Tensor:
         return self._clamped(x) - self.center
@@ -121,14 +103,7 @@ class Projections(NamedTuple):
 
 
 def check_projection(projection: Tensor | str | None, num_columns: int, num_trees: int) -> None:
-    """
-    Raise an error for anything but a map of points with D columns.
-
-    :param projection: `D x K` matrix, `m x D x K` matrices, `D` numbers on a diagonal, `"rotations"` or None.
-    :param num_columns: D.
-    :param num_trees: m.
-    :raises ValueError: If `projection` is none of these.
-    """
+    """Raise a `ValueError` for anything but a map of points with D columns, or one for each of m trees."""
     if projection is None or (isinstance(projection, str) and projection == ROTATIONS):
         return
     if not torch.is_tensor(projection) or not projection.is_floating_point():
@@ -146,20 +121,6 @@ def check_projection(projection: Tensor | str | None, num_columns: int, num_tree
 
 
 def rotations(number: int, num_columns: int, random: np.random.RandomState) -> Tensor:
-    """
-    Draw orthogonal matrices (`number x D x D`, float64), uniform in the Haar measure.
-
-    :param number: Number of matrices.
-    :param num_columns: D.
-    :param random: Random state that they are drawn from.
-    """
+    """Return orthogonal matrices (`number x D x D`, float64), uniform in the Haar measure."""
     matrices = ortho_group.rvs(num_columns, number, random)
     return torch.from_numpy(matrices.reshape(number, num_columns, num_columns))
-
-
-def _weighted_sum(values: Tensor, weights: Tensor) -> Tensor:
-    """Sum of products over the first dimension, in one order and with one rounding for any shape."""
-    total = torch.zeros_like(values[0] * weights[0])
-    for value, weight in zip(values, weights):
-        total.add_(value * weight).clamp_(-LARGEST, LARGEST)
-    return total

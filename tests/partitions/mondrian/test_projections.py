@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import io
-import pickle
 import warnings
-from copy import deepcopy
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 
 from gpytorch_partition import MondrianKernel
-from gpytorch_partition.partitions.mondrian import partition as mondrian
-from gpytorch_partition.partitions.mondrian.partition import MondrianPartition
+from gpytorch_partition.partitions.mondrian import mondrian_partition as mondrian
+from gpytorch_partition.partitions.mondrian.mondrian_partition import MondrianPartition
 from gpytorch_partition.partitions.mondrian.projections import Projections, rotations
 
 NUM_TREES, FEW = 2000, 10
@@ -138,12 +133,6 @@ class TestRotations:
         assert view.levels.max() == 0
         assert (view.points.abs().amax((0, 1)) > 0.3 * trees._boxes(0).upper[-1]).all()  # and it is no larger than so
 
-    def test_repeat_with_the_seed(self):
-        first, second = trees_on(ROWS, "rotations"), trees_on(ROWS, "rotations")
-        other = trees_on(ROWS, "rotations", seed=1)
-        assert torch.equal(first.matrix_bits, second.matrix_bits)
-        assert not torch.equal(first.matrix_bits, other.matrix_bits)
-
 
 class TestMaps:
     @pytest.mark.parametrize("matrix", [MATRIX, SCALES], ids=["matrix", "scales"])
@@ -207,12 +196,6 @@ class TestCodes:
         assert torch.equal(right.codes[:, None] == right.codes[None], own[:, None] == own[None])
         assert torch.equal(left.codes[:, None] == right.codes[None], others[:, None] == own[None])
 
-    def test_of_rows_outside_the_box(self, projection):
-        trees = trees_on(ROWS, projection)
-        left, right = trees.incidences(ROWS[:30], POINTS)
-        labels = [trees.labels(x) for x in (ROWS[:30], POINTS)]
-        assert torch.equal(left.codes[:, None] == right.codes[None], labels[0][:, None] == labels[1][None])
-
     def test_of_rows_that_leave_the_box_of_some_trees_only(self, monkeypatch):
         monkeypatch.setattr(mondrian, "SERIAL_NUMEL", 1)  # every tree on its own
         trees, rows = trees_on(ROWS, "rotations", 15, lifetime=0.3), torch.tensor([[4.5, 0.0, 0.0], [4.4, 0.1, 0.3]])
@@ -224,32 +207,6 @@ class TestCodes:
 
 
 class TestLabels:
-    @given(st.lists(st.integers(0, 31), min_size=1, max_size=20))
-    @settings(derandomize=True, deadline=None, max_examples=3)
-    def test_do_not_depend_on_other_rows(self, rows):
-        for projection in PROJECTIONS.values():
-            trees = trees_on(ROWS, projection, num_trees=5)
-            assert torch.equal(trees.labels(POINTS[rows]), trees.labels(POINTS)[rows])
-
-    @pytest.mark.parametrize("size", [1, 10])
-    def test_do_not_depend_on_which_trees_come_together(self, projection, monkeypatch, size):
-        trees, points = trees_on(ROWS, projection, num_trees=6), POINTS[18:22]
-        expected, codes = trees.labels(points), deepcopy(trees).incidences(points, points)[0].codes
-        monkeypatch.setattr(mondrian, "SERIAL_NUMEL", size)
-        assert torch.equal(trees.labels(points), expected)
-        assert torch.equal(deepcopy(trees).incidences(points, points)[0].codes, codes)
-
-    def test_do_not_depend_on_threads(self, projection, monkeypatch):
-        trees, points = trees_on(ROWS, projection, num_trees=6), POINTS[14:22]
-        expected = trees.labels(points)
-        monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
-        monkeypatch.setattr(mondrian, "_POINT_NUMEL", 10)
-        assert torch.equal(trees.labels(points), expected)
-
-    def test_of_a_batch_in_float32(self, trees):
-        x = POINTS[:12].float()
-        assert torch.equal(trees.labels(x.view(2, 3, 2, 3)), trees.labels(x.double()).view(2, 3, 2, FEW))
-
     def test_of_points_absurdly_far_away(self, trees):
         x = torch.tensor([[1e30, 0, 0], [-1.7e308, 1.7e308, 1.0], [0, 0, 1e200], [0, 0, 0]], dtype=torch.float64)
         labels = trees.labels(x)
@@ -274,23 +231,6 @@ class TestLabels:
 
 
 class TestState:
-    def test_survives_save_and_load(self, trees):
-        file = io.BytesIO()
-        torch.save(trees.state_dict(), file)
-        file.seek(0)
-        loaded = MondrianPartition(normal(4, 7), 3, projection="rotations", lifetime=1.0)
-        loaded.load_state_dict(torch.load(file, weights_only=True))
-        assert torch.equal(loaded.labels(POINTS), trees.labels(POINTS))
-        assert (loaded.num_partitions, loaded.num_features, loaded.lifetime) == (FEW, 3, 0.8)
-
-    @pytest.mark.parametrize("copy", [deepcopy, lambda trees: pickle.loads(pickle.dumps(trees))])
-    def test_survives_copies(self, trees, copy):
-        assert torch.equal(copy(trees).labels(POINTS), trees.labels(POINTS))
-
-    @pytest.mark.parametrize("cast", ["half", "float", "double"])
-    def test_survives_changes_of_dtype(self, trees, cast):
-        assert torch.equal(getattr(deepcopy(trees), cast)().labels(POINTS), trees.labels(POINTS))
-
     def test_is_not_the_tensor_that_was_given(self):
         matrix = MATRIX.clone()
         trees = trees_on(ROWS, matrix)
@@ -322,10 +262,6 @@ class TestErrors:
     def test_of_what_is_no_projection(self, projection, message):
         with pytest.raises(ValueError, match=message):
             MondrianPartition(ROWS, projection=projection)
-
-    def test_points_must_have_the_columns_of_the_rows(self, trees):
-        with pytest.raises(ValueError, match="built on 3 columns"):
-            trees.labels(normal(4, 2))
 
     def test_rows_that_are_mapped_to_one_point(self):
         with pytest.raises(ValueError, match="give a lifetime"):

@@ -1,0 +1,244 @@
+"""`DaskPartitionGPRegressor`: Gaussian process regression on Dask dataframes and arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask
+import numpy as np
+import pandas as pd
+from dask.base import is_dask_collection
+from dask.delayed import Delayed
+from distributed import Client
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from gpytorch_partition.all_or_nothing import all_or_nothing
+from gpytorch_partition.distributed.dask_rows import DaskRows, count_chunks, forest_of_shards, sampled_rows
+from gpytorch_partition.distributed.dask_tasks import (
+    Shards,
+    Task,
+    client_of,
+    has_partitions,
+    map_reduced,
+    sent,
+    shards_of,
+)
+from gpytorch_partition.distributed.shards import Columns, Errors, Predictor, Sample, Units, names_of
+from gpytorch_partition.estimators.kernels import is_built, resolved_kernel
+from gpytorch_partition.inputs.numbers import checked_count, random_state_of
+from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.kernels import RandomForestKernel
+from gpytorch_partition.kernels.partition_kernel import PartitionKernel
+from gpytorch_partition.models.cluster_space_gp import ClusterSpaceGP
+from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP
+from gpytorch_partition.partitions.ensembles.libraries import is_ensemble
+
+_GROWN_ON = ("sample", "shards")
+_MOST_COUNTED = 4_000  # clusters whose pairs are counted: half a minute for the p x p matrix
+
+
+class DaskPartitionGPRegressor(BaseEstimator):
+    r"""
+    An exact Gaussian process regressor on Dask dataframes and arrays, with the API of `xgboost.dask` and
+    `lightgbm.dask`.
+
+    Use it for more rows than one machine holds. For a folder that one machine can read,
+    :meth:`PartitionGPRegressor.fit_chunks <gpytorch_partition.estimators.PartitionGPRegressor.fit_chunks>` is simpler.
+
+    Columns and targets are standardized by a sample of the rows, on which the kernel is grown at the driver. Noise,
+    outputscale and constant mean maximize the marginal likelihood of all rows. For up to 4,000 clusters, and for
+    Mondrian trees, workers count the rows and drop them (:func:`count_chunks`), which is exact. For more clusters the
+    codes stay on the workers as long as the model is kept, 8 bytes for each row and partition, and solves are iterative
+    (:class:`DaskRows`).
+
+    The rows are read twice: `persist` collections that are costly to compute. :meth:`predict` is lazy.
+
+    :param kernel: `"forest"`, `"fast_cluster"`, `"mondrian"`, or a class of kernels or function `(x, y) -> kernel` as
+        :class:`~gpytorch_partition.estimators.PartitionGPRegressor` takes them. (Default: `"forest"`.)
+    :param num_partitions: Number m of trees or clusterings. (Default: 50.)
+    :param sample_rows: Rows that the kernel is grown on and columns are standardized by. (Default: 10,000.)
+    :param grown_on: `"sample"`, or `"shards"` for a forest whose trees are grown in parallel, each on rows of one
+        chunk; chunks should be alike, or empty. (Default: `"sample"`.)
+    :param random_state: Seed of the sample and of the kernel. Equal integers and equal chunks give predictions equal to
+        the last bit, for any number of workers.
+    :param client: The cluster's client. (Default: Dask's current one.)
+
+    Fitted attributes: `model_`, `kernel_`, `noise_` and `outputscale_` (variances, in squared units of the targets),
+    `n_features_in_`. `model_` is for standardized rows: a :class:`~gpytorch_partition.models.FeatureSpaceGP`, which
+    needs no cluster of workers, or a :class:`~gpytorch_partition.models.ClusterSpaceGP`, which needs it and cannot be
+    pickled.
+
+    Example:
+        >>> import dask.array as da
+        >>> X = da.random.default_rng(0).random((2_000, 3), chunks=(500, 3))
+        >>> y = 4 * X[:, 0] + X[:, 1]
+        >>> with Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0") as client:
+        ...     model = DaskPartitionGPRegressor(num_partitions=10, sample_rows=500, random_state=0).fit(X, y)
+        ...     errors = (model.predict(X) - y).compute()
+        >>> bool(abs(errors).mean() < 0.1)
+        True
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "forest",
+        num_partitions: int = 50,
+        *,
+        sample_rows: int = 10_000,
+        grown_on: str = "sample",
+        random_state: int | np.random.RandomState | None = None,
+        client: Client | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.num_partitions = num_partitions
+        self.sample_rows = sample_rows
+        self.grown_on = grown_on
+        self.random_state = random_state
+        self.client = client
+
+    @all_or_nothing
+    def fit(self, X: Any, y: Any) -> DaskPartitionGPRegressor:
+        """
+        Grow the kernel, count the rows on the workers, and choose the hyperparameters.
+
+        :param X: `N x D` Dask dataframe or array of numbers.
+        :param y: `N` Dask series or array, with the same partitions.
+        :return: The regressor itself.
+        :raises ValueError: If a parameter cannot be used, partitions differ, there is no client, or cells are missing
+            (NaN), which only `"forest"` accepts.
+        :raises TypeError: If X and y are anything else, or the kernel cannot be counted.
+        :raises RuntimeError: If a chunk fails; the message has its name.
+        """
+        self._check_parameters()
+        _check_partitions(X, y)
+        client, seed = client_of(self.client), int(random_state_of(self.random_state).randint(2**31))
+        shards = shards_of((X, y))
+        sample = sampled_rows(client, shards, self.sample_rows, seed)
+        self._units = Units(Standardization.of(sample.x), Standardization.of(sample.y, are_targets=True))
+        chunks = [dask.delayed(self._units.of, pure=False)(shard) for shard in shards.chunks]
+        self._columns = Columns(sample.x.shape[1], names_of(X))
+        self.n_features_in_ = self._columns.number
+        if self.kernel != "forest":
+            self._columns.check_complete(sample.x)
+        self.kernel_ = self._grown(client, Shards(chunks, shards.names), sample, seed)
+        self.model_ = _model_of(self.kernel_, chunks, client)
+        values, variance = self.model_.fit(), float(self._units.target.scale) ** 2
+        self.noise_, self.outputscale_ = values.noise * variance, values.outputscale * variance
+        return self
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """
+        Predict the means of new targets and, on request, their standard deviations, noise included.
+
+        :param X: `n x D` Dask dataframe or array, whose partitions are predicted on workers when the result is
+            computed; or rows in memory, which are predicted here.
+        :param return_std: Whether to return standard deviations too. `8 p^2` bytes are sent to the workers. Above 4,000
+            clusters standard deviations are estimated from :class:`~gpytorch_partition.settings.num_variance_samples`
+            samples; 32 samples take some 100 products of the rows, once.
+        :return: Series, or arrays, of `n`; lazy ones for Dask collections.
+        :raises ValueError: If the columns are not those of :meth:`fit`.
+        """
+        check_is_fitted(self, "model_")
+        self._columns.check(X)
+        predictor, number = self._predictor(return_std), 2 if return_std else 1
+        if not is_dask_collection(X):
+            found = list(predictor(X).T)
+        elif hasattr(X, "divisions"):
+            frame = self._of_frame(X, predictor, ["mean", "std"][:number])
+            found = [frame[name] for name in frame.columns]
+        else:
+            future, chunks = self._sent(predictor), (X.chunks[0], (number,))
+            blocks = X.rechunk({1: -1}).map_blocks(_predicted, future, chunks=chunks, meta=np.empty((0, 0)))
+            found = [blocks[:, i] for i in range(number)]
+        return tuple(found) if return_std else found[0]
+
+    def score(self, X: Any, y: Any) -> float:
+        """
+        Return the coefficient of determination R2 of the means, as scikit-learn's regressors do, in one pass.
+
+        :param X: `n x D`, as in :meth:`predict`.
+        :param y: `n` targets: a Dask series or array with the partitions of X, or in memory like X.
+        :return: 1 for perfect means, 0 for means that all equal the mean of y; 1 or 0 where y is constant.
+        :raises TypeError: If only one of X and y is a Dask collection.
+        :raises ValueError: If the columns are not those of :meth:`fit`, partitions differ, or there are no rows.
+        :raises RuntimeError: If a chunk fails; the message has its name.
+        """
+        check_is_fitted(self, "model_")
+        self._columns.check(X)
+        if has_partitions(X) != has_partitions(y):
+            raise TypeError(
+                f"expected X and y both as Dask collections, or both in memory, got a {type(X).__name__} and a "
+                f"{type(y).__name__}"
+            )
+        predictor = self._predictor(return_std=False)
+        sums = self._added_errors(X, y, predictor) if has_partitions(X) else Errors.of((X, y), predictor)
+        return sums.determination
+
+    def _added_errors(self, X: Any, y: Any, predictor: Predictor) -> Errors:
+        client, shards = client_of(self.client), shards_of((X, y))
+        judge = Task("sum_errors", Errors.of, (sent(client, "predictor", predictor),))
+        return map_reduced(client, shards, "scoring rows", judge, Task("add_errors", Errors.merged))
+
+    def _check_parameters(self) -> None:
+        checked_count(self.num_partitions, "partitions", "num_partitions")
+        checked_count(self.sample_rows, "rows of the sample", "sample_rows")
+        if is_built(self.kernel) or is_ensemble(self.kernel):
+            raise TypeError(
+                f"expected kernel as a name, a class or a function, got a {type(self.kernel).__name__} that has seen "
+                "columns in other units: give a function (x, y) -> kernel of standardized rows, or use count_chunks"
+            )
+        if self.grown_on not in _GROWN_ON:
+            raise ValueError(f"expected grown_on to be one of {_GROWN_ON}, got {self.grown_on!r}")
+        if self.grown_on == "shards" and self.kernel != "forest":
+            raise ValueError(f"only the trees of kernel='forest' are grown on shards, got kernel={self.kernel!r}")
+
+    def _grown(self, client: Client, shards: Shards, sample: Sample, seed: int) -> PartitionKernel:
+        if self.grown_on == "shards":
+            forest = forest_of_shards(client, shards, sample.sizes, self.num_partitions, seed)
+            return RandomForestKernel.from_forest(forest)
+        rows = self._units.of((sample.x, sample.y))
+        return resolved_kernel(self.kernel, *rows, num_partitions=self.num_partitions, random_state=seed)
+
+    def _predictor(self, return_std: bool) -> Predictor:
+        model, root = self.model_, None
+        values = model._fitted_values
+        if isinstance(model, FeatureSpaceGP):
+            mean, clusters = model.effects().mean, model.statistics.index
+        else:
+            mean, clusters = model._posterior.mean_effects, model.kernel.partition.new_cluster_index(1)
+        if return_std:
+            root = model.effects().root
+        return Predictor(model.kernel, clusters, self._units, values.mean, mean, root, values.noise)
+
+    def _of_frame(self, X: Any, predictor: Predictor, names: list[str]) -> Any:
+        meta = pd.DataFrame({name: pd.Series(dtype=float) for name in names})
+        return X.map_partitions(_framed, self._sent(predictor), names, meta=meta)
+
+    def _sent(self, predictor: Predictor) -> Delayed:
+        return dask.delayed(sent(client_of(self.client), "predictor", predictor))
+
+
+def _check_partitions(X: Any, y: Any) -> None:
+    if not (has_partitions(X) and has_partitions(y)):
+        raise TypeError(
+            f"expected X and y as Dask dataframes or arrays, got a {type(X).__name__} and a {type(y).__name__}: "
+            "PartitionGPRegressor fits to rows in memory, dask.array.from_array(rows, chunks=...) makes Dask's of them"
+        )
+
+
+def _model_of(kernel: PartitionKernel, chunks: list[Any], client: Client) -> FeatureSpaceGP | ClusterSpaceGP:
+    counts = kernel.partition.cluster_counts if isinstance(kernel, PartitionKernel) else None
+    if counts is not None and int(counts.sum()) > _MOST_COUNTED:
+        return ClusterSpaceGP(kernel, DaskRows(kernel, chunks, client))
+    model = FeatureSpaceGP(kernel)
+    count_chunks(model, chunks, client)
+    return model
+
+
+def _predicted(part: Any, predictor: Predictor) -> np.ndarray:
+    return predictor(part)
+
+
+def _framed(part: Any, predictor: Predictor, names: list[str]) -> Any:
+    return pd.DataFrame(predictor(part), index=part.index, columns=names)

@@ -1,0 +1,259 @@
+"""Partitions by functions from points to labels: a user's, or those that a program draws from seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from joblib import Parallel, delayed
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from gpytorch_partition.descriptions import counted
+from gpytorch_partition.inputs.numbers import checked_count, random_state_of
+from gpytorch_partition.partitions.clustering import ClusteringPartition
+from gpytorch_partition.partitions.partition import Partition
+from gpytorch_partition.partitions.sites import is_known
+
+
+class CallablePartition(Partition):
+    """
+    A partition given by a function from points to labels (Davies & Ghahramani 2014, section 4.2).
+
+    :class:`~gpytorch_partition.PartitionKernel` makes one of any function. Use it to give a function a `version`, if
+    counts of rows are saved or come from other processes.
+
+    :param function: Maps points `N x D`, a torch tensor, to integer labels `N x m`, or `N` for one partition, in a
+        torch tensor or a NumPy array. Labels of a point must not depend on the other rows, and NaN and infinity are the
+        function's to handle. `state_dict` does not save it, and it must be a module-level function for pickles. A
+        method of a scikit-learn estimator gets float64 NumPy arrays; its rounding may vary with the number of rows
+        where a point lies within 1e-15 of a boundary.
+    :param num_partitions: Number m of partitions. (Default: None, as many as the first labels have.)
+    :param version: The name and version of the function, to be changed whenever its labels change. Counts of rows with
+        another version are refused. (Default: None, not checked.)
+    :raises TypeError: If `function` is not callable, or the version is not a string.
+
+    :meth:`labels` raises a `ValueError` if the function does not return integers of the right shape.
+
+    Example:
+        >>> stripes = CallablePartition(lambda x: torch.stack([x[..., 0].floor(), x[..., 1].floor()], -1).long())
+        >>> stripes.labels(torch.tensor([[0.2, 5.7], [3.9, -1.5]]))
+        tensor([[ 0,  5],
+                [ 3, -2]])
+        >>> CallablePartition(lambda x: np.digitize(x[:, 0], [1.0, 3.0])).labels(torch.tensor([[0.2], [3.9]]))
+        tensor([[0],
+                [2]])
+    """
+
+    def __init__(
+        self, function: Callable[[Tensor], Any], num_partitions: int | None = None, *, version: str | None = None
+    ) -> None:
+        super().__init__()
+        self.version = checked_version(version)
+        if not callable(function):
+            raise TypeError(
+                f"expected a function from points (N x D) to integer labels (N x m), got {type(function).__name__}: "
+                "labels of rows do not say where new points belong. Give a fitted clusterer or its predict, "
+                "ClusteringKernel(train_x, clusterer), or GroupKernel([column]) where a column of x holds the labels"
+            )
+        self.function = function
+        is_given = num_partitions is not None
+        self._num_partitions = checked_count(num_partitions, "partitions", "num_partitions") if is_given else None
+
+    @property
+    def num_partitions(self) -> int:
+        """Number m of partitions; 0 until it is known."""
+        return self._num_partitions or 0
+
+    @property
+    def is_fitted(self) -> bool:
+        return True
+
+    def extra_repr(self) -> str:
+        name = getattr(self.function, "__name__", type(self.function).__name__)
+        return name if not self._num_partitions else f"{counted(self._num_partitions, 'partition')} by {name}"
+
+    def check_points(self, x: Tensor) -> None:
+        """Raise an error for inputs that are no points; the first points give the number of partitions."""
+        super().check_points(x)
+        if self._num_partitions is None:
+            self._num_partitions = labels_by(self.function, x.detach().reshape(-1, x.shape[-1])[:1], None).shape[-1]
+
+    def _labels(self, x: Tensor) -> Tensor:
+        return labels_by(self.function, x, self._num_partitions)
+
+    def _check_values(self, x: Tensor) -> None:
+        """Accept all values: the function handles NaN."""
+
+
+def checked_version(version: Any) -> str | None:
+    """Return a user's name of a function or program; a `TypeError` for anything but a string or None."""
+    if version is not None and not isinstance(version, str):
+        raise TypeError(f"expected a version as a text such as 'streets 2', got {version!r}")
+    return version
+
+
+def labels_by(function: Callable[[Any], Any], x: Tensor, num_partitions: int | None) -> Tensor:
+    """
+    Return a function's labels (`n x m`, int64) of points (`n x D`), checked.
+
+    :param function: The function, which may be a method of a scikit-learn estimator.
+    :param num_partitions: Number m of partitions; None for any.
+    :raises ValueError: If the function does not return integers of the right shape.
+    """
+    is_method = isinstance(getattr(function, "__self__", None), BaseEstimator)
+    labels = function(x.detach().cpu().double().numpy() if is_method else x)
+    if isinstance(labels, np.ndarray) and labels.dtype.kind in "biu":
+        labels = torch.from_numpy(labels.astype(np.int64))
+    if not torch.is_tensor(labels) or labels.is_floating_point() or labels.is_complex():
+        kind = labels.dtype if isinstance(labels, (Tensor, np.ndarray)) else type(labels).__name__
+        raise ValueError(
+            f"expected the function to return integer labels, a torch tensor or a NumPy array, got {kind}: return "
+            "labels.long(), or labels.astype(int) of an array"
+        )
+    shape = tuple(labels.shape)
+    labels = labels.unsqueeze(-1) if labels.dim() == 1 else labels
+    if labels.dim() == 2 and not labels.shape[-1]:
+        raise ValueError("expected the function to return labels of at least one partition, got none")
+    wanted = labels.shape[-1] if num_partitions is None and labels.dim() else num_partitions
+    if tuple(labels.shape) != (x.shape[0], wanted):
+        raise ValueError(
+            f"expected the function to return labels of shape {(x.shape[0], wanted)} for points {tuple(x.shape)}"
+            f"{', or one label for each' if wanted == 1 else ''}, got {shape}"
+        )
+    return labels.to(device=x.device, dtype=torch.int64)
+
+
+def partition_of(source: Any) -> Partition:
+    """
+    Return a user's source of clusters as a partition.
+
+    :param source: A partition; a function from points to labels; a fitted clusterer of scikit-learn or its `predict`;
+        or a list of fitted clusterers. A known rule for new points (:meth:`ClusteringPartition.of_fitted`) is read into
+        buffers.
+    :raises TypeError: If `source` is none of these, or a fitted clusterer that has no `predict`.
+    :raises sklearn.exceptions.NotFittedError: If a clusterer is not fitted.
+    """
+    if isinstance(source, Partition):
+        return source
+    clusterers = [_estimator(each) for each in source] if isinstance(source, (list, tuple)) else [_estimator(source)]
+    for clusterer in clusterers:
+        if clusterer is not None:
+            check_is_fitted(clusterer)
+    if clusterers and all(clusterer is not None and is_known(clusterer) for clusterer in clusterers):
+        return ClusteringPartition.of_fitted(clusterers)
+    if isinstance(source, type):
+        raise TypeError(f"expected a fitted clusterer or a function, got the class {source.__name__}")
+    if isinstance(source, BaseEstimator) and not callable(getattr(source, "predict", None)):
+        raise TypeError(
+            f"expected a function from points to labels, or a fitted clusterer that says where new points belong, got "
+            f"a {type(source).__name__} that does not: ClusteringKernel(train_x, clusterer, 1, rows=0.5) clusters the "
+            "rows itself, and new points join the nearest row"
+        )
+    if isinstance(source, (list, tuple)):
+        names = [type(each).__name__ for each in source]
+        raise TypeError(f"expected fitted clusterers whose rule for new points is known, got a list of {names}")
+    return CallablePartition(getattr(source, "predict", source) if isinstance(source, BaseEstimator) else source)
+
+
+def _estimator(source: Any) -> BaseEstimator | None:
+    if isinstance(source, BaseEstimator):
+        return source
+    owner = getattr(source, "__self__", None)
+    return owner if isinstance(owner, BaseEstimator) and getattr(source, "__name__", "") == "predict" else None
+
+
+class SampledPartition(Partition):
+    """
+    A partition whose m partitions a program draws from seeds; the program defines their distribution (Davies &
+    Ghahramani 2014, 2.4).
+
+    :meth:`~gpytorch_partition.PartitionKernel.from_sampler` uses it. Construct it yourself to inspect draws before
+    building a kernel, by labels or by :func:`~gpytorch_partition.explain.plots.plot_cells`.
+
+    The state, in `state_dict` and in pickles, is the m seeds, 8 bytes each. After a load, `draw` draws the functions
+    again at the first labels; only if it is the same program on the same data is the partition the saved one.
+
+    :param draw: Maps a seed, an int, from which all randomness must come, to a function, or to a fitted clusterer of
+        scikit-learn or its `predict`. A function maps points (`n x D` torch tensor) to integer labels, torch or NumPy,
+        of shape `n` or `n x 1`. Clusterers without a known rule for new points get float64 NumPy arrays. For pickles
+        `draw` must be a module-level function, or an instance of a class that can be pickled.
+    :param random_state: Seed or `RandomState` that the seeds are drawn from; `None` is a fresh one.
+    :param n_jobs: Functions drawn at once, as joblib counts them; those from other processes must be picklable by
+        cloudpickle. (Default: None, one.)
+    :param version: As in :class:`~gpytorch_partition.partitions.CallablePartition`.
+    :raises TypeError: If `draw` is not callable, or the version is not a string.
+    :raises ValueError: If `num_partitions` is less than 1, or `random_state` is no seed.
+
+    Example:
+        >>> def draw(seed):
+        ...     threshold = np.random.RandomState(seed).normal()
+        ...     return lambda x: x[:, 0] > threshold
+        >>> signs = SampledPartition(draw, 4, random_state=0)
+        >>> signs.labels(torch.tensor([[-3.0], [0.0], [3.0]]))
+        tensor([[0, 0, 0, 0],
+                [0, 0, 0, 1],
+                [1, 1, 1, 1]])
+    """
+
+    draw: Callable[[int], Any]
+    n_jobs: int | None
+    seeds: Tensor  # (m,)
+
+    def __init__(
+        self,
+        draw: Callable[[int], Any],
+        num_partitions: int = 200,
+        *,
+        random_state: int | np.random.RandomState | None = None,
+        n_jobs: int | None = None,
+        version: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.version = checked_version(version)
+        if not callable(draw):
+            raise TypeError(f"expected a function from a seed to a function of points, got {type(draw).__name__}")
+        num_partitions = checked_count(num_partitions, "partitions", "num_partitions")
+        self.draw, self.n_jobs = draw, n_jobs
+        seeds = random_state_of(random_state).randint(2**31 - 1, size=num_partitions)
+        self.register_buffer("seeds", torch.from_numpy(seeds.astype(np.int64)))
+        self._drawn: tuple[list[int], list[Partition]] = ([], [])
+        self._partitions()
+
+    @property
+    def num_partitions(self) -> int:
+        return self.seeds.numel()
+
+    def _partitions(self) -> list[Partition]:
+        seeds = self.seeds.tolist()
+        if self._drawn[0] != seeds:
+            drawn = Parallel(n_jobs=self.n_jobs)(delayed(self.draw)(seed) for seed in seeds)
+            self._drawn = (seeds, [_partition(each) for each in drawn])
+        return self._drawn[1]
+
+    def _described(self) -> str:
+        return f"{counted(self.num_partitions, 'partition')} drawn by {getattr(self.draw, '__name__', 'a program')}"
+
+    def _labels(self, x: Tensor) -> Tensor:
+        return torch.cat([partition.to(x.device).labels(x) for partition in self._partitions()], -1)
+
+    def _check_values(self, x: Tensor) -> None:
+        """Accept all values: the functions handle NaN."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_drawn": ([], [])}
+
+
+def _partition(drawn: Any) -> Partition:
+    try:
+        is_other = not isinstance(drawn, (type, BaseEstimator)) and callable(getattr(drawn, "predict", None))
+        partition = partition_of(drawn.predict if is_other else drawn)
+    except TypeError as error:
+        raise TypeError(
+            "expected draw(seed) to return a function from points to labels, or a fitted clusterer whose rule for new "
+            f"points is known: {error}"
+        ) from error
+    return CallablePartition(partition.function, 1) if isinstance(partition, CallablePartition) else partition

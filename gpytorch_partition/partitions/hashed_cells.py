@@ -1,0 +1,194 @@
+r"""
+Cells that are hashed: bins of random grids, whose kernel is the Laplace kernel anywhere in space, and equal categories.
+
+In one dimension a grid of pitch :math:`\delta` with a uniform shift has two points at a distance r in one bin with
+probability :math:`\max(0, 1 - r / \delta)`. A pitch of density :math:`\delta\, k''(\delta)` makes this the kernel k
+(Rahimi & Recht 2007, "Random features for large-scale kernel machines", section 4). For :math:`k(r) = e^{-r / \ell}`
+that is a gamma distribution of shape 2 and scale :math:`\ell`. Dimensions have grids of their own, so their kernels
+multiply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpytorch_partition.descriptions import counted, listed
+from gpytorch_partition.inputs.numbers import (
+    bits_of,
+    checked_count,
+    floats_of,
+    largest_exact,
+    random_state_of,
+    tensor_of,
+)
+from gpytorch_partition.inputs.training_rows import checked_rows, median_distance, warn_about_unequal_scales
+from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each
+from gpytorch_partition.partitions.keyed_random import hashed
+from gpytorch_partition.partitions.partition import Partition
+
+
+class RandomBinningPartition(Partition):
+    r"""
+    A partition into the bins of m random grids; with many grids its kernel is :math:`\exp(-\sum_d |x_d - x'_d| /
+    \ell_d)`.
+
+    :class:`~gpytorch_partition.RandomBinningKernel` uses it, and documents its parameters and costs. Construct it
+    yourself for bins without a kernel, for example to find rows near a point by equal labels (Rahimi & Recht 2007,
+    algorithm 2). A label is a 64-bit hash of the D integers that number the bin in its grid.
+
+    :raises ValueError: If the rows, the number of grids, the seed or a lengthscale cannot be used, or all rows are
+        equal and no lengthscale is given.
+
+    Example:
+        >>> from math import exp
+        >>> x = torch.tensor([[0.0, 0.0], [1.0, 2.0], [1e6, 0.0], [1e6, 0.1]])
+        >>> grids = RandomBinningPartition(x, num_partitions=10000, lengthscale=[2.0, 4.0], random_state=0)
+        >>> labels = grids.labels(x)
+        >>> (labels[0] == labels[1]).double().mean(), exp(-1 / 2 - 2 / 4)
+        (tensor(0.3722, dtype=torch.float64), 0.36787944117144233)
+        >>> (labels[2] == labels[3]).double().mean(), exp(-0.1 / 4)
+        (tensor(0.9766, dtype=torch.float64), 0.9753099120283326)
+    """
+
+    pitches: Tensor  # (m, D) bit patterns of float64
+    shifts: Tensor  # (m, D) bit patterns of float64, between 0 and the pitches
+    lengthscale_bits: Tensor  # (D,) bit patterns of float64
+
+    def __init__(
+        self,
+        x: Tensor | None = None,
+        num_partitions: int = 200,
+        *,
+        lengthscale: float | Sequence[float] | Tensor | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        super().__init__()
+        for name in ("pitches", "shifts"):
+            self.register_buffer(name, torch.empty(0, 0, dtype=torch.int64))
+        self.register_buffer("lengthscale_bits", torch.empty(0, dtype=torch.int64))
+        if x is not None:
+            rows = checked_rows(x, type(self).__name__)
+            num_partitions = checked_count(num_partitions, "grids", "num_partitions")
+            random = random_state_of(random_state)
+            self._draw(_lengthscales(rows, lengthscale, random), num_partitions, random)
+
+    def _draw(self, lengthscales: Tensor, num_partitions: int, random: np.random.RandomState) -> None:
+        shape = (num_partitions, lengthscales.numel())
+        pitches = torch.from_numpy(random.gamma(2.0, size=shape)).to(lengthscales.device) * lengthscales
+        shifts = torch.from_numpy(random.uniform(size=shape)).to(lengthscales.device) * pitches
+        self.pitches, self.shifts = bits_of(pitches), bits_of(shifts)
+        self.lengthscale_bits = bits_of(lengthscales)
+
+    @property
+    def num_partitions(self) -> int:
+        return self.pitches.shape[0]
+
+    @property
+    def num_features(self) -> int | None:
+        return self.pitches.shape[1] if self.is_fitted else None
+
+    @property
+    def lengthscale(self) -> Tensor:
+        r"""
+        Lengthscales :math:`\ell_d` of the `D` columns, in units of x (float64); empty while the partition is not
+        fitted.
+        """
+        return floats_of(self.lengthscale_bits)
+
+    def _described(self) -> str:
+        return f"{counted(self.num_partitions, 'grid')}, lengthscales {listed(self.lengthscale.tolist())}"
+
+    def _labels(self, x: Tensor) -> Tensor:
+        labels = torch.zeros(self.num_partitions, x.shape[0], dtype=torch.int64, device=x.device)
+        columns = x.to(torch.float64).T.contiguous()
+        pitches, shifts = floats_of(self.pitches), floats_of(self.shifts)
+        size = SERIAL_NUMEL if x.device.type == "cpu" else max(1, x.shape[0])
+
+        def label(grid: int) -> None:
+            for values, keys in zip(columns.split(size, 1), labels[grid].split(size)):
+                keys.copy_(_bins(values, pitches[grid], shifts[grid]))
+
+        for_each(label, range(self.num_partitions))
+        return labels.T
+
+
+def _bins(columns: Tensor, pitches: Tensor, shifts: Tensor) -> Tensor:
+    keys = torch.zeros(columns.shape[1], dtype=torch.int64, device=columns.device)
+    for values, pitch, shift in zip(columns, pitches, shifts):
+        number = ((values - shift) / pitch).floor_()
+        # Where the number overflows, every float64 has a bin of its own; adding 0 turns -0 into 0.
+        number = torch.where(number.isinf(), values, number + 0.0)
+        keys = hashed(keys ^ bits_of(number), 0)
+    return keys
+
+
+def _lengthscales(
+    x: Tensor, lengthscale: float | Sequence[float] | Tensor | None, random: np.random.RandomState
+) -> Tensor:
+    if lengthscale is None:
+        lengthscale = median_distance(x, random, "lengthscale")
+    values = tensor_of(lengthscale, "a lengthscale, or one for each column").detach()
+    values = torch.zeros(0) if values.is_complex() else values.to(x.device, torch.float64)
+    if values.numel() not in (1, x.shape[1]) or not bool((values.isfinite() & (values > 0)).all()):
+        raise ValueError(
+            f"expected one positive, finite lengthscale, or one for each of {x.shape[1]} columns, got {lengthscale}"
+        )
+    if values.numel() == 1:
+        warn_about_unequal_scales(x, RandomBinningPartition.__name__)
+    return values.reshape(-1).expand(x.shape[1]).contiguous()
+
+
+class GroupPartition(Partition):
+    """
+    A partition of the points into groups with equal categories in every column.
+
+    :class:`~gpytorch_partition.GroupKernel` uses it, once for each level. Construct it yourself for a single level,
+    which needs no weights: `PartitionKernel(GroupPartition(), active_dims=(0, 1))`.
+
+    Categories are whole numbers; others, and numbers too large to be distinct in their dtype, raise a `ValueError`. A
+    label is the hash of a point's categories, so no list of categories is needed. Two of n groups of several columns
+    share a label with a probability of :math:`n^2 / 2^{65}`, groups of one column never. Labels cost :math:`O(D)`;
+    there is no state.
+
+    Example:
+        >>> labels = GroupPartition().labels(torch.tensor([[1.0, 0.0], [1.0, 3.0], [1.0, 0.0]])).squeeze(-1)
+        >>> labels == labels[0]
+        tensor([ True, False,  True])
+    """
+
+    num_partitions = 1
+
+    def extra_repr(self) -> str:
+        return "a group for each combination of categories"
+
+    def _labels(self, x: Tensor) -> Tensor:
+        keys = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device)
+        for categories in x.to(torch.float64).unbind(-1):
+            keys = hashed(keys ^ bits_of(categories + 0.0), 0)  # adding 0 turns -0 into 0
+        return keys.unsqueeze(-1)
+
+    def _check_values(self, x: Tensor) -> None:
+        super()._check_values(x)
+        self._check_exact(x)
+        is_whole = x == x.round()
+        if not is_whole.all():
+            raise ValueError(
+                f"{type(self).__name__} expected whole numbers, the codes of categories, got {float(x[~is_whole][0])}: "
+                "give columns of codes that are not standardized, such as scikit-learn's OrdinalEncoder("
+                "handle_unknown='use_encoded_value', unknown_value=-1) returns, whose -1 is a new group. "
+                "Estimators standardize columns for functions and classes: give them an instance, kernel=GroupKernel("
+                "columns)"
+            )
+
+    def _check_exact(self, x: Tensor) -> None:
+        largest = largest_exact(x.dtype)
+        if x.numel() and not float(x.abs().max()) < largest:
+            raise ValueError(
+                f"{type(self).__name__} expected codes of categories below {largest:,.0f}, got {float(x.abs().max())}: "
+                f"larger ones are not told apart in {x.dtype}. Number the categories 0, 1, ..., such as OrdinalEncoder "
+                "of scikit-learn does, or give float64"
+            )

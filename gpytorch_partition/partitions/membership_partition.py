@@ -1,0 +1,145 @@
+"""Items that are identified by their number, with the sets that contain them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from gpytorch_partition.clusters.item_sets import Memberships
+from gpytorch_partition.descriptions import counted
+from gpytorch_partition.inputs.numbers import bits_of, floats_of, largest_exact
+from gpytorch_partition.partitions.partition import Partition
+
+
+class MembershipPartition(Partition):
+    """
+    A partition in which every item is a cluster, with sets of items that define which clusters are alike. Each set
+    splits the items into members and others (Davies & Ghahramani 2014, section 4.2).
+
+    :class:`~gpytorch_partition.MembershipKernel` uses it, and documents its parameters. Construct it yourself only for
+    your own kernel class with another covariance of the items; a plain :class:`~gpytorch_partition.PartitionKernel`
+    ignores the sets.
+
+    A point is the number of an item, so two rows of one item are equal points. Only the covariance of the clusters'
+    effects (:class:`~gpytorch_partition.operators.MembershipLinearOperator`) treats the m sets as m partitions, and
+    keeps them sparse. Memory: 4 bytes for a membership as state, and 8 more from the first product on.
+
+    Example:
+        >>> viewed = csr_array([[1, 0, 1], [0, 0, 1]])
+        >>> partition = MembershipPartition(viewed)
+        >>> partition.labels(torch.tensor([[1.0], [0.0], [1.0]])).squeeze(-1), partition.set_weights
+        (tensor([1, 0, 1]), tensor([0.3333, 0.3333, 0.3333], dtype=torch.float64))
+    """
+
+    num_features = 1
+
+    item_starts: Tensor  # (n + 1,) where the sets of each item begin
+    sets: Tensor  # (E,) set numbers, sorted within an item
+    weight_bits: Tensor  # (m,) bit patterns of float64, which sum to 1
+    members_only: Tensor  # (1,) bool
+
+    def __init__(self, memberships: Any = None, *, set_weights: Any = None, members_only: bool = False) -> None:
+        super().__init__()
+        matrix = csr_array((0, 0)) if memberships is None else _checked_memberships(memberships)
+        weights = np.empty(0) if memberships is None else _checked_weights(set_weights, matrix.shape[1])
+        self.register_buffer("item_starts", torch.from_numpy(matrix.indptr.astype(np.int64)))
+        self.register_buffer("sets", torch.from_numpy(matrix.indices.astype(np.int32)))
+        self.register_buffer("weight_bits", bits_of(torch.from_numpy(weights)))
+        self.register_buffer("members_only", torch.tensor([bool(members_only)]))
+
+    @property
+    def num_partitions(self) -> int:
+        return int(self.num_items > 0)
+
+    @property
+    def num_items(self) -> int:
+        """Number n of items."""
+        return self.item_starts.numel() - 1
+
+    @property
+    def num_sets(self) -> int:
+        """Number m of sets."""
+        return self.weight_bits.numel()
+
+    @property
+    def cluster_counts(self) -> Tensor:
+        return torch.tensor([self.num_items], device=self.sets.device)
+
+    @property
+    def set_weights(self) -> Tensor:
+        """Weights of the sets (`m`, float64), which sum to 1."""
+        return floats_of(self.weight_bits)
+
+    @cached_property
+    def memberships(self) -> Memberships:
+        """The memberships as a matrix with products, built once."""
+        return Memberships(self.item_starts, self.sets, self.num_sets)
+
+    @cached_property
+    def item_scales(self) -> Tensor | None:
+        """
+        Scales of the items (`n`, float64) for `members_only`, which give each item in a set the variance 1; else None.
+        Items without sets have 0.
+        """
+        if not bool(self.members_only):
+            return None
+        strengths = self.memberships.item_sums(self.set_weights.unsqueeze(-1)).squeeze(-1)
+        return torch.where(strengths > 0, strengths.rsqrt(), 0)
+
+    def _described(self) -> str:
+        return f"{counted(self.num_items, 'item')} in {counted(self.num_sets, 'set')}"
+
+    def _labels(self, x: Tensor) -> Tensor:
+        return x.long()
+
+    def _check_values(self, x: Tensor) -> None:
+        super()._check_values(x)
+        if self.num_items > largest_exact(x.dtype):
+            raise ValueError(
+                f"{type(self).__name__} expected points of a dtype that tells {self.num_items:,} items apart, got "
+                f"{x.dtype}, which does so up to {largest_exact(x.dtype):,.0f}: give float64"
+            )
+        is_item = (x >= 0) & (x < self.num_items) & (x == x.round())
+        if not is_item.all():
+            raise ValueError(
+                f"{type(self).__name__} expected points (... x N x 1) that are numbers of items, 0 to "
+                f"{self.num_items - 1}, got {float(x[~is_item][0])}: points are rows of the matrix of memberships"
+            )
+
+
+def _checked_memberships(memberships: Any) -> csr_array:
+    try:
+        matrix = csr_array(memberships)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"expected a matrix of items by sets, a sparse one of SciPy or an array of numbers, got "
+            f"{type(memberships).__name__}"
+        ) from error
+    if matrix.ndim != 2 or matrix.dtype.kind not in "buif" or not np.isfinite(matrix.data).all():
+        raise ValueError(
+            f"expected a matrix of finite numbers, items by sets, got {matrix.dtype} of shape {matrix.shape}: an entry "
+            "says by not being zero that the item (row) is in the set (column)"
+        )
+    matrix = csr_array((matrix.data != 0, matrix.indices, matrix.indptr), shape=matrix.shape, copy=True)
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    if not matrix.nnz:
+        raise ValueError(f"expected items that are in sets, got none in a matrix of shape {matrix.shape}")
+    return matrix
+
+
+def _checked_weights(weights: Any, num_sets: int) -> np.ndarray:
+    if weights is None:
+        return np.full(num_sets, 1 / num_sets)
+    try:
+        values = torch.as_tensor(weights).detach().double().cpu().numpy()
+    except (TypeError, ValueError, RuntimeError):  # no numbers
+        values = np.empty(0)
+    if values.shape != (num_sets,) or not (np.isfinite(values) & (values >= 0)).all() or not values.any():
+        raise ValueError(f"expected {num_sets} weights of sets, 0 or more and not all 0, got {weights}")
+    return values / values.sum()

@@ -1,0 +1,447 @@
+"""Mondrian partitions, whose clusters are the cells of Mondrian trees at a lifetime up to the terminal one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
+from itertools import product
+from numbers import Real
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpytorch_partition.clusters.cluster_index import code_dtype
+from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.descriptions import counted
+from gpytorch_partition.inputs.numbers import (
+    bits_of,
+    checked_count,
+    checked_positive,
+    floats_of,
+    is_whole,
+    random_state_of,
+)
+from gpytorch_partition.inputs.training_rows import checked_rows, median_distance, warn_about_unequal_scales
+from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each, slices
+from gpytorch_partition.partitions.mondrian.mondrian_trees import (
+    Attachments,
+    GrownRows,
+    MondrianTrees,
+    attach,
+    grown,
+    joined,
+)
+from gpytorch_partition.partitions.mondrian.process import Boxes, Front, labels_of_items
+from gpytorch_partition.partitions.mondrian.projections import Projections, check_projection
+from gpytorch_partition.partitions.partition import Partition, _CodedRows
+from gpytorch_partition.partitions.sites import LARGEST
+from gpytorch_partition.progress import progress
+
+# Points beyond the outermost box, 2^60 times as wide as the data's box, are moved to its wall. There neighboring
+# float64 numbers are further apart than the data's box is wide.
+_NUM_DOUBLINGS = 60
+
+_POINT_NUMEL = 2**22  # coordinates of the points that descend together
+_ACCELERATOR_ITEMS = 2**22  # (point, tree) pairs that descend together on an accelerator
+
+# Called with a front of some rows at the roots of some trees, these trees, and the numbers of the rows.
+Visitor = Callable[[Front, slice, Tensor], None]
+
+
+class MondrianPartition(Partition):
+    r"""
+    A partition into the cells of m Mondrian trees; with many trees its kernel is :math:`\exp(-\lambda \lVert x - x'
+    \rVert_1)`.
+
+    :class:`~gpytorch_partition.MondrianKernel` uses it, and documents its parameters. Construct it yourself for cells
+    without a kernel: those of one tree (:meth:`tree`), of a shorter lifetime (:meth:`cut`), or the times at which pairs
+    of points are separated (:meth:`separation_times`).
+
+    The distribution (Balog et al. 2016, Algorithm 1) is exact for any finite set of points, inside and outside the box
+    of `x`, up to :math:`2^{60}` times its width. A label is the 64-bit key of the cell, a hash of the path to it, and
+    depends only on the point and the state (a key per tree, the box and the lifetime). With the same `random_state`,
+    the cells of a longer lifetime lie inside those of a shorter one. Rows cached by :meth:`incidences` keep the trees
+    restricted to them, with the time of each cut; their codes at another lifetime are looked up without another descent
+    (section 4.1).
+
+    `projection` maps the points before the trees see them (O'Reilly & Tran 2022), about the center of the rows' box,
+    and is part of the state. With `"rotations"` every tree sees its own rotation of the points, uniform in the Haar
+    measure (Osborne & O'Reilly 2025, "The uniformly rotated Mondrian kernel"); the limit is then the average over
+    rotations and depends only on the distance :math:`\lVert x - x' \rVert_2`. Trees that see different points begin
+    with one box around the mapped points of all trees.
+
+    A label costs :math:`O(1)` per cut above the point's cell and :math:`O(D)` per node that the point shares with
+    others. There are :math:`\sum_d [\operatorname{Ein}(\lambda a_d) + \operatorname{Ein}(\lambda b_d)]` cuts on average
+    above a point at distances :math:`a_d, b_d` from the walls, where :math:`\operatorname{Ein}(z)` is about z below 1
+    and :math:`.58 + \ln z` above: a handful at the default lifetime, also for a thousand columns. At ten times that
+    lifetime all rows are alone in their cells, and a label of a thousand columns costs hundreds of times as much. For
+    points k doublings outside the box, a node costs up to :math:`O(k D)`. Memory: 8 bytes per tree and 16 per column,
+    and for cached rows 72 bytes per cell that holds any of them at the terminal lifetime. With a matrix, K takes the
+    place of D, mapping costs :math:`O(D K)` per point, and `8 D K` bytes are held; with rotations :math:`O(D^2)` per
+    point and tree, and `8 m D^2` bytes.
+
+    :raises ValueError: If the rows or a parameter cannot be used: lifetimes that are not positive and finite, a
+        lifetime longer than the terminal one, no lifetime for equal rows, or a projection that does not fit columns and
+        trees.
+
+    Example:
+        >>> x = torch.tensor([[0.0, 0.0], [1.0, 2.0], [1.0, 2.1]])
+        >>> trees = MondrianPartition(x, num_trees=10000, lifetime=0.5, random_state=0)
+        >>> labels = trees.labels(x)
+        >>> (labels[0] == labels[1]).double().mean(), math.exp(-0.5 * 3.0)
+        (tensor(0.2257, dtype=torch.float64), 0.22313016014842982)
+        >>> (labels[1] == labels[2]).double().mean(), math.exp(-0.5 * 0.1)
+        (tensor(0.9479, dtype=torch.float64), 0.951229424500714)
+        >>> ard = MondrianPartition(x, 10000, lifetime=0.5, projection=torch.tensor([1.0, 0.1]), random_state=0)
+        >>> labels = ard.labels(x)
+        >>> (labels[0] == labels[1]).double().mean(), math.exp(-0.5 * (1.0 + 0.1 * 2.0))
+        (tensor(0.5487, dtype=torch.float64), 0.5488116360940264)
+    """
+
+    tree_keys: Tensor  # (m,)
+    box: Tensor  # (2, D) bit patterns of the lower and upper walls, float64
+    lifetime_bits: Tensor  # (1,) bit pattern of the lifetime, float64
+    max_lifetime_bits: Tensor  # (1,) bit pattern of the terminal lifetime, float64
+    matrix_bits: Tensor  # (r, D, K) bit patterns of the matrices of `Projections`, float64
+    center_bits: Tensor  # (D,) bit patterns of the center of `Projections`, float64
+
+    def __init__(
+        self,
+        x: Tensor | None = None,
+        num_trees: int = 200,
+        *,
+        lifetime: float | None = None,
+        max_lifetime: float | None = None,
+        projection: Tensor | str | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        super().__init__()
+        self.register_buffer("tree_keys", torch.empty(0, dtype=torch.int64))
+        self.register_buffer("box", torch.empty(2, 0, dtype=torch.int64))
+        self.register_buffer("lifetime_bits", torch.zeros(1, dtype=torch.int64))
+        self.register_buffer("max_lifetime_bits", torch.zeros(1, dtype=torch.int64))
+        self.register_buffer("matrix_bits", torch.empty(0, 0, 0, dtype=torch.int64))
+        self.register_buffer("center_bits", torch.empty(0, dtype=torch.int64))
+        if x is not None:
+            rows = checked_rows(x, type(self).__name__)
+            _check_sizes(num_trees, lifetime, max_lifetime)
+            check_projection(projection, rows.shape[1], num_trees)
+            if not torch.is_tensor(projection):
+                warn_about_unequal_scales(rows, type(self).__name__)
+            self._draw(rows, num_trees, random_state_of(random_state), projection, lifetime, max_lifetime)
+
+    def _draw(
+        self,
+        x: Tensor,
+        num_trees: int,
+        random: np.random.RandomState,
+        projection: Tensor | str | None,
+        lifetime: float | None,
+        max_lifetime: float | None,
+    ) -> None:
+        keys = random.randint(-(2**63), 2**63 - 1, size=num_trees, dtype=np.int64)
+        self.tree_keys = torch.from_numpy(keys).to(x.device)
+        projections = Projections.of(x, projection, num_trees, random)
+        self.matrix_bits, self.center_bits = projections.bits()
+        seen = projections.seen(x, slice(0, 1))[0]
+        self.box = bits_of(projections.walls(x).clamp(-LARGEST, LARGEST))
+        if lifetime is None:
+            lifetime = min(1 / median_distance(seen, random, "lifetime"), max_lifetime or math.inf)
+        self.lifetime_bits = self._bits(lifetime)
+        self.max_lifetime_bits = self._bits(max_lifetime or lifetime)
+
+    def _bits(self, lifetime: float) -> Tensor:
+        return bits_of(torch.tensor([float(lifetime)], dtype=torch.float64, device=self.box.device))
+
+    @property
+    def num_partitions(self) -> int:
+        return self.tree_keys.numel()
+
+    @property
+    def num_features(self) -> int | None:
+        if not self.is_fitted:
+            return None
+        return self.center_bits.numel() or self.box.shape[1]
+
+    @property
+    def _projections(self) -> Projections:
+        return Projections.from_bits(self.matrix_bits, self.center_bits)
+
+    @property
+    def lifetime(self) -> float:
+        r"""
+        The lifetime :math:`\lambda`, in units of 1 / x; 0 while the partition is not fitted.
+
+        It can be set to any positive value up to :attr:`max_lifetime`; codes of cached rows are updated in :math:`O(N
+        m)`.
+
+        :raises RuntimeError: If the partition is not fitted.
+        :raises ValueError: If the lifetime is not positive, or longer than the terminal one.
+        """
+        return floats_of(self.lifetime_bits).item()
+
+    @lifetime.setter
+    def lifetime(self, lifetime: float) -> None:
+        self._check_fitted()
+        if not isinstance(lifetime, Real) or not 0 < lifetime <= self.max_lifetime:
+            raise ValueError(
+                f"expected a lifetime in (0, {self.max_lifetime:g}], up to the terminal one, got {lifetime}: build "
+                "with a longer max_lifetime"
+            )
+        coded, self._cached_rows = self._cached_rows, []  # an interruption must not leave codes of another lifetime
+        self.lifetime_bits = self._bits(lifetime)
+        self._cached_rows = [self._recoded(rows.x, rows.cluster_index) for rows in coded]
+
+    @property
+    def max_lifetime(self) -> float:
+        """The terminal lifetime, the time of the latest possible cut; 0 while the partition is not fitted."""
+        return floats_of(self.max_lifetime_bits).item()
+
+    def cut(self, lifetime: float) -> MondrianPartition:
+        """
+        Return a copy with the same trees and another lifetime, in :math:`O(N m)` for cached rows. Cells of the shorter
+        of two lifetimes are unions of cells of the longer.
+
+        :param lifetime: In units of 1 / x, up to :attr:`max_lifetime`; errors as of :attr:`lifetime`.
+
+        Example:
+            >>> x = torch.rand(100, 2, generator=torch.Generator().manual_seed(0))
+            >>> trees = MondrianPartition(x, num_trees=1, lifetime=8.0, random_state=0)
+            >>> [len(trees.cut(lifetime).labels(x).unique()) for lifetime in (1.0, 4.0, 8.0)]
+            [4, 17, 44]
+        """
+        copy = deepcopy(self)
+        copy.lifetime = lifetime
+        return copy
+
+    def tree(self, number: int) -> MondrianPartition:
+        """
+        Return one of the trees, counted from 0, as its own partition with the same cells; a `ValueError` if there is
+        none.
+        """
+        if not is_whole(number, -self.num_partitions, self.num_partitions - 1):
+            raise ValueError(f"expected the number of a tree below {self.num_partitions}, got {number!r}")
+        copy = deepcopy(self)
+        place = slice(int(number) % self.num_partitions, int(number) % self.num_partitions + 1)
+        copy.tree_keys = self.tree_keys[place].clone()
+        if len(self.matrix_bits) > 1:
+            copy.matrix_bits = self.matrix_bits[place].clone()
+        copy._cached_rows = []
+        return copy
+
+    def separation_times(self, x: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        """
+        Return the times (`m x P`) at which cuts separate P pairs of points (numbers of rows of x, `N x D`) in each
+        tree, in units of 1 / x; infinite for pairs that are in the same cell at the lifetime. Errors are those of
+        :meth:`labels`.
+
+        Example:
+            >>> x = torch.tensor([[0.0], [0.2], [1.0]])
+            >>> trees = MondrianPartition(x, num_trees=4000, lifetime=1.0, random_state=1)
+            >>> apart = trees.separation_times(x, torch.tensor([0, 0]), torch.tensor([1, 2])) < 1.0
+            >>> apart.double().mean(0), 1 - math.exp(-0.2), 1 - math.exp(-1.0)
+            (tensor([0.1835, 0.6250], dtype=torch.float64), 0.18126924692201818, 0.6321205588285577)
+        """
+        self.check_points(x)
+        copy = deepcopy(self)
+        copy.max_lifetime_bits = self.lifetime_bits
+        rows = copy._grown(x.detach())
+        layout, leaves = rows.trees.layout, rows.leaf_codes.long() - torch.arange(self.num_partitions)
+        start, end = leaves[first].T, leaves[second].T
+        node = layout.leaf_nodes[start]
+        while bool((outside := (end < layout.node_low[node]) | (end >= layout.node_high[node])).any()):
+            node = torch.where(outside, layout.parent[node], node)
+        return torch.where(start == end, math.inf, rows.trees.cut_times[node])
+
+    def _described(self) -> str:
+        told = f"{counted(self.num_partitions, 'tree')}, lifetime {self.lifetime:.4g}"
+        told += f" of {self.max_lifetime:.4g}" if self.lifetime != self.max_lifetime else ""
+        matrices, columns, seen = (int(size) for size in self.matrix_bits.shape)
+        if matrices:
+            told += f", {counted(matrices, 'projection')} to {counted(seen, 'column')}"
+        return told
+
+    def _labels(self, x: Tensor) -> Tensor:
+        labels = torch.empty(self.num_partitions, x.shape[0], dtype=torch.int64, device=x.device)
+
+        def label(front: Front, trees: slice, rows: Tensor) -> None:
+            labels[trees, rows] = labels_of_items(front, self.lifetime).view(-1, rows.numel())
+
+        self._visit_fronts(x, label)
+        return labels.T
+
+    def _visit_fronts(self, x: Tensor, visit: Visitor, level: int = 0) -> None:
+        """
+        Call `visit(front, trees, rows)` for pieces of points at the roots of trees, each in its smallest box from
+        `level` on.
+        """
+        view_of = self._views(x)
+        together = _groups(self.num_partitions, len(x)) if self._projections.differ else [self._all_trees]
+        for view in map(view_of, together):
+            levels = view.levels.clamp_min(level)
+            for level_of_rows in levels.unique().tolist():
+                rows = (levels == level_of_rows).nonzero().squeeze(1)
+                self._visit_rows(view, rows, self._boxes(level_of_rows), visit)
+
+    def _visit_rows(self, view: View, rows: Tensor, boxes: Boxes, visit: Visitor) -> None:
+        def visit_piece(piece: tuple[slice, slice]) -> None:
+            trees, some = piece[0], rows[piece[1]]
+            # Trees with points of their own are all in one piece: `_groups` are no larger than pieces.
+            points = view.points[:, some].flatten(0, 1)
+            visit(Front.at_roots(points, some.numel(), self.tree_keys[trees], boxes), trees, some)
+
+        for_each(visit_piece, _pieces(view.trees, rows.numel(), boxes))
+
+    def _views(self, x: Tensor) -> Callable[[slice], View]:
+        if self._projections.differ:
+            return partial(self._view, x)
+        common = self._view(x, self._all_trees)
+        return lambda trees: common._replace(trees=trees)
+
+    def _view(self, x: Tensor, trees: slice) -> View:
+        outermost, seen = self._boxes(_NUM_DOUBLINGS), self._projections.seen(x, trees)
+        points = torch.minimum(torch.maximum(seen, outermost.lower[-1]), outermost.upper[-1])
+        levels = outermost.levels(points.flatten(0, 1)).view(len(points), len(x))
+        return View(trees, points, levels.amax(0))
+
+    @property
+    def _all_trees(self) -> slice:
+        return slice(0, self.num_partitions)
+
+    def _code(self, x: Tensor) -> _CodedRows:
+        self.check_points(x)
+        self._log_forecast(x)
+        x = x.detach().clone()
+        return self._recoded(x, self._grown(x))
+
+    def _recoded(self, x: Tensor, rows: GrownRows) -> _CodedRows:
+        if self.lifetime == self.max_lifetime:
+            incidence = Incidence(rows.leaf_codes, rows.terminal.num_clusters)
+            return _CodedRows(x, rows._replace(cells=rows.terminal), incidence)
+        cells = rows.trees.cells(self.lifetime)
+        return _CodedRows(x, rows._replace(cells=cells), Incidence(rows.codes(cells), cells.num_clusters))
+
+    def _grown(self, x: Tensor) -> GrownRows:
+        rows = x.reshape(-1, x.shape[-1])
+        view_of, groups = self._views(rows), _groups(self.num_partitions, len(rows))
+        found: list[tuple[MondrianTrees, Tensor, int] | None] = [None] * len(groups)
+
+        def grow(number: int) -> None:
+            view, keys = view_of(groups[number]), self.tree_keys[groups[number]]
+            level = int(view.levels.max()) if len(rows) else 0
+            front = Front.at_roots(view.points.flatten(0, 1), len(rows), keys, self._boxes(level))
+            found[number] = *grown(front, keys.numel(), len(rows), self.max_lifetime), level
+
+        for_each(grow, progress(range(len(groups)), "growing trees"))
+        parts, leaves, levels = zip(*(part for part in found if part is not None))
+        return GrownRows.of(joined(parts), max(levels), leaves, rows, x.shape[:-1])
+
+    def _coded_like(self, anchor: _CodedRows, x: Tensor) -> Incidence:
+        self.check_points(x)
+        rows = anchor.cluster_index
+        exits, cells = self.attached(rows, x.detach().reshape(-1, x.shape[-1])), rows.cells
+        table = exits.cells(rows.trees, cells, self.lifetime)
+        codes = table.to(code_dtype(cells.num_clusters, exits.codes.numel()))[exits.codes]
+        return Incidence(codes.view(*x.shape[:-1], self.num_partitions), cells.num_clusters)
+
+    def grown(self, x: Tensor) -> GrownRows:
+        """Return the trees restricted to rows (`*batch x N x D`), cached with the rows."""
+        return self._coded(x).cluster_index
+
+    def attached(self, rows: GrownRows, x: Tensor) -> Attachments:
+        """Return the exits of points (`n x D`) from the trees of some rows."""
+        lower, upper = (walls[-1] for walls in self._boxes(_NUM_DOUBLINGS))
+        codes = torch.empty(len(x), self.num_partitions, dtype=torch.int64, device=x.device)
+        parts: list[tuple[slice, Tensor, Attachments]] = []
+
+        def coordinates(row: Tensor, dimension: Tensor, tree: Tensor) -> Tensor:
+            values = self._projections.coordinates(rows.x, row, dimension, tree)
+            return torch.minimum(torch.maximum(values, lower[dimension]), upper[dimension])
+
+        def follow(front: Front, trees: slice, some: Tensor) -> None:
+            numbers = torch.arange(self.num_partitions, device=x.device)[trees]
+            exits = attach(front, rows.trees, numbers, coordinates, self.max_lifetime)
+            parts.append((trees, some, exits))
+
+        self._visit_fronts(x, follow, rows.level)
+        start = 0
+        for trees, some, exits in parts:
+            codes.mT[trees, some] = exits.codes.view(-1, some.numel()) + start
+            start += exits.nodes.numel()
+        empty = codes.new_empty(0)
+        nodes = torch.cat([empty, *(exits.nodes for *_, exits in parts)])
+        return Attachments(codes, nodes, torch.cat([empty.double(), *(exits.times for *_, exits in parts)]))
+
+    def _boxes(self, level: int) -> Boxes:
+        return Boxes.around(floats_of(self.box), level)
+
+
+class View(NamedTuple):
+    """Points as some trees see them: mapped by their projections, and moved into the outermost box."""
+
+    trees: slice
+    points: Tensor  # (trees, n, K), or (1, n, K) if all trees see the same points; float64
+    levels: Tensor  # (n,) level of the smallest box that holds each point in all of these trees
+
+
+def _pieces(trees: slice, num_rows: int, boxes: Boxes) -> list[tuple[slice, slice]]:
+    """Trees and rows that descend together: as many rows as possible, since rows share a tree's nodes."""
+    most = SERIAL_NUMEL if boxes.lower.device.type == "cpu" else _ACCELERATOR_ITEMS
+    size = max(1, min(most, _POINT_NUMEL // boxes.lower.shape[1], num_rows))
+    num_trees = trees.stop - trees.start
+    together = slices(num_trees, max(1, min(most // size, num_trees)))
+    groups = [slice(trees.start + group.start, trees.start + group.stop) for group in together]
+    return list(product(groups, slices(num_rows, size)))
+
+
+def _groups(num_trees: int, num_rows: int) -> list[slice]:
+    return slices(num_trees, max(1, SERIAL_NUMEL // max(1, num_rows)))
+
+
+def _check_sizes(num_trees: int, lifetime: float | None, max_lifetime: float | None) -> None:
+    checked_count(num_trees, "trees", "num_trees")
+    for value in (lifetime, max_lifetime):
+        if value is not None:
+            checked_positive(value, "lifetime")
+    if lifetime is not None and max_lifetime is not None and lifetime > max_lifetime:
+        raise ValueError(f"expected a lifetime up to max_lifetime={max_lifetime:g}, got {lifetime:g}")
+
+
+class LeafRows(Incidence):
+    """One-hot rows (`N x p`) of the p leaves of the trees restricted to these rows."""
+
+    def __init__(self, codes: Tensor, trees: MondrianTrees) -> None:
+        super().__init__(codes, trees.num_leaves)
+        self.trees = trees
+
+
+class AttachedRows(Incidence):
+    """One-hot rows (`N x E`) of the E exits at which other points leave these trees, as in :class:`Attachments`."""
+
+    def __init__(self, codes: Tensor, trees: MondrianTrees, nodes: Tensor, times: Tensor) -> None:
+        super().__init__(codes, len(nodes))
+        self.trees, self.nodes, self.times = trees, nodes, times
+
+
+class NestedMondrianPartition(MondrianPartition):
+    """
+    A :class:`MondrianPartition` at its terminal lifetime, with all nodes of its trees.
+
+    One of two sets of points grows the trees and is coded by its leaves (:class:`LeafRows`); the other is attached to
+    them (:class:`AttachedRows`). The layout of the trees takes 64 bytes more per cell.
+    """
+
+    def _recoded(self, x: Tensor, rows: GrownRows) -> _CodedRows:
+        number = torch.arange(rows.trees.num_trees, dtype=rows.leaf_codes.dtype, device=x.device)
+        return _CodedRows(x, rows, LeafRows(rows.leaf_codes - number, rows.trees))
+
+    def _coded_like(self, anchor: _CodedRows, x: Tensor) -> Incidence:
+        self.check_points(x)
+        trees = anchor.cluster_index.trees
+        exits = self.attached(anchor.cluster_index, x.detach().reshape(-1, x.shape[-1]))
+        codes = exits.codes.view(*x.shape[:-1], self.num_partitions)
+        return AttachedRows(codes, trees, exits.nodes, exits.times)

@@ -1,0 +1,198 @@
+"""
+The cluster of a point: of the nearest site, or of the densest Gaussian; the rules of fitted clusterers in this form.
+
+A library's `predict` multiplies all rows of a call at once, and its rounding depends on their number: at the boundaries
+of a Gaussian mixture's components, 6 % of labels differ between a call for one point and for many. Rules are therefore
+read as numbers and evaluated here, one elementwise operation after another, in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from sklearn.cluster import DBSCAN, AffinityPropagation, Birch, KMeans, MeanShift, MiniBatchKMeans
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
+from torch import Tensor
+
+from gpytorch_partition.inputs.numbers import is_whole
+from gpytorch_partition.linalg.parallel import SERIAL_NUMEL
+
+_LINEAR = (KMeans, MiniBatchKMeans, Birch, GaussianMixture, BayesianGaussianMixture)  # in the number of rows
+
+_CENTERED = (KMeans, MiniBatchKMeans, MeanShift, AffinityPropagation)  # points belong to the nearest center
+
+NOISES = ("alone", "together", "nearest")
+LARGEST = 1e300  # coordinates are clamped to this magnitude, so that sums of them do not overflow
+_ACCELERATOR_NUMEL = 2**24  # distances held at a time, enough to keep an accelerator busy
+
+
+class Sites(NamedTuple):
+    r"""
+    Sites of clusters, C in all; a point belongs to the site of least :math:`\lVert (x - \mu_c) S_c \rVert^2 + b_c`.
+
+    Without shapes and offsets, it belongs to the nearest site.
+    """
+
+    points: np.ndarray  # (C, K) float64
+    clusters: np.ndarray  # (C,) int64, 0 ... number of clusters - 1
+    shapes: np.ndarray | None = None  # (C, K, K) float64, upper triangular
+    offsets: np.ndarray | None = None  # (C,) float64
+
+
+def sites_of(
+    clusterer: Any, rows: np.ndarray | None = None, labels: np.ndarray | None = None, noise: str = "alone"
+) -> Sites:
+    """
+    Return the rule of a fitted clusterer: its own where it is known, else the cluster of the nearest row it clustered.
+
+    :param clusterer: Fitted KMeans, MiniBatchKMeans, MeanShift, AffinityPropagation (nearest center), Birch (nearest
+        subcluster), GaussianMixture, BayesianGaussianMixture (component of largest responsibility), or any other.
+    :param rows: `N x K` rows that it clustered, for any other. (Default: None; others except DBSCAN are refused.)
+    :param labels: `N` labels of these rows; negative ones are noise.
+    :param noise: As in :class:`ClusteringPartition`.
+    :raises TypeError: If there are no rows, and the rule is unknown.
+    """
+    if isinstance(clusterer, (GaussianMixture, BayesianGaussianMixture)):
+        return _components(clusterer)
+    if isinstance(clusterer, Birch):
+        return _labelled(clusterer.subcluster_centers_, clusterer.subcluster_labels_)
+    if isinstance(clusterer, _CENTERED) and len(clusterer.cluster_centers_):
+        return _labelled(clusterer.cluster_centers_, np.arange(len(clusterer.cluster_centers_)))
+    if rows is None and isinstance(clusterer, DBSCAN) and len(clusterer.components_):
+        return _labelled(clusterer.components_, clusterer.labels_[clusterer.core_sample_indices_])
+    if rows is None or labels is None:
+        raise TypeError(
+            f"a fitted {type(clusterer).__name__} does not say where new points belong: give ClusteringPartition the "
+            "rows and an unfitted one, and new points join the nearest row"
+        )
+    return _members(rows, np.asarray(labels), noise)
+
+
+def keeps_rows(clusterer: Any) -> bool:
+    """Return whether a clusterer's cost is quadratic in the number of rows, or its rule keeps all clustered rows."""
+    return not isinstance(clusterer, _LINEAR)
+
+
+def is_known(clusterer: Any) -> bool:
+    """Return whether a fitted clusterer's rule for new points can be read without the rows that it clustered."""
+    try:
+        sites_of(clusterer)
+    except (AttributeError, TypeError):
+        return False
+    return True
+
+
+def label_densest(x: Tensor, points: Tensor, shapes: Tensor, offsets: Tensor) -> Tensor:
+    r"""
+    Return for each point (`n x K`) the site with the least :math:`\lVert (x - \mu_c) S_c \rVert^2 + b_c`, in :math:`O(n
+    C K^2)`.
+    """
+    differences = [values.unsqueeze(1) - sites for values, sites in zip(x.to(torch.float64).T, points.T)]
+    total = offsets.expand(x.shape[0], -1).clone()
+    for column in range(points.shape[1]):
+        mapped = torch.zeros_like(total)
+        for row in range(column + 1):
+            mapped.add_(differences[row] * shapes[:, row, column])
+        total.add_(mapped.mul_(mapped))
+    return total.argmin(1)
+
+
+def _labelled(points: np.ndarray, labels: np.ndarray) -> Sites:
+    clusters = np.unique(labels, return_inverse=True)[1]
+    return Sites(np.asarray(points, dtype=np.float64), clusters.reshape(-1).astype(np.int64))
+
+
+def _members(rows: np.ndarray, labels: np.ndarray, noise: str) -> Sites:
+    is_noise = labels < 0
+    if noise == "nearest" and not is_noise.all():
+        return _labelled(rows[~is_noise], labels[~is_noise])
+    labels = labels.astype(np.int64)
+    labels[is_noise] = labels.max(initial=0) + 1 + (np.arange(is_noise.sum()) if noise == "alone" else 0)
+    return _labelled(rows, labels)
+
+
+def _components(mixture: Any) -> Sites:
+    means = np.asarray(mixture.means_, dtype=np.float64)
+    at_means = np.diag(mixture._estimate_weighted_log_prob(mixture.means_)).astype(np.float64)
+    return Sites(means, np.arange(len(means)), _shapes(mixture, means), -2 * at_means)
+
+
+def _shapes(mixture: Any, means: np.ndarray) -> np.ndarray:
+    factors = np.asarray(mixture.precisions_cholesky_, dtype=np.float64)
+    shape, identity = (*means.shape, means.shape[1]), np.eye(means.shape[1])
+    if mixture.covariance_type in ("full", "tied"):
+        return np.broadcast_to(factors, shape)
+    return np.broadcast_to(factors.reshape(len(means), -1, 1) * identity, shape)
+
+
+def label_nearest(x: Tensor, centers: Tensor, out: Tensor, seen: Callable[[Tensor], Tensor]) -> None:
+    """
+    Write the number of the nearest center to `out` for each point, the lower number in a tie.
+
+    Sums of squares are in a unit of the largest center, where they neither overflow nor lose digits.
+
+    :param x: `n x D` points.
+    :param centers: `C x d` centers.
+    :param out: `n` int64.
+    :param seen: Maps points to the columns of the centers, float64.
+    """
+    unit = _power_of_two(centers)
+    columns = (centers.T / unit).contiguous()
+    workspace = x.new_empty(2, 0, columns.shape[1], dtype=torch.float64)
+    for rows, nearest in blocks(x, out, centers.shape[0]):
+        if not workspace.shape[1]:  # as many rows as the first block: fresh memory for each would cost page faults
+            workspace = workspace.new_empty(2, len(rows), columns.shape[1])
+        points = seen(rows).to(torch.float64) / unit
+        torch.argmin(_squared_distances(points, columns, workspace[:, : len(rows)]), 1, out=nearest)
+
+
+def blocks(x: Tensor, out: Tensor, num_centers: int) -> zip:
+    """Return blocks of rows and of their output, so small that a number per (row, center) stays in the cache."""
+    numel = SERIAL_NUMEL if x.device.type == "cpu" else _ACCELERATOR_NUMEL
+    size = max(1, numel // num_centers)
+    return zip(x.split(size), out.split(size))
+
+
+def projected(x: Tensor, matrix: Tensor) -> Tensor:
+    """Return points (`n x D`) times a matrix (`D x K`) in float64: one product and one addition after another."""
+    return weighted_sum(x.to(torch.float64).clamp(-LARGEST, LARGEST).T.unsqueeze(-1), matrix.unsqueeze(1))
+
+
+def weighted_sum(values: Tensor, weights: Tensor) -> Tensor:
+    """Return the sum of products over the first dimension, in one order and with one rounding for any shape."""
+    total = torch.zeros_like(values[0] * weights[0])
+    for value, weight in zip(values, weights):
+        total.add_(value * weight).clamp_(-LARGEST, LARGEST)
+    return total
+
+
+def checked_projection(projection: Any) -> int | None:
+    """Return the number of dimensions of a random projection, or None for none; a `ValueError` for anything else."""
+    if projection is None:
+        return None
+    if not is_whole(projection, 1):
+        raise ValueError(f"expected projection to be a number of dimensions, 1 or more, or None, got {projection!r}")
+    return int(projection)
+
+
+def _power_of_two(values: Tensor) -> Tensor:
+    """The power of two below the largest magnitude: division by it is exact, and squares stay in range."""
+    exponent = torch.frexp(values.abs().amax()).exponent
+    return torch.ldexp(values.new_ones(()), exponent - 1)
+
+
+def _squared_distances(rows: Tensor, columns: Tensor, workspace: Tensor) -> Tensor:
+    """
+    Squared distances (`n x C`), in the first half of `2 x n x C` numbers, by one correctly rounded operation per pair.
+
+    A matrix product, `torch.cdist` or a fused multiply-add would round, and break ties, by the shape of the block.
+    """
+    total, differences = workspace
+    total.zero_()
+    for values, centers in zip(rows.T, columns):
+        torch.sub(values.unsqueeze(1), centers, out=differences)
+        total.add_(differences.mul_(differences))
+    return total

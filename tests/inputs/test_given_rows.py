@@ -1,0 +1,126 @@
+"""Columns of codes, rows that are copies of others, and moments of columns and targets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpytorch_partition.inputs.row_choice import rows_without_copies
+from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.inputs.training_rows import checked_categories
+
+CODES = torch.tensor([[0.5, 2.0], [0.1, torch.nan], [0.2, 0.0]])
+
+
+X = torch.randn(200, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 5 + 2
+
+
+def test_numbers_of_any_kind_and_missing_cells_are_taken():
+    assert checked_categories({np.int64(1): np.int32(4)}, CODES) == {1: 4}
+    assert checked_categories(None, CODES) == checked_categories({}, CODES) == {}
+
+
+@pytest.mark.parametrize(
+    ("categories", "expected"),
+    [
+        ([1], "a mapping of columns"),
+        ({2: 3}, "numbers from 0 to 1, got 2"),
+        ({-1: 3}, "numbers from 0 to 1, got -1"),
+        ({"town": 3}, "got 'town'"),
+        ({1: 0}, "the number of levels of column 1, 1 or more, got 0"),
+        ({1: 2.5}, "got 2.5"),
+        ({1: 2}, "codes from 0 to 1, or NaN, in column 1 of categories, got 2"),
+        ({0: 3}, "in column 0 of categories, got 0.5"),
+    ],
+)
+def test_what_cannot_be_used_is_told(categories, expected):
+    with pytest.raises(ValueError, match=expected):
+        checked_categories(categories, CODES)
+
+
+@given(st.integers(0, 10_000), st.integers(0, 12), st.booleans(), st.sampled_from([0.0, 1e9, 1.7e18]))
+def test_the_first_of_equal_rows_is_kept(seed, num_copies, has_holes, large):
+    """Whatever another column holds: nanoseconds since 1970 are of 1e18, beside which a sum loses all other cells."""
+    random = np.random.RandomState(seed)
+    x, y = np.c_[random.randn(60, 3), large * random.randint(1, 3, 60)], random.randn(60)
+    x[:, :2][random.rand(60, 2) < 0.2 * has_holes] = np.nan
+    chosen = np.concatenate([np.arange(60), random.randint(60, size=num_copies)])
+    order = random.permutation(len(chosen))
+    found = rows_without_copies(x[chosen][order], y[chosen][order])
+    first = np.unique(chosen[order], return_index=True)[1]
+    assert found is None if num_copies == 0 else (found == np.sort(first)).all()
+
+
+@pytest.mark.parametrize("change", ["targets", "few rows", "few targets", "hardly any"])
+def test_rows_that_are_no_copies_are_kept(change):
+    random = np.random.RandomState(0)
+    x, y = random.randn(300, 2), random.randn(300)
+    x[200:], y[200:] = x[:100], y[:100]
+    assert len(rows_without_copies(x, y)) == 200
+    if change == "targets":
+        y[200:] += 0.1
+    if change == "few rows":
+        x = np.round(x)[:, :1]
+        y = x[:, 0] + 1e-3 * np.arange(300) % 7
+    if change == "few targets":
+        y = np.sign(x[:, 0])
+    if change == "hardly any":
+        x, y = x[:202], y[:202]
+        assert rows_without_copies(x[:200], y[:200]) is None
+        x, y = np.r_[x, random.randn(100, 2)], np.r_[y, random.randn(100)]
+    assert rows_without_copies(x, y) is None
+
+
+def test_zeros_of_both_signs_are_the_same():
+    x, y = np.random.RandomState(0).randn(40, 2), np.arange(40.0)
+    x[::2, 0] = 0.0
+    copies = x[:10].copy()
+    copies[copies == 0] = -0.0
+    assert len(rows_without_copies(np.r_[x, copies], np.r_[y, y[:10]])) == 40
+
+
+@pytest.mark.parametrize("values", [X, X[:, 0], X.masked_fill(X > 4, torch.nan), X.float()])
+def test_known_values_have_mean_0_and_deviation_1_and_come_back(values):
+    found = Standardization.of(values)
+    standardized = found.apply(values)
+    torch.testing.assert_close(standardized.nanmean(0), torch.zeros(values.shape[1:]).double(), atol=1e-12, rtol=0)
+    torch.testing.assert_close(standardized.square().nanmean(0), torch.ones(values.shape[1:]).double())
+    torch.testing.assert_close(found.undo(standardized), values.double(), equal_nan=True)
+
+
+@pytest.mark.parametrize("values", [X, X[:, 0], X.masked_fill(X > 4, torch.nan)])
+def test_arrays_have_the_same_up_to_the_order_of_sums(values):
+    found, array = Standardization.of_array(values.numpy()), values.numpy()[::-1]
+    expected = Standardization.of(values)
+    torch.testing.assert_close(found.mean, expected.mean, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found.scale, expected.scale, rtol=1e-12, atol=0)
+    array.flags.writeable = False
+    assert torch.equal(found.apply_array(array).nan_to_num(), found.apply(values).flip(0).nan_to_num())
+
+
+@pytest.mark.parametrize("of", [Standardization.of, lambda x: Standardization.of_array(x.numpy())])
+def test_columns_that_are_constant_up_to_rounding_or_unknown_keep_their_unit(of):
+    thirds = torch.full((7,), 0.1).double() * 3 + torch.tensor([0, 1e-17] * 3 + [0]).double()
+    found = of(torch.stack([thirds, torch.full((7,), torch.nan), torch.arange(7)], 1).double())
+    assert found.scale.tolist() == [1, 1, 2]
+    assert found.mean.tolist() == [pytest.approx(0.3), 0, 3]
+
+
+def test_numbers_of_numpy_are_those_of_numpy():
+    values = np.random.RandomState(0).rand(1_000, 4)
+    found = Standardization.of_array(values)
+    assert np.array_equal(found.mean, values.mean(0))
+    assert np.array_equal(found.scale, values.std(0))
+
+
+@pytest.mark.parametrize("level", [3e8, -5e-8, 0.0])
+def test_constant_targets_have_the_unit_of_their_size(level):
+    targets = torch.full((4, 2), level, dtype=torch.float64)
+    targets[:, 1] = torch.tensor([1.0, 3.0, 1.0, 3.0])
+    expected = [abs(level) or 1.0, 1.0]
+    assert Standardization.of(targets, are_targets=True).scale.tolist() == expected
+    assert Standardization.of_array(targets.numpy(), are_targets=True).scale.tolist() == expected
+    assert Standardization.of_weighted(targets[:, 0], torch.ones(4).double()).scale == pytest.approx(expected[0])
