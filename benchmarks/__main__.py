@@ -21,27 +21,21 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from .botorch_optimizers import botorch_optimizers
-from .categories_as_sets import categories
-from .cluster_effects import cluster_space
-from .clusterings import clustering_scores, clusterings, semi_supervised
-from .dask_shards import dask_shards
+from .classification import gp_classification, mondrian_classification
+from .costs import default_cost, default_rows, machines, several_targets, sizes
 from .datasets import MOST_SMALL
-from .estimator_costs import default_cost, default_rows, machines, several_targets
 from .evidence import evidence
-from .given_groups import groups, memberships
-from .gp_classification import gp_classification
+from .groups import categories, groups, memberships
 from .honest import FIGURES, honest
 from .intervals import fitted_ensembles, function_intervals, noise_at_bound
 from .kernels_and_ensembles import kernels_and_ensembles
-from .mondrian_classification import mondrian_classification
 from .mondrian_figures import mondrian_figures
-from .out_of_core import out_of_core
 from .papers import papers
-from .preconditioned_solves import preconditioners
+from .partitions import clustering_scores, clusterings, diagnosis, semi_supervised, weights_by_folds
 from .report import Options, Report, Table
-from .sizes import sizes
+from .shards import dask_shards, out_of_core
+from .solves import cluster_space, preconditioners
 from .speed import labelling, multitask, one_pass, product, scaling, training, whole_jobs
-from .sums_and_members import diagnosis, weights_by_folds
 
 FUNCTIONS = (
     *(product, scaling, labelling, training, one_pass, whole_jobs, multitask, preconditioners, cluster_space),

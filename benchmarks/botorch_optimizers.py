@@ -13,9 +13,8 @@ from importlib.util import find_spec
 from statistics import median
 from typing import Any
 
-from .clock import in_own_process
 from .plots import finish, panels, styles
-from .report import Options, Row, Table, grid, measured
+from .report import Options, Row, Table, grid, in_own_process, measured
 
 PROBLEMS = ("Ackley", "LABS", "pressure vessel", "Rosenbrock", "Hartmann", "Levy", "Styblinski-Tang")
 RANDOM = "random search"

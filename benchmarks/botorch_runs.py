@@ -23,8 +23,7 @@ from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.botorch import optimize_acqf_cells
 from gpytorch_partition.botorch.cell_search import Space, space_of
 
-from .clock import cpu_timed
-from .report import Row
+from .report import Row, cpu_timed
 
 NUM_FIRST, MOST_SECONDS = 10, 40.0  # random points that all methods begin with, and seconds of a run
 

@@ -21,12 +21,19 @@ from gpytorch_partition import FastClusterKernel
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.presets import Options as ModelOptions
 
-from .clock import timed
-from .contenders import Moments, Predict, catboost, exact_gp, histogram_boosting, random_forest, svgp
 from .datasets import MOST_TEST_ROWS, SETS, Split, read_data, scores, split_of
 from .plots import COLORS, finish, panels, styles
-from .processes import paper_forest
-from .report import Options, Row, Table, measured
+from .processes import (
+    Moments,
+    PredictMoments,
+    catboost,
+    exact_gp,
+    histogram_boosting,
+    paper_forest,
+    random_forest,
+    svgp,
+)
+from .report import Options, Row, Table, measured, timed
 
 DEFAULT, ROUGH, NOISE = "default", "rough field", "varying noise"
 INGREDIENTS = ("forest", "random_trees", "boosted", "shallow_boosted", "slopes", "smooth", "linear", ROUGH, NOISE)
@@ -42,7 +49,7 @@ def evidence(options: Options) -> Iterator[Table]:
     less = {
         f"{DEFAULT} without {each}": partial(partition_gp, without=each) for each in INGREDIENTS[-options.pick(9, 2) :]
     }
-    methods: dict[str, Predict] = {**baselines, DEFAULT: partition_gp, **less}
+    methods: dict[str, PredictMoments] = {**baselines, DEFAULT: partition_gp, **less}
     jobs = [
         {"data": name, "split": number, "method": method} for name, number in _splits(options) for method in methods
     ]
@@ -70,9 +77,9 @@ def _splits(options: Options) -> Iterator[tuple[str, int]]:
             yield name, number
 
 
-def _baselines(options: Options) -> dict[str, Predict]:
+def _baselines(options: Options) -> dict[str, PredictMoments]:
     trees, most = options.pick(200, 5), options.pick(2_500, 50)
-    boosting: dict[str, Predict] = {}
+    boosting: dict[str, PredictMoments] = {}
     if find_spec("catboost") and not options.is_smoke:
         boosting = {"CatBoost with uncertainty": catboost}
     return {
@@ -89,7 +96,7 @@ def _baselines(options: Options) -> dict[str, Predict]:
 
 
 def partition_gp(split: Split, *, kernel: Any = "auto", without: str | None = None) -> Moments:
-    """Predict by the estimator, or by the one from which an ingredient of the default was taken."""
+    """PredictMoments by the estimator, or by the one from which an ingredient of the default was taken."""
     options = ModelOptions(omitted_parts=(without,) if without else ())
     if without in (ROUGH, NOISE):
         options = ModelOptions(**{"least_rough_gain" if without == ROUGH else "least_noise_gain": np.inf})

@@ -20,9 +20,8 @@ from sklearn.metrics import log_loss
 from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor
 from gpytorch_partition.estimators.scores import Judgement, mean_and_error
 
-from .clock import timed
 from .datasets import TableSet, table_sets
-from .report import Options, Row, Table, measured
+from .report import Options, Row, Table, measured, timed
 
 FIGURES = Path(__file__).parents[1] / "tests" / "quality" / "figures.json"
 OWN, GAUSSIAN = "NLPD", "NLPD (Gaussian)"

@@ -31,11 +31,10 @@ from gpytorch_partition.estimators import (
 from gpytorch_partition.estimators.column_selection import LinearCriterion, stepwise
 from gpytorch_partition.models.spectral import spectral_truncation
 
-from .clock import timed
 from .datasets import classes
 from .plots import COLORS, finish, panels, styles
 from .rare_rankings import by_parameters, clumps, rankings
-from .report import Options, Row, Table, grid, measured
+from .report import Options, Row, Table, grid, measured, timed
 
 GAUSSIAN, PLAIN, CENTRED = "Gaussian, h = 1", "as it is", "centred"
 BEST = {"votes": "best", "n_generations": 6, "population_size": 10}  # the tutorial's

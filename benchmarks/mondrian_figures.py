@@ -21,10 +21,9 @@ from gpytorch_partition import MondrianKernel, RandomBinningKernel, lifetime_swe
 from gpytorch_partition.lifetimes import LifetimeSweep, MondrianForest, fit_along_lifetimes
 from gpytorch_partition.models import cluster_features
 
-from .clock import timed
 from .laplace_features import Features, FourierFeatures, laplace_kernel, ridge
 from .plots import COLORS, GRAY, finish, panels, styles
-from .report import Options, Row, Table, grid, measured
+from .report import Options, Row, Table, grid, measured, timed
 
 DELTA = 1e-4  # the ridge constant of all the paper's experiments: |y - F w|^2 + DELTA |w|^2
 EPOCHS = 5  # passes over the rows where weights are found by stochastic gradient descent

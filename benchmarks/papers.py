@@ -21,13 +21,12 @@ from sklearn.neighbors import KNeighborsRegressor
 from gpytorch_partition import settings
 from gpytorch_partition.estimators import PartitionKernelPCA
 
-from . import paper_processes as gps
-from .clock import cpu_timed, growth, timed
+from . import processes as gps
 from .datasets import Split, friedman, means_of, read_data, split_of
 from .plots import finish, panels, totals
-from .preconditioned_solves import equation_9
 from .processes import paper_forest
-from .report import Options, Row, Table, grid, measured
+from .report import Options, Row, Table, cpu_timed, grid, growth, measured, timed
+from .solves import equation_9
 
 SETS = ("machine", "bodyfat", "yacht", "autompg", "housing", "concrete")
 

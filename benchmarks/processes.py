@@ -1,19 +1,35 @@
-"""Covariances and Gaussian processes that several benchmarks have in common, and their training."""
+"""Gaussian processes, those of Davies & Ghahramani (2014, section 5.1), and other regressors as users have them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
+from copy import deepcopy
+from functools import partial
+from typing import Any, NamedTuple
 
 import gpytorch
+import numpy as np
 import torch
-from gpytorch.kernels import Kernel, ScaleKernel
-from sklearn.ensemble import RandomForestRegressor
+from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.models import ExactGP
+from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
+from linear_operator.settings import max_cholesky_size
+from linear_operator.utils.errors import NanError, NotPSDError
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
+from sklearn.model_selection import KFold, cross_val_predict
 from torch import Tensor
 
-from gpytorch_partition import FastClusterKernel, RandomForestKernel, settings
+from gpytorch_partition import FastClusterKernel, RandomForestKernel, fit_exact_gp, settings
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.operators import FlatLinearOperator, PartitionLinearOperator
+from gpytorch_partition.training.marginal_likelihood import maximize_marginal_likelihood
+
+from .datasets import HALF, Split
+from .plots import styles
+from .report import Row, seconds
 
 
 def random_clusters(num_rows: int, num_partitions: int, num_clusters: int) -> Incidence:
@@ -88,3 +104,228 @@ def likelihood_and_gradient(model: PartitionGP) -> None:
     objective = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
     with settings.iterative():
         objective(model(*model.train_inputs), model.train_targets).backward()
+
+
+LINEAR, RBF, ARD, NOISELESS = "linear", "RBF", "RBF-ARD", "RBF-ARD, noise fixed at 1e-4"
+PRINTED, OURS, CLUSTERS = "random forest, as printed", "random forest, ours", "fast cluster"
+STANDARD = (LINEAR, RBF, ARD)
+LOOKS = styles((OURS, ARD, CLUSTERS, NOISELESS, RBF, PRINTED, LINEAR))
+NUM_PARTITIONS = 200
+JOINT, ALONE, ERROR = "log density, joint", "log density, pointwise", "squared error"
+COVERAGE = "coverage of 90 % intervals"
+_FIRST_STEPS, _KEPT = 5, 2  # random starts of a smooth kernel climb a few steps; the most likely go on
+_LEAST_NOISE = 1.001e-4  # a little above the least that GPyTorch's likelihood allows
+
+
+class Prediction(NamedTuple):
+    """The predictive means and covariance of new targets, noise included."""
+
+    mean: Tensor
+    covariance: Tensor
+
+    def scores(self, y: Tensor) -> Row:
+        """Return log densities per target, of all of them together and of each alone, and squared errors."""
+        error, std = y - self.mean, self.covariance.diagonal().sqrt()
+        joint = torch.distributions.MultivariateNormal(self.mean, self.covariance).log_prob(y) / len(y)
+        return {
+            JOINT: joint.item(),
+            ALONE: torch.distributions.Normal(self.mean, std).log_prob(y).mean().item(),
+            ERROR: error.square().mean().item(),
+            COVERAGE: (error.abs() <= HALF * std).double().mean().item(),
+        }
+
+
+Predict = Callable[[Split], Prediction]
+Build = Callable[[Tensor, Tensor, int, int], Kernel]  # of rows, targets, the number of partitions and a seed
+
+# Algorithm 1 with scikit-learn's forest, this package's forest, and algorithm 2.
+KERNELS: dict[str, Build] = {
+    PRINTED: paper_forest,
+    OURS: lambda x, y, m, seed: RandomForestKernel(x, y, m, random_state=seed),
+    CLUSTERS: lambda x, y, m, seed: FastClusterKernel(x, m, random_state=seed),
+}
+
+
+def partition_model(x: Tensor, y: Tensor, build: Build, m: int, seed: int = 0) -> PartitionGP:
+    """Return a process with the most likely outputscale, noise and mean; the kernel has nothing to train."""
+    model = PartitionGP(x, y, GaussianLikelihood(), build(x, y, m, seed))
+    fit_exact_gp(model, model.likelihood)
+    return model.eval()
+
+
+def partition_gp(split: Split, *, build: Build, m: int = NUM_PARTITIONS, seed: int = 0) -> Prediction:
+    """Predict by a partition kernel."""
+    x, y, points = split.tensors
+    return predicted(partition_model(x, y, build, m, seed), points)
+
+
+def predicted(model: ExactGP, points: Tensor) -> Prediction:
+    """Predict exactly by a trained model."""
+    model.eval()
+    with torch.no_grad(), settings.iterative():
+        targets = model.likelihood(model(points))
+        return Prediction(targets.mean, targets.covariance_matrix)
+
+
+def smooth_gp(
+    split: Split, *, kernel: Callable[[int], Kernel], restarts: int, steps: int, noise: float | None = None
+) -> Prediction:
+    """Predict by the most likely hyperparameters of several random starts; the noise too unless it is given."""
+    x, y, points = split.tensors
+    model = ExactModel(x, y, kernel(x.shape[1]))
+    model.likelihood.noise = 0.1 if noise is None else noise
+    model.likelihood.raw_noise.requires_grad_(noise is None)
+    first, generator = deepcopy(model.state_dict()), torch.Generator().manual_seed(0)
+    tried = []
+    for _ in range(restarts):
+        model.load_state_dict(first)
+        _shake(model, generator)
+        tried.append(_climbed(model, _FIRST_STEPS))
+    finished = []
+    for _, state in sorted(tried, key=lambda end: end[0])[-_KEPT:]:
+        model.load_state_dict(state)
+        finished.append(_climbed(model, steps))
+    model.load_state_dict(max(finished, key=lambda end: end[0])[1])
+    return predicted(model, points)
+
+
+def _shake(model: ExactGP, generator: torch.Generator) -> None:
+    for _, parameter, constraint in model.named_parameters_and_constraints():
+        if constraint is not None and parameter.requires_grad:
+            factor = torch.randn(parameter.shape, generator=generator, dtype=torch.float64).exp()
+            parameter.data = constraint.inverse_transform(constraint.transform(parameter.data) * factor)
+
+
+def _climbed(model: ExactGP, steps: int) -> tuple[float, dict[str, Tensor]]:
+    try:
+        found = maximize_marginal_likelihood(model, model.likelihood, max_iterations=steps).log_marginal_likelihood
+    except (FloatingPointError, NanError, NotPSDError):
+        found = -np.inf
+    return found, deepcopy(model.state_dict())
+
+
+def methods(restarts: int, steps: int, m: int) -> dict[str, Predict]:
+    """Return all methods by name."""
+    climb = partial(smooth_gp, restarts=restarts, steps=steps)
+    ard = partial(ard_kernel, RBFKernel)
+    smooth: dict[str, Predict] = {
+        LINEAR: partial(climb, kernel=lambda num_columns: LinearKernel()),
+        RBF: partial(climb, kernel=partial(ard, ard=False)),
+        ARD: partial(climb, kernel=ard),
+        NOISELESS: partial(climb, kernel=ard, noise=_LEAST_NOISE),
+    }
+    return smooth | {name: partial(partition_gp, build=build, m=m) for name, build in KERNELS.items()}
+
+
+Moments = tuple[np.ndarray, np.ndarray]  # means and standard deviations, noise included
+PredictMoments = Callable[[Split], Moments]
+_BLOCK = 1_000  # points predicted at once, where a prediction costs a dense row for each
+
+
+def random_forest(split: Split, *, num_trees: int) -> Moments:
+    """Take the standard deviation of the out-of-bag residuals."""
+    forest = RandomForestRegressor(num_trees, oob_score=True, random_state=0).fit(split.x, split.y)
+    return _with_one_std(forest.predict(split.test_x), split.y - forest.oob_prediction_)
+
+
+def histogram_boosting(split: Split) -> Moments:
+    """Take the standard deviation of the residuals of a cross-validation."""
+    boosting = HistGradientBoostingRegressor(random_state=0)
+    folds = KFold(5, shuffle=True, random_state=0)
+    residuals = split.y - cross_val_predict(boosting, split.x, split.y, cv=folds)
+    return _with_one_std(boosting.fit(split.x, split.y).predict(split.test_x), residuals)
+
+
+def _with_one_std(mean: np.ndarray, residuals: np.ndarray) -> Moments:
+    return mean, np.full_like(mean, np.sqrt(np.mean(residuals**2)))
+
+
+def catboost(split: Split) -> Moments:
+    """Boost mean and log variance, with CatBoost's defaults."""
+    from catboost import CatBoostRegressor
+
+    options = {"random_seed": 0, "verbose": False, "allow_writing_files": False}
+    model = CatBoostRegressor(loss_function="RMSEWithUncertainty", **options)
+    mean, variance = model.fit(split.x, split.y).predict(split.test_x).T
+    return mean, np.sqrt(variance)
+
+
+def exact_gp(split: Split, *, most: int, steps: int) -> Moments:
+    """Train a Matern-3/2-ARD kernel by L-BFGS with Cholesky factors, on so many random rows at most."""
+    rows = np.random.default_rng(0).permutation(len(split.y))[:most]
+    x, y, points = split.tensors
+    model = ExactModel(x[rows], y[rows], _matern(x.shape[1]))
+    with max_cholesky_size(most + 1):
+        maximize_marginal_likelihood(model, model.likelihood, max_iterations=steps)
+        return _numpy(in_blocks(model, points))
+
+
+def svgp(split: Split, *, num_inducing: int, steps: int) -> Moments:
+    """Train a variational GP with a Matern-3/2-ARD kernel and learned inducing points."""
+    x, y, points = (values.float() for values in split.tensors)
+    model = train_svgp(x, y, _matern(x.shape[1]), min(num_inducing, len(x)), steps, batch=512, rate=0.02)
+    return _numpy(in_blocks(model, points))
+
+
+def _matern(num_columns: int) -> Kernel:
+    return ard_kernel(partial(MaternKernel, 1.5), num_columns)
+
+
+def _numpy(moments: tuple[Tensor, Tensor]) -> Moments:
+    return moments[0].double().numpy(), moments[1].double().numpy()
+
+
+def in_blocks(model: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return means and standard deviations of new targets of a GPyTorch model."""
+    model.eval()
+    with torch.no_grad():
+        parts = [model.likelihood(model(block)) for block in x.split(_BLOCK)]
+        return torch.cat([part.mean for part in parts]), torch.cat([part.stddev for part in parts])
+
+
+def train_svgp(x: Tensor, y: Tensor, kernel: Kernel, num_inducing: int, steps: int, batch: int, rate: float) -> Any:
+    """Return a variational GP trained by Adam; inducing points begin as random rows."""
+    generator = torch.Generator().manual_seed(0)
+    model = _VariationalModel(x[torch.randperm(len(x), generator=generator)[:num_inducing]], kernel)
+    objective = gpytorch.mlls.VariationalELBO(model.likelihood, model, num_data=len(x))
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    for _ in range(steps):
+        rows = torch.randint(len(x), (batch,), generator=generator)
+        optimizer.zero_grad()
+        (-objective(model(x[rows]), y[rows])).backward()
+        optimizer.step()
+    return model
+
+
+class _VariationalModel(gpytorch.models.ApproximateGP):
+    """It has the mean of the exact GP."""
+
+    def __init__(self, inducing: Tensor, kernel: Kernel) -> None:
+        distribution = CholeskyVariationalDistribution(len(inducing))
+        super().__init__(VariationalStrategy(self, inducing, distribution, learn_inducing_locations=True))
+        self.likelihood = gpytorch.likelihoods.GaussianLikelihood()
+        self.mean_module = gpytorch.means.ConstantMean()
+        self.covar_module = kernel
+
+    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def rbf_settings(solver: str) -> ExitStack:
+    """Enter Cholesky factors only, or GPyTorch's own settings with its fast variances."""
+    stack = ExitStack()
+    if solver == "Cholesky":
+        stack.enter_context(gpytorch.settings.fast_computations(False, False, False))
+    else:
+        stack.enter_context(gpytorch.settings.fast_pred_var())
+    return stack
+
+
+def train_rbf(x: Tensor, y: Tensor, solver: str, steps: int, most_seconds: float) -> ExactModel:
+    """Return GPyTorch's exact GP with an RBF kernel, trained by Adam; raise TimeoutError if a step takes too long."""
+    model = ExactModel(x, y, ard_kernel(RBFKernel, x.shape[1]))
+    with rbf_settings(solver):
+        if (each := seconds(lambda: adam(model, 1))) > most_seconds:
+            raise TimeoutError(f"a step takes {each:.0f} s, {steps} were to be taken")
+        adam(model, steps - 1)
+    return model

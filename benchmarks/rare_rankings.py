@@ -17,10 +17,9 @@ from sklearn.svm import SVC
 from gpytorch_partition.estimators import LAGORanker, PartitionGPRegressor, PartitionSVC, hit_curve
 from gpytorch_partition.estimators.lago import ALPHAS
 
-from .clock import timed
 from .datasets import read_arrays
 from .plots import COLORS, finish, legend_below, panels
-from .report import Options, Row, Table, grid, measured
+from .report import Options, Row, Table, grid, measured, timed
 
 
 class Problem(NamedTuple):

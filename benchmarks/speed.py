@@ -30,10 +30,9 @@ from gpytorch_partition.partitions.forest import ForestPartition
 from gpytorch_partition.partitions.grown_forest import grow_forest
 from gpytorch_partition.partitions.mondrian.mondrian_partition import MondrianPartition
 
-from .clock import growth, held_gib, medians, peak_gib, seconds, timed
 from .datasets import friedman
 from .processes import adam, fast_cluster_model, flat_operator, likelihood_and_gradient, random_clusters
-from .report import Options, Row, Table, grid, measured
+from .report import Options, Row, Table, grid, growth, held_gib, measured, medians, peak_gib, seconds, timed
 
 M, NUM_CLUSTERS = 100, 256
 POINTS, STEPS = 10_000, 20

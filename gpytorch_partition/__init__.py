@@ -29,7 +29,7 @@ from gpytorch_partition.presets import default_model as default_model
 from gpytorch_partition.training.cross_validation import (
     fit_weights_by_cross_validation as fit_weights_by_cross_validation,
 )
-from gpytorch_partition.training.exact_gp import fit_exact_gp as fit_exact_gp
+from gpytorch_partition.training.one_pass import fit_exact_gp as fit_exact_gp
 
 __version__ = "0.1.0"
 

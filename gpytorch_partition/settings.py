@@ -173,9 +173,9 @@ class predictive_variances(_local_value):  # noqa: N801
     Use it where estimates from samples are too inexact, or to compare the methods.
 
     - `"feature_space"`: exact, from co-occurrence counts of clusters
-      (:class:`~gpytorch_partition.inference.feature_space.feature_space.FeatureSpace`); for one partition kernel with
-      one level of noise. `"auto"` takes it for up to 20,000 clusters, if its workspace of `40 p^2` bytes fits in half
-      of the memory; 12,000 clusters take half a minute.
+      (:class:`~gpytorch_partition.inference.spaces.feature_space.FeatureSpace`); for one partition kernel with
+      one level of noise. `"auto"` takes it for up to 20,000 clusters, if its workspace of `40 p^2` bytes fits in
+      half of the memory; 12,000 clusters take half a minute.
     - `"factor"`: exact, from a factor of the coefficients of a sum's columns
       (:class:`~gpytorch_partition.operators.feature_factor.FeatureFactor`); for sums of inducing points, linear kernels
       and coarse trees, 6,000 columns at most in all, and noise that float64 resolves.

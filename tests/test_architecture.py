@@ -88,7 +88,7 @@ IMPORTS = {module: _imported(module, source) for module, source in sorted(MODULE
             "from gpytorch_partition.operators import cluster_operators, FlatLinearOperator",
             "operators/cluster_operators/flat_linear_operator.py",
         ),
-        ("def late():\n    from gpytorch_partition.training import exact_gp", "training/exact_gp.py"),
+        ("def late():\n    from gpytorch_partition.training import one_pass", "training/one_pass.py"),
         ("if TYPE_CHECKING:\n    from gpytorch_partition.models import PartitionGP", "models/partition_gp.py"),
     ],
 )

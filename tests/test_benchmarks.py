@@ -19,8 +19,8 @@ from benchmarks.__main__ import main
 from benchmarks.datasets import table_sets
 from benchmarks.laplace_features import FourierFeatures, laplace_kernel, ridge
 from benchmarks.mondrian_figures import searched
-from benchmarks.paper_processes import ALONE, JOINT, Prediction
 from benchmarks.papers import against_standard, inverses
+from benchmarks.processes import ALONE, JOINT, Prediction
 from benchmarks.report import Options, measured
 from gpytorch_partition import MondrianKernel
 from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor

@@ -34,8 +34,8 @@ from gpytorch_partition.distributed.shards import (
     sampled,
     seeds,
 )
-from gpytorch_partition.inference.cluster_space.rows import LocalRows, Moments
-from gpytorch_partition.inference.feature_space.statistics import ClusterStatistics
+from gpytorch_partition.inference.spaces.cluster_rows import LocalRows, Moments
+from gpytorch_partition.inference.spaces.statistics import ClusterStatistics
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP
 

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import ClusterIndex
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.inference.cluster_space.rows import LocalRows
-from gpytorch_partition.inference.feature_space.feature_space import summed_variances
-from gpytorch_partition.inference.feature_space.statistics import ClusterStatistics, merged_states
+from gpytorch_partition.inference.spaces.cluster_rows import LocalRows
+from gpytorch_partition.inference.spaces.feature_space import summed_variances
+from gpytorch_partition.inference.spaces.statistics import ClusterStatistics, merged_states
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.models.cluster_space_gp import local_rows

@@ -33,7 +33,7 @@ from gpytorch_partition.explain.given_columns import model_column_names
 from gpytorch_partition.explain.importance import importance
 from gpytorch_partition.explain.kernel_parts import KernelExpansion, nearest_rows
 from gpytorch_partition.explain.summary import class_summary, title_of
-from gpytorch_partition.inference.prediction.effect_tables import EffectTables
+from gpytorch_partition.inference.prediction.strategy import EffectTables
 from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.row_weights import RowWeights, checked_weights
 from gpytorch_partition.kernels import IterativeKernel, PartitionKernel

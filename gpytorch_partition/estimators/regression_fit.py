@@ -47,8 +47,8 @@ from gpytorch_partition.presets.targets import default_targets_model, imputed
 from gpytorch_partition.progress import stage, tell
 from gpytorch_partition.tables import needs_view
 from gpytorch_partition.training.coregionalization import LEAST_NOISE, fit_coregionalization
-from gpytorch_partition.training.exact_gp import fit_exact_gp
 from gpytorch_partition.training.marginal_likelihood import NOISE_AT_BOUND
+from gpytorch_partition.training.one_pass import fit_exact_gp
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import ClusterSizes
-from gpytorch_partition.inference.ensemble import KernelDiagnosis, diagnosis
+from gpytorch_partition.inference.prediction.ensemble import KernelDiagnosis, diagnosis
 from gpytorch_partition.inputs.kernel_columns import Columns
 from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel

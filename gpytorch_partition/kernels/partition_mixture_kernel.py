@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import ClusterSizes
 from gpytorch_partition.descriptions import listed
-from gpytorch_partition.inference.ensemble import KernelDiagnosis
+from gpytorch_partition.inference.prediction.ensemble import KernelDiagnosis
 from gpytorch_partition.kernels.logits import Logits, checked_weights
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator

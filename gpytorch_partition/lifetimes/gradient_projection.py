@@ -27,7 +27,7 @@ from gpytorch_partition.linalg.factors import stable_eigh
 from gpytorch_partition.models.counted_rows import check_rows
 from gpytorch_partition.models.partition_gp import PartitionGP
 from gpytorch_partition.progress import progress
-from gpytorch_partition.training.exact_gp import fit_in_one_pass
+from gpytorch_partition.training.one_pass import fit_in_one_pass
 
 _MOST_ROWS = 5_000  # rows that a model is fitted to; more are sampled
 _MOST_POINTS = 1_000  # rows at which gradients are averaged; more are sampled

@@ -14,11 +14,15 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.clusters.co_occurrence import count_co_occurrences, streamed_cluster_sums, zero_counts
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.inference.evidence.krylov import default_num_probes, krylov_measures
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, maximize
-from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood, dense_measure
-from gpytorch_partition.inference.feature_space.feature_space import FeatureSpace
+from gpytorch_partition.inference.evidence.spectral_likelihood import (
+    SpectralLikelihood,
+    default_num_probes,
+    dense_measure,
+    krylov_measures,
+)
 from gpytorch_partition.inference.prediction import work
+from gpytorch_partition.inference.spaces.feature_space import FeatureSpace
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.lifetimes.cluster_ridge import ClusterRidge, Regression
 from gpytorch_partition.linalg.factors import stable_cholesky

@@ -13,13 +13,10 @@ from torch import Tensor
 from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.inference.cluster_space.posterior import SpacePosterior
-from gpytorch_partition.inference.cluster_space.rows import LocalRows, Moments, Rows
-from gpytorch_partition.inference.cluster_space.spectrum import space_measures
-from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum
-from gpytorch_partition.inference.evidence.settled_maximum import SettledMaxima, settled_maxima
-from gpytorch_partition.inference.feature_space.feature_space import summed_variances
-from gpytorch_partition.inference.feature_space.updates import EffectsPosterior
+from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum, SettledMaxima, settled_maxima
+from gpytorch_partition.inference.spaces.cluster_rows import LocalRows, Moments, Rows
+from gpytorch_partition.inference.spaces.cluster_space import SpacePosterior, space_measures
+from gpytorch_partition.inference.spaces.feature_space import EffectsPosterior, summed_variances
 from gpytorch_partition.inputs.numbers import checked_count, random_state_of
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.models.counted_rows import (

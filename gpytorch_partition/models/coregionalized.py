@@ -30,8 +30,8 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.clusters.cache import without_computed
-from gpytorch_partition.inference.prediction.effect_tables import EffectTables
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
+from gpytorch_partition.inference.prediction.strategy import EffectTables
 from gpytorch_partition.inputs.numbers import checked_count
 from gpytorch_partition.inputs.training_rows import encode_missing
 from gpytorch_partition.linalg.factors import stable_cholesky

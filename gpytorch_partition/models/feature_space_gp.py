@@ -22,15 +22,14 @@ from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.tree_layout import TreeLayout, height_average_levels
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum, maximize
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood
-from gpytorch_partition.inference.feature_space.feature_space import FeatureSpace, summed_variances
-from gpytorch_partition.inference.feature_space.level_weights import (
+from gpytorch_partition.inference.spaces.feature_space import EffectsPosterior, FeatureSpace, summed_variances
+from gpytorch_partition.inference.spaces.level_weights import (
     LevelEvidence,
     checked_level_weights,
     level_operator,
     maximize_level_weights,
 )
-from gpytorch_partition.inference.feature_space.statistics import ClusterStatistics
-from gpytorch_partition.inference.feature_space.updates import EffectsPosterior
+from gpytorch_partition.inference.spaces.statistics import ClusterStatistics
 from gpytorch_partition.inputs.numbers import checked_count
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel

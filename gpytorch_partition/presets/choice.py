@@ -21,10 +21,10 @@ from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import ENSEMBLE, ROUGH, PartInputs, new_parts
 from gpytorch_partition.presets.rough_field import Candidate, rough_field
 from gpytorch_partition.progress import stage
-from gpytorch_partition.training.heavy_tails import HeavyTails
 from gpytorch_partition.training.predictive_density import (
     EXPONENTS,
     Fold,
+    HeavyTails,
     PredictiveFit,
     dense_covariances,
     held_out_predictions,

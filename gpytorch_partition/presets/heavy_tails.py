@@ -16,7 +16,7 @@ from gpytorch_partition.presets.choice import Choice, HeldOutRows, choose, is_wo
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.folds import folds
 from gpytorch_partition.presets.options import Options, Setup
-from gpytorch_partition.training.heavy_tails import DEGREES_OF_FREEDOM, HeavyTails, fit_heavy_tails
+from gpytorch_partition.training.predictive_density import DEGREES_OF_FREEDOM, HeavyTails, fit_heavy_tails
 
 _LEAST_PRECISION = 1e-6  # of a row, so that its noise stays finite
 _MOST_ROUNDS = 3  # of EM, where all rows choose; else one

@@ -37,8 +37,7 @@ from gpytorch_partition.training.coregionalization import (
     SpectralEvidence,
     maximize_evidence,
 )
-from gpytorch_partition.training.predictive_density import Fold, dense_covariances
-from gpytorch_partition.training.shared_weights import SharedFit, maximize_shared_density
+from gpytorch_partition.training.predictive_density import Fold, SharedFit, dense_covariances, maximize_shared_density
 
 _NUM_IMPUTING_TREES = 50
 _CHEAP_TARGETS = 3  # with more targets fewer rows choose, so that all Cholesky factors together cost the same

@@ -12,10 +12,10 @@ are missing there is no such basis, and few entries are decomposed densely.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -24,12 +24,13 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from gpytorch_partition import settings
-from gpytorch_partition.inference.evidence.krylov import default_num_probes, krylov_measures
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum, maximize
 from gpytorch_partition.inference.evidence.spectral_likelihood import (
     SpectralLikelihood,
     SpectralMeasure,
+    default_num_probes,
     dense_measure,
+    krylov_measures,
 )
 from gpytorch_partition.linalg.factors import stable_cholesky, stable_eigh
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
@@ -53,21 +54,13 @@ _STOPPING_RULE = {"maxiter": 100, "ftol": 1e-6}
 
 @dataclass(frozen=True, eq=False)
 class Coregionalization:
-    r"""
-    The covariance, noise and means of T targets, in units of the targets.
+    """The covariance, noise and means of T targets, in units of the targets."""
 
-    :param covariance: `T x T` B, positive definite.
-    :param noise: `T` variances d of the noise.
-    :param mean: `T` means :math:`\mu`.
-    :param log_likelihood: Log likelihood in nats; of held-out entries where these chose.
-    :param noise_correlations: `T x T` correlations of the errors of a row. (Default: None, they are independent.)
-    """
-
-    covariance: Tensor
-    noise: Tensor
-    mean: Tensor
-    log_likelihood: float
-    noise_correlations: Tensor | None = None
+    covariance: Tensor  # T x T, B, positive definite
+    noise: Tensor  # (T,) variances d of the noise
+    mean: Tensor  # (T,)
+    log_likelihood: float  # in nats; of held-out entries where these chose
+    noise_correlations: Tensor | None = None  # T x T, of the errors of a row; None if they are independent
 
     @property
     def noise_covariance(self) -> Tensor:
@@ -103,28 +96,35 @@ class Gradient(NamedTuple):
     mean: Tensor
 
 
-class Evidence(Protocol):
-    """A log likelihood for every B and every covariance S of the noise."""
-
-    def __call__(self, covariance: Tensor, noise: Tensor) -> Gradient: ...
+# A log likelihood for every B and every covariance S of the noise.
+Evidence: TypeAlias = Callable[[Tensor, Tensor], Gradient]
 
 
 class SpectralEvidence:
-    r"""
+    """
     The log likelihood of complete targets, from the spectrum of K, in :math:`O(k T^2)` for k nodes.
 
-    :param measure: The spectrum, of T targets.
-    :param centred: Whether the means are 0. (Default: no, they are the most likely ones.)
+    With a target's number, the measure is of that target alone. Means are the most likely ones, unless targets are
+    centred: then they are 0.
     """
 
-    def __init__(self, measure: SpectralMeasure, *, centred: bool = False) -> None:
+    def __init__(self, measure: SpectralMeasure, *, target: int | None = None, centred: bool = False) -> None:
         self.nodes = torch.from_numpy(measure.nodes).unsqueeze(-1)
         self.targets, self.ones = torch.from_numpy(measure.coefficients).split([measure.num_targets, 1], 1)
         self.trace_nodes = torch.from_numpy(measure.trace_nodes).reshape(-1, 1)
         self.trace_weights = torch.from_numpy(measure.trace_weights).reshape(-1) / len(measure.trace_nodes)
-        self.num_rows, self.centred = measure.num_rows, centred
+        self.num_rows, self.target, self.centred = measure.num_rows, target, centred
 
     def __call__(self, covariance: Tensor, noise: Tensor) -> Gradient:
+        if self.target is None:
+            return self._of_all(covariance, noise)
+        own = slice(self.target, self.target + 1)
+        found = self._of_all(covariance[own, own], noise[own, own])
+        by_covariance, by_noise, mean = torch.zeros(3, *noise.shape, dtype=noise.dtype)
+        by_covariance[own, own], by_noise[own, own], mean[0, own] = found.by_covariance, found.by_noise, found.mean
+        return Gradient(found.value, by_covariance, by_noise, mean[0])
+
+    def _of_all(self, covariance: Tensor, noise: Tensor) -> Gradient:
         rotation = Rotation.of(covariance, noise)
         shifted = self.nodes * rotation.signal + 1
         mean = self._mean(rotation, shifted)
@@ -151,12 +151,10 @@ class SpectralEvidence:
 
 
 class DenseEvidence:
-    r"""
-    The log likelihood of the known entries of Y, by a Cholesky factor of their covariance, in :math:`O(n^3)`.
+    """
+    The log likelihood of the known entries of Y (NaN is missing), by a Cholesky factor, in :math:`O(n^3)`.
 
-    :param covariance: K (`N x N`).
-    :param targets: Y (`N x T`); NaN is a missing entry.
-    :param centred: As for :class:`SpectralEvidence`.
+    Means are as in :class:`SpectralEvidence`.
     """
 
     def __init__(self, covariance: Tensor, targets: Tensor, *, centred: bool = False) -> None:
@@ -197,7 +195,6 @@ class DenseEvidence:
         return first, second
 
     def _sums(self, values: Tensor) -> Tensor:
-        """Sums over the entries of each target."""
         return values.new_zeros(self.num_targets, *values.shape[1:]).index_add_(0, self.tasks, values)
 
     def _sums_of_pairs(self, values: Tensor) -> Tensor:
@@ -207,7 +204,7 @@ class DenseEvidence:
 
 
 def fit_coregionalization(covariance: LinearOperator, targets: Tensor) -> Coregionalization:
-    r"""
+    """
     Return B, noise and means of maximum marginal likelihood, with a weak prior for small correlations.
 
     - Y complete: exact up to `max_cholesky_size` rows, by one eigendecomposition; above, by one Lanczos run for all
@@ -219,17 +216,6 @@ def fit_coregionalization(covariance: LinearOperator, targets: Tensor) -> Coregi
 
     :param covariance: K (`N x N`), of unit scale.
     :param targets: Y (`N x T`), standardized; NaN is a missing entry.
-    :return: The values.
-
-    Example:
-        >>> from linear_operator.operators import DiagLinearOperator
-        >>> from gpytorch_partition import MondrianKernel
-        >>> x = torch.linspace(0, 6, 60, dtype=torch.float64).unsqueeze(-1)
-        >>> K = MondrianKernel(x, num_trees=50, random_state=0)(x).evaluate_kernel()
-        >>> noise = 0.1 * torch.randn(60, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        >>> found = fit_coregionalization(K, torch.cat([x.sin(), -x.sin()], 1) + noise)
-        >>> bool(found.covariance[0, 1] < -0.8 * found.covariance.diagonal().prod().sqrt())
-        True
     """
     num_entries, limit = int((~targets.isnan()).sum()), linear_settings.max_cholesky_size.value()
     if num_entries == targets.numel():
@@ -241,17 +227,21 @@ def fit_coregionalization(covariance: LinearOperator, targets: Tensor) -> Coregi
 
 
 def _of_complete(covariance: LinearOperator, targets: Tensor) -> Coregionalization:
-    num_rows, num_targets = targets.shape
-    if num_rows <= linear_settings.max_cholesky_size.value():
-        measure = dense_measure(covariance.to(dtype=torch.float64).to_dense(), targets)
-        return maximize_evidence([(1.0, SpectralEvidence(measure))], num_targets)
     found = None
-    for measure in krylov_measures(covariance, targets, default_num_probes(num_rows), settings.probe_seed.value()):
-        before, found = found, maximize_evidence([(1.0, SpectralEvidence(measure))], num_targets, start=found)
+    for measure in _measures(covariance, targets):
+        before, found = found, maximize_evidence([(1.0, SpectralEvidence(measure))], targets.shape[1], start=found)
         if before is not None and abs(found.log_likelihood - before.log_likelihood) < _TOLERANCE * targets.numel():
             break
     assert found is not None
     return found
+
+
+def _measures(covariance: LinearOperator, targets: Tensor) -> Iterator[SpectralMeasure]:
+    """The exact spectrum for few rows, else measures of increasing accuracy."""
+    num_rows = len(targets)
+    if num_rows <= linear_settings.max_cholesky_size.value():
+        return iter([dense_measure(covariance.to(dtype=torch.float64).to_dense(), targets)])
+    return krylov_measures(covariance, targets, default_num_probes(num_rows), settings.probe_seed.value())
 
 
 def _of_blocks(covariance: LinearOperator, targets: Tensor) -> Coregionalization:
@@ -262,26 +252,9 @@ def _of_blocks(covariance: LinearOperator, targets: Tensor) -> Coregionalization
         torch.tensor([getattr(found, name) for found in maxima]).double() for name in ("outputscale", "noise")
     )
     blocks = [(1.0, _block(covariance, targets - mean, rows)) for rows in random_blocks(targets)]
-    each = [(1.0, _OneTarget(number, SpectralEvidence(measure))) for number, measure in enumerate(measures)]
+    each = [(1.0, SpectralEvidence(measure, target=number)) for number, measure in enumerate(measures)]
     start = Coregionalization(scale.diag(), noise, mean, 0.0)
     return replace(maximize_evidence([*each, *blocks], len(mean), start=start), mean=mean)
-
-
-@dataclass(frozen=True)
-class _OneTarget:
-    number: int
-    evidence: SpectralEvidence
-
-    def __call__(self, covariance: Tensor, noise: Tensor) -> Gradient:
-        own = slice(self.number, self.number + 1)
-        found = self.evidence(covariance[own, own], noise[own, own])
-        by_covariance, by_noise, mean = (
-            torch.zeros_like(covariance),
-            torch.zeros_like(noise),
-            torch.zeros_like(noise[0]),
-        )
-        by_covariance[own, own], by_noise[own, own], mean[own] = found.by_covariance, found.by_noise, found.mean
-        return Gradient(found.value, by_covariance, by_noise, mean)
 
 
 def _of_target(covariance: LinearOperator, target: Tensor) -> tuple[SpectralMeasure, Maximum]:
@@ -289,14 +262,9 @@ def _of_target(covariance: LinearOperator, target: Tensor) -> tuple[SpectralMeas
     rows = (~target.isnan()).nonzero()[:, 0]
     if len(rows) > _MOST_ROWS_ALONE:
         rows = rows[torch.from_numpy(_permutation(len(rows))[:_MOST_ROWS_ALONE])].sort().values
-    own, values = covariance[rows, :][:, rows], target[rows].unsqueeze(-1)
     scales, noises = ((math.exp(low), math.exp(high)) for low, high in (_LOG_SCALE, _LOG_NOISE))
-    bounds = Bounds(scales, noises)
-    if len(rows) <= linear_settings.max_cholesky_size.value():
-        measure = dense_measure(own.to(dtype=torch.float64).to_dense(), values)
-        return measure, maximize(SpectralLikelihood(measure), bounds)
-    before = math.inf
-    for measure in krylov_measures(own, values, default_num_probes(len(rows)), settings.probe_seed.value()):
+    bounds, before = Bounds(scales, noises), math.inf
+    for measure in _measures(covariance[rows, :][:, rows], target[rows].unsqueeze(-1)):
         found = maximize(SpectralLikelihood(measure), bounds)
         if abs(found.log_likelihood - before) < _TOLERANCE * len(rows):
             break
@@ -305,13 +273,7 @@ def _of_target(covariance: LinearOperator, target: Tensor) -> tuple[SpectralMeas
 
 
 def random_blocks(targets: Tensor, most_entries: int = _MOST_ENTRIES, num_blocks: int = _NUM_BLOCKS) -> list[Tensor]:
-    """
-    Return the numbers of random rows in disjoint blocks, by the solvers' probe seed.
-
-    :param targets: `N x T`; NaN is a missing entry.
-    :param most_entries: Approximate number of known entries of a block.
-    :param num_blocks: Blocks at most.
-    """
+    """Return row numbers in disjoint random blocks of about so many known entries, by the solvers' probe seed."""
     order = torch.from_numpy(_permutation(len(targets)))
     size = max(2, int(most_entries * len(targets) / max(1, int((~targets.isnan()).sum()))))
     return [rows for rows in order.split(size)[:num_blocks] if len(rows) >= min(size, len(targets)) // 2]
@@ -406,8 +368,8 @@ def _values(position: Tensor, num_targets: int) -> tuple[Tensor, Tensor, Tensor]
 def _loaded(log_variances: Tensor, below: Tensor) -> tuple[Tensor, Tensor]:
     """The covariance of these variances and loadings, and the log determinant of its correlations."""
     num_targets = len(log_variances)
-    indices = torch.tril_indices(num_targets, num_targets, -1)
-    loadings = torch.eye(num_targets, dtype=below.dtype).index_put((indices[0], indices[1]), below)
+    indices = torch.tril_indices(num_targets, num_targets, -1).unbind()
+    loadings = torch.eye(num_targets, dtype=below.dtype).index_put(indices, below)
     lengths = loadings.norm(dim=1)
     root = loadings * ((0.5 * log_variances).exp() / lengths).unsqueeze(-1)
     return root @ root.mT, -2 * lengths.log().sum()

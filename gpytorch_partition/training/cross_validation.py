@@ -37,23 +37,14 @@ _FEWEST_ROWS = 10  # fewer leave folds too small to choose anything
 
 @dataclass(frozen=True, eq=False)
 class CrossValidatedWeights:
-    """
-    The weights that :func:`fit_weights_by_cross_validation` chooses.
+    """The weights that :func:`fit_weights_by_cross_validation` chooses."""
 
-    :param kernel: The sum, its weights set; kernels of functions are built on all rows.
-    :param outputscales: `c` weights, in squared units of the targets.
-    :param noise: Variance of the noise, in squared units of the targets.
-    :param mean: Mean of the targets, which was subtracted.
-    :param log_density: Mean log predictive density of a held-out row, in nats, for targets in their own units.
-    :param rows: Numbers of the rows that chose.
-    """
-
-    kernel: Kernel
-    outputscales: Tensor
-    noise: float
-    mean: float
-    log_density: float
-    rows: Tensor
+    kernel: Kernel  #: the sum, its weights set; kernels of functions are built on all rows
+    outputscales: Tensor  #: `c` weights, in squared units of the targets
+    noise: float  #: variance of the noise, in squared units of the targets
+    mean: float  #: mean of the targets, which was subtracted
+    log_density: float  #: mean log predictive density of a held-out row, in nats, for targets in their own units
+    rows: Tensor  #: numbers of the rows that chose
 
 
 def fit_weights_by_cross_validation(

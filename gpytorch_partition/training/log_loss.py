@@ -41,11 +41,10 @@ class ClassLink:
 
         p_c \propto f_c \left( \frac{h((f_c + e_c) / w)}{h(f_c / w)} \right)^t, \qquad h(z) = \log(1 + e^z)
 
-    With a narrow width w and a power t of 1 it is the identity, :math:`p_c = f_c + e_c`, but for values below 0; with a
-    wide one a softmax of :math:`\log f_c` and a multiple of e. The first suits classes that overlap, the second those
-    that can be separated. A share of the probabilities always comes from the frequencies, since n rows cannot
-    distinguish probabilities far below 1 / n, and a wrong one costs its logarithm. Without an excess a class has its
-    frequency, and probabilities rise with e.
+    With a narrow width w and a power t of 1 it is the identity, :math:`p_c = f_c + e_c`, but for values below 0: for
+    classes that overlap. With a wide one it is a softmax of :math:`\log f_c` and a multiple of e: for classes that can
+    be separated. A share of the probabilities always comes from the frequencies, since n rows cannot distinguish
+    probabilities far below 1 / n, and a wrong one costs its logarithm. Probabilities rise with e.
 
     :param frequencies: `C` frequencies f, positive, of sum 1.
     :param width: The width w.
@@ -65,11 +64,7 @@ class ClassLink:
     share: float = 0.0
 
     def log_probabilities(self, excess: Tensor) -> Tensor:
-        """
-        Return the logarithms of the probabilities (`N x C`).
-
-        :param excess: `N x C`, or `N x 1` for the second of two classes.
-        """
+        """Return log probabilities (`N x C`), from excesses (`N x C`, or `N x 1` for the second of two classes)."""
         both = torch.cat([-excess, excess], 1) if excess.shape[1] == 1 else excess
         ratio = _log_softplus((self.frequencies + both) / self.width) - _log_softplus(self.frequencies / self.width)
         usual = self.frequencies.log()
@@ -79,17 +74,11 @@ class ClassLink:
 
 @dataclass(frozen=True, eq=False)
 class ClassFit:
-    """
-    The values that :func:`minimize_log_loss` finds.
+    """The values that :func:`minimize_log_loss` finds."""
 
-    :param outputscales: `c` weights s, in variances of the noise.
-    :param link: The link.
-    :param log_loss: Mean log loss of the held-out rows, in nats; infinite where there was none.
-    """
-
-    outputscales: Tensor
+    outputscales: Tensor  # (c,) weights s, in variances of the noise
     link: ClassLink
-    log_loss: float
+    log_loss: float  # mean log loss of the held-out rows, in nats; infinite where there was none
 
     @classmethod
     def usual(cls, num_weights: int, frequencies: Tensor, num_rows: int) -> ClassFit:
@@ -106,15 +95,12 @@ def minimize_log_loss(
     row_weights: Tensor | None = None,
     max_iterations: int = 40,
 ) -> ClassFit:
-    r"""
+    """
     Return weights and link with the least log loss of held-out rows, by L-BFGS-B with exact gradients.
 
-    The link takes a share of 1 / (n + 1) from the frequencies, for n held-out rows in all. The logarithms have weak
-    normal priors around the values at the start, in nats for all rows together: standard deviations of 3 for the
-    weights, 2 and 1 for width and power.
-
-    An evaluation costs a Cholesky factor for each fold and a few products with q columns, :math:`O(N^3 + c N^2 q)`.
-    Meant for some hundred to two thousand rows.
+    The link takes a share of 1 / (n + 1) from the frequencies, for n held-out rows in all. The logarithms of the values
+    have weak normal priors around the start, in nats for all rows together. An evaluation costs
+    :math:`O(N^3 + c N^2 q)`.
 
     :param folds: The folds; their prior variances are not used.
     :param indicators: `N x q` zeros and ones: of all classes, or of the second of two.
@@ -122,16 +108,6 @@ def minimize_log_loss(
     :param row_weights: `N` weights of the rows, 1 on average: the noise's variance is divided by them, and log losses
         are multiplied by them. (Default: None, 1.)
     :param max_iterations: L-BFGS-B iterations at most. (Default: 40.)
-    :return: The values found.
-
-    Example:
-        >>> x = torch.linspace(-3, 3, 60, dtype=torch.float64)
-        >>> smooth = torch.exp(-(x[:, None] - x).square())
-        >>> folds = [Fold.of(smooth[None], (torch.arange(60) % 3 != k).nonzero()[:, 0],
-        ...               (torch.arange(60) % 3 == k).nonzero()[:, 0]) for k in range(3)]
-        >>> half = torch.tensor([0.5, 0.5], dtype=torch.float64)
-        >>> minimize_log_loss(folds, (x.sin() > 0).double()[:, None], half).log_loss < 0.3
-        True
     """
     num_weights, num_held_out = len(folds[0].within), sum(len(fold.held_out) for fold in folds)
     usual = ClassFit.usual(num_weights, frequencies, num_held_out).link
@@ -159,18 +135,6 @@ def calibrated(fit: ClassFit, excess: Tensor, indicators: Tensor, row_weights: T
     Return the same weights, with the link of least log loss for the excess of rows that a model with them has not seen.
 
     Width and power have the priors of :func:`minimize_log_loss`, around the link's own values.
-
-    :param fit: Weights, and the link to start from.
-    :param excess: `N x q`.
-    :param indicators: `N x q` zeros and ones.
-    :param row_weights: `N` weights of the rows. (Default: None, 1.)
-
-    Example:
-        >>> excess = torch.tensor([[0.5], [0.5], [0.5], [-0.5]], dtype=torch.float64)
-        >>> classes = torch.tensor([[1.0], [1.0], [0.0], [0.0]], dtype=torch.float64)
-        >>> usual = ClassFit.usual(1, torch.tensor([0.5, 0.5], dtype=torch.float64), 4)
-        >>> calibrated(usual, excess, classes).link.log_probabilities(excess).exp()[0, 1] < 0.9
-        tensor(True)
     """
     start, deviations = np.log([float(fit.link.width), float(fit.link.power)]), np.array(_DEVIATIONS[1:])
     link = replace(fit.link, share=1 / (len(excess) + 1))
@@ -195,7 +159,7 @@ def _with_prior(
 
 
 def _loss_of(
-    fold: Fold, indicators: Tensor, usual: ClassLink, values: np.ndarray, row_weights: Tensor | None = None
+    fold: Fold, indicators: Tensor, usual: ClassLink, values: np.ndarray, row_weights: Tensor
 ) -> tuple[float, np.ndarray]:
     r"""
     The log loss of a fold's held-out rows, summed, and its gradient.
@@ -206,7 +170,6 @@ def _loss_of(
     """
     outputscales = torch.from_numpy(values[:-2]).exp()
     within, cross = (torch.tensordot(outputscales, part, 1) for part in (fold.within, fold.cross))
-    row_weights = torch.ones_like(indicators[:, 0]) if row_weights is None else row_weights
     root = stable_cholesky(within + torch.diag(1 / row_weights[fold.kept]))
     centred = indicators - usual.frequencies[-indicators.shape[1] :]
     weights = torch.cholesky_solve(centred[fold.kept], root)

@@ -64,15 +64,15 @@ class MarginalLikelihoodFit:
 def maximize_marginal_likelihood(
     model: ExactGP, likelihood: Likelihood, *, max_iterations: int = 100
 ) -> MarginalLikelihoodFit:
-    r"""
+    """
     Train a model's hyperparameters by maximizing the marginal likelihood of its training data, with L-BFGS.
 
-    Every parameter of the model that requires a gradient is trained, from its current value. Up to 2,000 rows the
-    likelihood is exact; above, fixed probe vectors make it a deterministic function
-    (:class:`gpytorch_partition.settings.probe_seed`). It runs inside :class:`gpytorch_partition.settings.iterative`; to
-    change its settings, call it inside another one: `with iterative(), cg_tolerance(1e-3): ...`.
-
-    Costs one likelihood and its gradient per evaluation, usually 10 to 30 evaluations for noise, outputscale and mean.
+    Every parameter of the model that requires a gradient is trained, from its current value, in usually 10 to 30
+    evaluations of the likelihood and its gradient. Up to 2,000 rows the likelihood is exact; above, fixed probe vectors
+    make it a deterministic function (:class:`gpytorch_partition.settings.probe_seed`). It runs inside
+    :class:`gpytorch_partition.settings.iterative`; to change its settings, call it inside another one:
+    `with iterative(), cg_tolerance(1e-3): ...`. A :class:`~sklearn.exceptions.ConvergenceWarning` explains each value
+    at a bound, and says if the iterations did not suffice.
 
     :param model: The model; its mode (training or evaluation) stays. After an error or an interruption its parameters
         are unchanged.
@@ -82,9 +82,6 @@ def maximize_marginal_likelihood(
     :raises ValueError: If the likelihood is not the model's own, no parameter requires a gradient, or `max_iterations`
         is no whole number from 1.
     :raises FloatingPointError: If the likelihood is not finite; the message has the hyperparameters.
-
-    A :class:`~sklearn.exceptions.ConvergenceWarning` explains each value at a bound, and says if the iterations did not
-    suffice.
 
     Example:
         >>> from gpytorch.likelihoods import GaussianLikelihood
@@ -115,13 +112,7 @@ def maximize_marginal_likelihood(
 
 
 def check_likelihood(model: ExactGP, likelihood: Likelihood) -> None:
-    """
-    Raise an error for a likelihood that is not the model's own, whose noise would be trained in vain.
-
-    :param model: The model.
-    :param likelihood: The likelihood to check.
-    :raises ValueError: If it is another object.
-    """
+    """Raise a ValueError for a likelihood that is not the model's own, whose noise would be trained in vain."""
     if likelihood is not model.likelihood:
         raise ValueError(
             f"expected the model's own likelihood, model.likelihood, got another {type(likelihood).__name__}: the "
@@ -217,18 +208,18 @@ def values_at_bounds(model: ExactGP) -> Iterator[tuple[str, float]]:
 
 def warn_about(fit: MarginalLikelihoodFit) -> None:
     """Warn about values at a bound, and about iterations that ended while the likelihood was improving."""
+    messages = []
     for name, value in fit.at_bounds.items():
         meaning = _MEANINGS.get(name.rpartition(".")[-1], "the best value lies outside its constraint")
-        message = f"{name} = {value:.2g} is at a bound of its constraint: {meaning}."
-        warnings.warn(message, ConvergenceWarning, stacklevel=level_of_caller())
+        messages.append(f"{name} = {value:.2g} is at a bound of its constraint: {meaning}.")
     if not fit.converged and fit.bias > 0:
-        message = (
+        messages.append(
             f"the likelihood is not known after {fit.num_iterations} Lanczos steps, the most there are: it may be "
             f"larger by {fit.bias:.2g} nats, and the values found may not be the best. Fit by another method "
             '("feature_space", "dense"), or keep the noise larger by a constraint.'
         )
-        warnings.warn(message, ConvergenceWarning, stacklevel=level_of_caller())
     elif not fit.converged:
         remedy = "iterations: raise max_iterations" if fit.method == "l-bfgs" else "Lanczos steps, the most there are"
-        message = f"the likelihood was still improving after {fit.num_iterations} {remedy}."
+        messages.append(f"the likelihood was still improving after {fit.num_iterations} {remedy}.")
+    for message in messages:
         warnings.warn(message, ConvergenceWarning, stacklevel=level_of_caller())

@@ -1,10 +1,4 @@
-r"""
-Weights of a sum of covariances and the noise by maximum predictive density of held-out rows (K-fold).
-
-A covariance that was built on targets (a forest's) fits these targets too well, and the marginal likelihood takes noise
-for signal. Here each fold has covariances of its own, built without the held-out rows, which are then as new as test
-rows (Rasmussen & Williams 2006, section 5.3, with folds).
-"""
+"""r"""
 
 from __future__ import annotations
 
@@ -19,11 +13,12 @@ from gpytorch.kernels import Kernel
 from scipy.optimize import OptimizeResult
 from torch import Tensor
 
+from gpytorch_partition.likelihoods.scale_mixture import log_densities
 from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.settings import eager_kernels
 
-_LOG_WEIGHTS = (-9.0, 5.0)  # bounds of the logarithms of the weights
+_LOG_WEIGHTS, _LOG_SCALES = (-9.0, 5.0), (-4.0, 4.0)  # bounds of the logarithms of weights, and of targets' scales
 _LOG_NOISE = (math.log(1e-4), 1.0)  # bounds of the logarithm of the noise
 # Bounds of the exponent of the noise: inside those of its likelihood, 0 and 3, where its raw parameter is infinite.
 EXPONENTS = (0.0, 2.9)
@@ -33,35 +28,25 @@ _LEAST_VARIANCE = 1e-10  # least variance of standardized targets, where roundin
 # that varies as quickly; where points are measured again, an interval that mistook noise for it is too narrow.
 _NOISE_BONUS = 1.0
 _RELATIVE_TOLERANCE = 3e-6  # of the search: a hundredth of a nat per thousand rows makes no difference
+_START, _START_NOISE = 0.5, 0.2  # sum of the weights, and noise, in variances of the targets
+_DECIMALS = 9  # kept decimals of logarithms
+DEGREES_OF_FREEDOM = (2.5, 3.0, 4.0, 6.0, 10.0)  # the variance is finite; above them, noise is nearly Gaussian
+_LOG_FACTORS = (math.log(1e-3), math.log(4.0))  # bounds of the squared scale over the variance of Gaussian noise
 
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    r"""
-    A fold: c covariances of n rows kept and t rows held out, of N.
+    """A fold: c covariances of n rows kept and t rows held out, of N."""
 
-    :param within: `c x n x n` covariances of the rows kept.
-    :param cross: `c x n x t` covariances of rows kept and held out.
-    :param prior: `c x t` variances of the held-out rows.
-    :param kept: `n` numbers of the rows to learn from (int64).
-    :param held_out: `t` numbers of the rows to predict (int64).
-    """
-
-    within: Tensor
-    cross: Tensor
-    prior: Tensor
-    kept: Tensor
-    held_out: Tensor
+    within: Tensor  # c x n x n, of the rows kept
+    cross: Tensor  # c x n x t, of rows kept and held out
+    prior: Tensor  # c x t variances of the held-out rows
+    kept: Tensor  # (n,) numbers of the rows to learn from (int64)
+    held_out: Tensor  # (t,) numbers of the rows to predict (int64)
 
     @classmethod
     def of(cls, covariances: Tensor, kept: Tensor, held_out: Tensor) -> Fold:
-        r"""
-        Return the fold of covariances of all rows.
-
-        :param covariances: `c x N x N` covariances of unit scale; none has seen targets of the held-out rows.
-        :param kept: Numbers of the rows to learn from.
-        :param held_out: Numbers of the rows to predict.
-        """
+        """Return the fold of covariances of all rows (`c x N x N`), which have not seen targets of held-out rows."""
         rows = covariances[:, kept]
         prior = covariances[:, held_out, held_out]
         return cls(rows[..., kept], rows[..., held_out], prior, kept, held_out)
@@ -72,11 +57,7 @@ def dense_covariances(kernels: Iterable[Kernel], x: Tensor) -> Tensor:
     """
     Return covariances of a few rows, `c x n x n` (float64), in :math:`O(n^2)` for each tree or column of a kernel.
 
-    Sums over clusters are float64 for any `sum_dtype`, since rounding to float32 left no Cholesky factor with a noise
-    of a ten-thousandth.
-
-    :param kernels: The c kernels.
-    :param x: `n x D` rows.
+    Sums over clusters are float64 for any `sum_dtype`: float32 left no Cholesky factor with a noise of 1e-4.
     """
     with eager_kernels():
         return torch.stack([_dense(kernel, x) for kernel in kernels])
@@ -94,19 +75,12 @@ def _dense(kernel: Kernel, x: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class PredictiveFit:
-    r"""
-    The weights and noise of :math:`y \sim N(0, \sum_i s_i K_i + \sigma^2 \mathrm{diag}(e^{b z}))`.
+    r"""The weights and noise of :math:`y \sim N(0, \sum_i s_i K_i + \sigma^2 \mathrm{diag}(e^{b z}))`."""
 
-    :param outputscales: `c` weights s.
-    :param noise: The level :math:`\sigma^2`.
-    :param exponent: The exponent b; 0 where no log ratios z were given.
-    :param log_density: Mean log predictive density of the held-out rows, in nats.
-    """
-
-    outputscales: Tensor
-    noise: float
-    exponent: float
-    log_density: float
+    outputscales: Tensor  # (c,) weights s
+    noise: float  # the level sigma^2
+    exponent: float  # b; 0 where no log ratios z were given
+    log_density: float  # mean log predictive density of the held-out rows, in nats
 
     def noise_at(self, log_ratios: Tensor) -> Tensor:
         """Return the variances of the noise (`N`) at rows with these log ratios to its level (`N`)."""
@@ -123,14 +97,11 @@ def maximize_predictive_density(
     enough: float = math.inf,
     max_iterations: int = 40,
 ) -> PredictiveFit:
-    r"""
+    """
     Return weights and noise that predict held-out rows best, by L-BFGS-B on their mean log density.
 
     Every factor e of the noise counts as a nat, since held-out rows cannot distinguish noise from a function that
     varies as quickly. The density returned is without these nats.
-
-    An evaluation costs a Cholesky factor for each fold and a few products, :math:`O(c N^2 + N^3)`; it holds the folds'
-    covariances and a few matrices beside them. Meant for some hundred to two thousand rows.
 
     :param folds: The folds.
     :param targets: `N` targets, of mean 0 (float64).
@@ -141,22 +112,11 @@ def maximize_predictive_density(
         exponent of .5.)
     :param enough: Mean log density beyond which the search ends early. (Default: none.)
     :param max_iterations: L-BFGS-B iterations at most. (Default: 40.)
-    :return: The values found.
-
-    Example:
-        >>> x = torch.linspace(-3, 3, 60, dtype=torch.float64)
-        >>> smooth = torch.exp(-(x[:, None] - x).square())
-        >>> folds = [Fold.of(smooth[None], (torch.arange(60) % 3 != k).nonzero()[:, 0],
-        ...               (torch.arange(60) % 3 == k).nonzero()[:, 0]) for k in range(3)]
-        >>> noise = 0.1 * torch.randn(60, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        >>> fit = maximize_predictive_density(folds, x.sin() + noise)
-        >>> 0.005 < fit.noise < 0.02
-        True
     """
     ratios = torch.zeros_like(targets) if log_ratios is None else log_ratios
     exponents = (0.0, 0.0) if log_ratios is None else EXPONENTS
     num_weights, num_held_out = len(folds[0].within), sum(len(fold.held_out) for fold in folds)
-    start = start or PredictiveFit(torch.full((num_weights,), 0.5 / num_weights), 0.2, 0.0, -math.inf)
+    start = start or PredictiveFit(torch.full((num_weights,), _START / num_weights), _START_NOISE, 0.0, -math.inf)
     exponent = start.exponent or (0.0 if log_ratios is None else 0.5)
     weights = start.outputscales.clamp_min(_LEAST_START)
     position = np.array([*weights.log().tolist(), math.log(start.noise), exponent])
@@ -191,14 +151,10 @@ def held_out_predictions(
     noise_factors: Tensor | float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """
-    Return each fold's predictions of its held-out rows.
+    Return the means and the variances without the noise (`N` each) that folds give the rows that they hold out.
 
-    :param folds: The folds, which hold out no row twice.
-    :param targets: `N` targets, of mean 0.
-    :param fit: The values to predict with.
-    :param log_ratios: `N` logarithms of the noise's ratio to its level. (Default: a constant noise.)
-    :param noise_factors: `N` known factors of the noise at the rows. (Default: 1.)
-    :return: `N` means, and `N` variances without the noise; NaN at rows that are never held out.
+    Rows that are never held out have NaN; none may be held out twice. Other parameters are those of
+    :func:`maximize_predictive_density`.
     """
     noise = fit.noise_at(torch.zeros_like(targets) if log_ratios is None else log_ratios) * noise_factors
     means, variances = torch.full_like(targets, math.nan), torch.full_like(targets, math.nan)
@@ -217,7 +173,7 @@ def _loss_of(
     found = _predicted(fold, targets, outputscales, noise)
     variances = found.variances + noise[fold.held_out]
     errors = targets[fold.held_out] - found.means
-    loss = 0.5 * ((2 * math.pi * variances).log() + errors.square() / variances).sum()
+    loss = _negative_log_densities(errors, variances).sum()
     by_mean, by_variance = -errors / variances, 0.5 * (1 - errors.square() / variances) / variances
     by_weights, by_kept = _derivatives(fold, found, by_mean, by_variance)
     by_noise = torch.zeros_like(noise)
@@ -246,12 +202,10 @@ def _predicted(fold: Fold, targets: Tensor, outputscales: Tensor, noise: Tensor)
 
 def _derivatives(fold: Fold, found: _Prediction, by_mean: Tensor, by_variance: Tensor) -> tuple[Tensor, Tensor]:
     r"""
-    Derivatives of a loss by the weights of the covariances (`c`) and the noise of rows kept (`n`), from those by the
-    means and variances, :math:`g` and :math:`h`.
+    Derivatives of a loss by the weights of the covariances and the noise of rows kept, by those of means, variances.
 
-    The loss depends on the covariances through A, C and the prior variances:
-    :math:`\partial_C = \alpha g^\top - 2 W \mathrm{diag}(h)`, :math:`\partial_A = -\mathrm{sym}(\alpha (W g)^\top) + W
-    \mathrm{diag}(h) W^\top`.
+    With g and h the latter, :math:`\partial_C = \alpha g^\top - 2 W \mathrm{diag}(h)` and
+    :math:`\partial_A = -\mathrm{sym}(\alpha (W g)^\top) + W \mathrm{diag}(h) W^\top`.
     """
     outer = torch.outer(found.weights, found.solved @ by_mean)
     by_within = (found.solved * by_variance) @ found.solved.mT - 0.5 * (outer + outer.mT)
@@ -260,3 +214,104 @@ def _derivatives(fold: Fold, found: _Prediction, by_mean: Tensor, by_variance: T
         torch.tensordot(fold.within, by_within, 2) + torch.tensordot(fold.cross, by_cross, 2) + fold.prior @ by_variance
     )
     return by_weights, by_within.diagonal()
+
+
+@dataclass(frozen=True, eq=False)
+class SharedFit:
+    r"""The values found, with target t as :math:`N(0, b_t \sum_i w_i K_i + d_t I)`."""
+
+    outputscales: Tensor  # (c,) weights w
+    scales: Tensor  # (T,) factors b with a geometric mean of 1
+    noise: Tensor  # (T,) variances d
+    log_density: float  # mean log predictive density of the held-out entries, in nats
+
+
+def maximize_shared_density(folds: Sequence[Fold], targets: Tensor, *, max_iterations: int = 40) -> SharedFit:
+    """
+    Return weights shared by all targets, and scale and noise of each, that predict held-out entries best.
+
+    Targets (`N x T`, of mean 0; NaN is missing) are predicted one by one; their covariance is chosen afterwards. Noise
+    counts as in :func:`maximize_predictive_density`, which does this for one target at a T-th of the cost.
+    """
+    num_parts, num_targets = len(folds[0].within), targets.shape[1]
+    own = [(number, fold) for number in range(num_targets) for fold in of_target(folds, targets[:, number])]
+    num_held_out = sum(len(fold.held_out) for _, fold in own)
+
+    def loss(position: np.ndarray) -> tuple[float, np.ndarray]:
+        weights, scales, noise = np.split(position, [num_parts, num_parts + num_targets])
+        total, gradient = 0.0, np.zeros_like(position)
+        for number, fold in own:
+            values = np.array([*(weights + scales[number]), noise[number], 0.0])
+            part, by = _loss_of(fold, targets[:, number], torch.zeros_like(targets[:, number]), values)
+            total += part
+            gradient[:num_parts] += by[:num_parts]
+            gradient[num_parts + number] += by[:num_parts].sum()
+            gradient[num_parts + num_targets + number] += by[num_parts]
+        # A common factor of all weights equals one of all scales, so scales are centred.
+        total += 0.5 * float(scales.sum()) ** 2 - _NOISE_BONUS * float(noise.sum())
+        gradient[num_parts : num_parts + num_targets] += scales.sum()
+        gradient[num_parts + num_targets :] -= _NOISE_BONUS
+        return total / num_held_out, gradient / num_held_out
+
+    start = [math.log(_START / num_parts)] * num_parts + [0.0] * num_targets + [math.log(_START_NOISE)] * num_targets
+    bounds = [_LOG_WEIGHTS] * num_parts + [_LOG_SCALES] * num_targets + [_LOG_NOISE] * num_targets
+    options = {"maxiter": max_iterations, "ftol": _RELATIVE_TOLERANCE}
+    found = minimize_lbfgsb(loss, start, bounds=bounds, options=options)
+    # The last digits of the search depend on where arrays lie in memory.
+    weights, scales, noise = torch.from_numpy(found.x.round(_DECIMALS)).split([num_parts, num_targets, num_targets])
+    log_density = -float(found.fun) - _NOISE_BONUS * float(noise.sum()) / num_held_out
+    level = scales.mean()
+    return SharedFit((weights + level).exp(), (scales - level).exp(), noise.exp(), log_density)
+
+
+def of_target(folds: Sequence[Fold], target: Tensor) -> list[Fold]:
+    """Return the folds on the rows where a target (`N`) is known, without folds that then keep or hold out no row."""
+    known = ~target.isnan()
+    found = []
+    for fold in folds:
+        kept, held_out = known[fold.kept], known[fold.held_out]
+        if bool(kept.all()) and bool(held_out.all()):
+            found.append(fold)
+        elif bool(kept.any()) and bool(held_out.any()):
+            within, cross = fold.within[:, kept][..., kept], fold.cross[:, kept][..., held_out]
+            found.append(Fold(within, cross, fold.prior[:, held_out], fold.kept[kept], fold.held_out[held_out]))
+    return found
+
+
+@dataclass(frozen=True)
+class HeavyTails:
+    """Student-t noise in place of Gaussian noise."""
+
+    df: float  # degrees of freedom, above 2
+    factor: float  # the squared scale over the variance of the Gaussian noise
+    log_density: float  # of all held-out rows together, in nats
+    gain: float  # in this log density over Gaussian noise, in nats
+
+
+def fit_heavy_tails(errors: Tensor, variances: Tensor, noise: Tensor) -> HeavyTails:
+    """
+    Return degrees of freedom and scale of the largest density of held-out rows, and its gain over Gaussian noise.
+
+    Rows have differences from the predicted means, variances of the function, and variances of Gaussian noise.
+    """
+    gaussian = -float(_negative_log_densities(errors, variances + noise).sum())
+    found = [(*_best_factor(errors, variances, noise, df), df) for df in DEGREES_OF_FREEDOM]
+    density, factor, df = max(found)
+    return HeavyTails(df, factor, density, density - gaussian)
+
+
+def _negative_log_densities(errors: Tensor, variances: Tensor) -> Tensor:
+    return 0.5 * ((2 * math.pi * variances).log() + errors.square() / variances)
+
+
+def _best_factor(errors: Tensor, variances: Tensor, noise: Tensor, df: float) -> tuple[float, float]:
+    """The log density of the best factor, and the factor."""
+
+    def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
+        position = torch.tensor(values, requires_grad=True)
+        with torch.enable_grad():
+            total = -log_densities(errors, variances, position.exp() * noise, df).sum()
+        return total.item(), torch.autograd.grad(total, position)[0].numpy()
+
+    found = minimize_lbfgsb(loss, np.array([math.log(0.5)]), bounds=[_LOG_FACTORS])
+    return -float(found.fun), math.exp(found.x[0])

@@ -35,25 +35,15 @@ class NotApplicableError(Exception):
 
 @dataclass(frozen=True)
 class ScaledCovariance:
-    """
-    A model of the form s K + noise, and the modules that hold its values.
-
-    :param model: The model.
-    :param covariance: K (`N x N`), of unit scale; :math:`W^{1/2} K W^{1/2}` where rows have weights.
-    :param residuals: `N x t` targets, less the prior mean if that is not trained; times :math:`W^{1/2}`.
-    :param noise: The module that holds the noise.
-    :param scale: The kernel that holds the outputscale; None if it is 1.
-    :param mean: The module that holds the constant mean; None if it is not trained.
-    :param level: The diagonal of :math:`W^{1/2}` (`N`, float64); None where rows have no weights.
-    """
+    """A model of the form s K + noise, and the modules that hold its values."""
 
     model: ExactGP
-    covariance: PartitionLinearOperator
-    residuals: Tensor
+    covariance: PartitionLinearOperator  #: K (`N x N`), of unit scale; W^(1/2) K W^(1/2) where rows have weights
+    residuals: Tensor  #: `N x t` targets, less the prior mean if that is not trained; times W^(1/2)
     noise: HomoskedasticNoise
-    scale: ScaleKernel | None
-    mean: ConstantMean | None
-    level: Tensor | None = None
+    scale: ScaleKernel | None  #: the kernel that holds the outputscale; None if it is 1
+    mean: ConstantMean | None  #: None if it is not trained
+    level: Tensor | None = None  #: the diagonal of W^(1/2) (`N`, float64); None where rows have no weights
 
     @property
     def num_rows(self) -> int:
@@ -99,11 +89,9 @@ class ScaledCovariance:
 
 def recognize(model: ExactGP, likelihood: Likelihood) -> ScaledCovariance:
     """
-    Return the model as a scaled covariance plus noise.
+    Return the model as a scaled covariance plus noise; a NotApplicableError if it has another form.
 
     It evaluates the prior at the training inputs, so that any code with such a covariance is recognized.
-
-    :raises NotApplicableError: If the model has another form.
     """
     noise, weights = _noise_and_weights(likelihood)
     scale, mean = _only_module(model, ScaleKernel), _only_module(model, ConstantMean)
@@ -170,9 +158,7 @@ def _only_module(model: ExactGP, kind: type) -> Any:
 
 
 def _check_trained(model: ExactGP, noise: HomoskedasticNoise, scale: Any, mean: Any) -> None:
-    known = {id(noise.raw_noise)}
-    known |= set() if scale is None else {id(scale.raw_outputscale)}
-    known |= set() if mean is None else {id(mean.raw_constant)}
+    known = {id(noise.raw_noise), id(getattr(scale, "raw_outputscale", None)), id(getattr(mean, "raw_constant", None))}
     others = [name for name, p in model.named_parameters() if p.requires_grad and id(p) not in known]
     if others:
         raise NotApplicableError(f"it also trains {', '.join(others)}")
@@ -200,7 +186,6 @@ def _check_targets(found: ScaledCovariance) -> None:
 
 
 def _interval(module: Any, name: str, target: int) -> Interval:
-    """The bounds of a hyperparameter's constraint; its value twice if it is not trained."""
     if not getattr(module, f"raw_{name}").requires_grad:
         values = getattr(module, name).detach().reshape(-1)
         value = float(values[target if values.numel() > 1 else 0])

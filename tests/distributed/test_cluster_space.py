@@ -8,7 +8,7 @@ import torch
 
 from gpytorch_partition import settings
 from gpytorch_partition.distributed import DaskRows
-from gpytorch_partition.inference.cluster_space.spectrum import space_product, space_root
+from gpytorch_partition.inference.spaces.cluster_space import space_product, space_root
 from gpytorch_partition.linalg.lanczos import LanczosRun
 from gpytorch_partition.models import ClusterSpaceGP, FeatureSpaceGP
 from gpytorch_partition.models.cluster_space_gp import local_rows

@@ -9,7 +9,7 @@ import torch
 from dask.sizeof import sizeof
 
 from gpytorch_partition.distributed import DaskRows
-from gpytorch_partition.inference.cluster_space.rows import LocalRows, Rows
+from gpytorch_partition.inference.spaces.cluster_rows import LocalRows, Rows
 from tests.distributed.dask_problems import chunks, fast_clusters, forest, mondrian_trees, rows, workers
 
 

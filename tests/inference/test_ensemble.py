@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import cache
 from itertools import combinations
 
 import numpy as np
@@ -29,15 +30,15 @@ def rows(seed=0, number=NUM_ROWS + NUM_NEW):
 
 
 def flat(x, y):
-    """A kernel, and a function that gives the dense matrices of its partitions (`m x N x N`)."""
-    kernel = FastClusterKernel(x[:NUM_ROWS], NUM_MEMBERS, random_state=0)
-    return kernel, lambda points: np.moveaxis(
-        kernel.cluster_ids(points)[:, None].numpy() == kernel.cluster_ids(points)[None].numpy(), -1, 0
-    ).astype(float)
+    return _same_cell(FastClusterKernel(x[:NUM_ROWS], NUM_MEMBERS, random_state=0))
 
 
 def mondrian(x, y):
-    kernel = MondrianKernel(x[:NUM_ROWS], NUM_MEMBERS, lifetime=6.0, random_state=0)
+    return _same_cell(MondrianKernel(x[:NUM_ROWS], NUM_MEMBERS, lifetime=6.0, random_state=0))
+
+
+def _same_cell(kernel):
+    """A kernel, and a function that gives the dense matrices of its partitions (`m x N x N`)."""
     return kernel, lambda points: np.moveaxis(
         kernel.cluster_ids(points)[:, None].numpy() == kernel.cluster_ids(points)[None].numpy(), -1, 0
     ).astype(float)
@@ -161,20 +162,6 @@ def test_classes_by_name_and_by_argument():
     assert not kernel.diagnose(x, (y > 0.5).double()).are_classes
 
 
-def test_targets_that_do_not_fit_are_told():
-    x, y = rows()
-    kernel, _ = flat(x, y)
-    names = np.where(y > 0.5, "spam", "ham")
-    with pytest.raises(ValueError, match="x and points of one kind, got <U4 and int64"):  # all would be wrong
-        kernel.diagnose(x, names, points=(x, (y > 0.5).long()))
-    with pytest.raises(ValueError, match="expected numbers as targets, got <U4: give classes=True"):
-        kernel.diagnose(x, names, classes=False)
-    with pytest.raises(ValueError, match="got None, NaN or infinity"):
-        kernel.diagnose(x, [None, *names[1:]])
-    with pytest.raises(ValueError, match="points as a pair"):
-        kernel.diagnose(x, names, points=x[:2])
-
-
 def test_the_same_seed_gives_the_same_numbers():
     x, y = rows(number=12_000)
     kernel = MondrianKernel(x, 5, lifetime=2.0, random_state=0)
@@ -195,24 +182,45 @@ def test_partitions_that_have_seen_the_targets_look_too_good():
     assert own.ensemble_error < 0.9 * new.ensemble_error
 
 
-def test_clear_errors():
-    x, y = rows()
-    kernel, _ = flat(x, y)
-    with pytest.raises(TypeError, match="diagnose its parts one by one"):
-        PartitionMixtureKernel([kernel, kernel]).diagnose(x, y)
-    with pytest.raises(ValueError, match="two or more partitions"):
-        PartitionKernel(lambda x: x[..., :1].long()).diagnose(x, y)
-    with pytest.raises(ValueError, match="one target for each of the 160 rows of x"):
-        kernel.diagnose(x, y[:5])
-    with pytest.raises(ValueError, match="finite targets"):
-        kernel.diagnose(x, y * torch.nan)
-    with pytest.raises(ValueError, match="that vary"):
-        kernel.diagnose(x, torch.ones(len(x)))
-    with pytest.raises(ValueError, match=r"points as a tensor \(N x D\)"):
-        kernel.diagnose(x, y, points=(x[0], y[0]))
-    with pytest.raises(ValueError, match="NaN"):
-        kernel.diagnose(x * torch.nan, y)
-    with pytest.raises(RuntimeError, match="not fitted"):
-        FastClusterKernel().diagnose(x, y)
-    with pytest.raises(ValueError, match="positive standard error"):
-        kernel.diagnose(x, y).num_partitions_for(0.0)
+X, Y = rows()
+NAMES = np.where(Y > 0.5, "spam", "ham")
+
+
+@cache
+def flat_kernel():
+    return flat(X, Y)[0]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda: PartitionMixtureKernel([flat_kernel(), flat_kernel()]).diagnose(X, Y),
+            TypeError,
+            "diagnose its parts one by one",
+        ),
+        (lambda: PartitionKernel(lambda x: x[..., :1].long()).diagnose(X, Y), ValueError, "two or more partitions"),
+        (lambda: flat_kernel().diagnose(X, Y[:5]), ValueError, "one target for each of the 160 rows of x"),
+        (lambda: flat_kernel().diagnose(X, Y * torch.nan), ValueError, "finite targets"),
+        (lambda: flat_kernel().diagnose(X, [None, *NAMES[1:]]), ValueError, "got None, NaN or infinity"),
+        (lambda: flat_kernel().diagnose(X, torch.ones(len(X))), ValueError, "that vary"),
+        (lambda: flat_kernel().diagnose(X, Y, points=(X[0], Y[0])), ValueError, r"points as a tensor \(N x D\)"),
+        (lambda: flat_kernel().diagnose(X, NAMES, points=X[:2]), ValueError, "points as a pair"),
+        (lambda: flat_kernel().diagnose(X * torch.nan, Y), ValueError, "NaN"),
+        (lambda: FastClusterKernel().diagnose(X, Y), RuntimeError, "not fitted"),
+        (lambda: flat_kernel().diagnose(X, Y).num_partitions_for(0.0), ValueError, "positive standard error"),
+        (
+            lambda: flat_kernel().diagnose(X, NAMES, classes=False),
+            ValueError,
+            "numbers as targets, got <U4: give classes=True",
+        ),
+        (
+            lambda: flat_kernel().diagnose(X, NAMES, points=(X, (Y > 0.5).long())),  # all would be wrong
+            ValueError,
+            "x and points of one kind, got <U4 and int64",
+        ),
+    ],
+)
+def test_clear_errors(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

@@ -26,7 +26,7 @@ from gpytorch_partition.likelihoods.scale_mixture import (
     student_quantiles,
 )
 from gpytorch_partition.models import PartitionGP
-from gpytorch_partition.training.heavy_tails import fit_heavy_tails
+from gpytorch_partition.training.predictive_density import fit_heavy_tails
 
 CASES = [(0.0, 0.0, 1.0, 2.5), (3.0, 0.5, 1.0, 4.0), (9.0, 2.0, 0.1, 3.0), (-0.7, 1.0, 0.01, 10.0)]
 GENERATOR = torch.Generator().manual_seed(0)

@@ -11,9 +11,9 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel, RandomForestKernel, settings
-from gpytorch_partition.inference.cluster_space import spectrum
-from gpytorch_partition.inference.cluster_space.rows import LocalRows, Moments
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds
+from gpytorch_partition.inference.spaces import cluster_space
+from gpytorch_partition.inference.spaces.cluster_rows import LocalRows, Moments
 from gpytorch_partition.models import ClusterSpaceGP, FeatureSpaceGP, local_rows
 
 ROWS = 3_000
@@ -195,6 +195,6 @@ def test_what_is_told(monkeypatch):
     model = ClusterSpaceGP(kernel(), fitted().rows)
     with pytest.warns(ConvergenceWarning, match="at its lower bound"):
         model.fit(Bounds((0.0, 10.0), (2.0, 9.0)))
-    monkeypatch.setattr(spectrum, "CHECKPOINTS", (2, 3))
+    monkeypatch.setattr(cluster_space, "CHECKPOINTS", (2, 3))
     with pytest.warns(ConvergenceWarning, match="after 3 Lanczos steps"):
         model.fit(num_probes=50)

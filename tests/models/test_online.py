@@ -7,7 +7,7 @@ import torch
 
 from gpytorch_partition import MondrianKernel, RandomForestKernel
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.inference.feature_space.updates import EffectsPosterior
+from gpytorch_partition.inference.spaces.feature_space import EffectsPosterior
 from gpytorch_partition.models import FeatureSpaceGP
 
 
@@ -97,7 +97,7 @@ class TestUpdates:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as context:
-            context.setattr("gpytorch_partition.inference.feature_space.statistics.count_co_occurrences", interrupted)
+            context.setattr("gpytorch_partition.inference.spaces.statistics.count_co_occurrences", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 model.add_rows(MORE[:5], MORE_Y[:5])
         assert model.num_rows == 200

@@ -11,7 +11,7 @@ from gpytorch_partition.presets import Options, default_model
 from gpytorch_partition.presets.choice import Choice, HeldOutRows
 from gpytorch_partition.presets.completion_share import _added_variances, completion_share
 from gpytorch_partition.presets.data import TrainingData
-from gpytorch_partition.training.heavy_tails import HeavyTails
+from gpytorch_partition.training.predictive_density import HeavyTails
 
 NOISE = 0.01
 ROWS = 2 * torch.arange(60)  # those with holes

@@ -324,14 +324,3 @@ def test_groups_reach_all_trees_and_mean_targets(monkeypatch, model, num_targets
     assert len(seen) > 5
     for labels in seen:
         assert int(labels.bincount().max()) == 3
-
-
-@pytest.mark.slow
-def test_densities_of_many_levels_are_as_stated():
-    draws = np.random.RandomState(0)
-    effects, codes = draws.randn(200), draws.randint(200, size=1_500)
-    table = pd.DataFrame({"town": [f"town {code}" for code in codes]})
-    y = effects[codes] + 0.05 * draws.randn(1_500)
-    model = PartitionGPRegressor(random_state=0, options=SMALL).fit(table[:500], y[:500])
-    found = model.judge(table[500:], y[500:]).log_density.mean() + np.log(y[:500].std())
-    assert model.log_predictive_density_ == pytest.approx(found, abs=0.25)

@@ -70,7 +70,7 @@ def test_the_values_found_are_better_than_others():
     usual, deviations = np.log([1.25, 1.25, 0.05, 1.0]), np.array([3.0, 3.0, 2.0, 1.0])
 
     def loss(values):
-        return sum(_loss_of(each, THREE, link, values)[0] for each in folds)
+        return sum(_loss_of(each, THREE, link, values, torch.ones(90).double())[0] for each in folds)
 
     def with_prior(values):
         return loss(values) + 0.5 * np.square((values - usual) / deviations).sum()

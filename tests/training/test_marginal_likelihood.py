@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from unittest.mock import patch
 
 import linear_operator
@@ -119,14 +118,6 @@ def test_settings_given_in_an_iterative_context_of_the_callers_win():
     assert solves.call_count > 0
 
 
-def test_the_models_mode_stays():
-    model = model_of(*problem())
-    for mode in (False, True):
-        model.train(mode)
-        maximize_marginal_likelihood(model, model.likelihood, max_iterations=20)
-        assert model.training == model.likelihood.training == mode
-
-
 def test_frozen_parameters_stay():
     model = model_of(*problem())
     model.likelihood.noise = 0.5
@@ -158,22 +149,6 @@ def test_targets_that_are_not_finite_are_an_error():
     model = model_of(x, y)
     with pytest.raises((FloatingPointError, ValueError), match=r"finite|NaN"):
         maximize_marginal_likelihood(model, model.likelihood)
-
-
-def test_an_ordinary_fit_says_nothing():
-    model = model_of(*problem())
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", ConvergenceWarning)
-        maximize_marginal_likelihood(model, model.likelihood)
-
-
-def test_targets_without_noise_put_the_noise_at_its_bound():
-    x, _ = problem()
-    y = FastClusterKernel(x, 40, random_state=0)(x).to_dense().detach()[:, 0]
-    model = model_of(x, (y - y.mean()) / y.std())
-    with pytest.warns(ConvergenceWarning, match=f"{NOISE} = .* at a bound .*too narrow"):
-        fit = maximize_marginal_likelihood(model, model.likelihood)
-    assert fit.at_bounds == {NOISE: pytest.approx(1e-4, abs=1e-4)}
 
 
 def test_targets_that_are_all_noise_put_the_outputscale_at_its_bound():

@@ -12,9 +12,9 @@ from linear_operator import settings as linear_settings
 from sklearn.exceptions import ConvergenceWarning
 
 from gpytorch_partition import fit_exact_gp, settings
-from gpytorch_partition.inference.evidence import krylov
+from gpytorch_partition.inference.evidence import spectral_likelihood
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood
-from gpytorch_partition.training import exact_gp
+from gpytorch_partition.training import one_pass
 from tests.extremes import problems
 from tests.extremes.problems import Cell, exact, rows
 
@@ -38,7 +38,7 @@ def fitted(method):
 
 @pytest.fixture(autouse=True)
 def _few_steps(monkeypatch):
-    monkeypatch.setattr(krylov, "CHECKPOINTS", (20, 30, 40))
+    monkeypatch.setattr(spectral_likelihood, "CHECKPOINTS", (20, 30, 40))
 
 
 @pytest.mark.filterwarnings("ignore:.*bound")
@@ -54,8 +54,8 @@ def test_lanczos_steps_that_do_not_suffice():
 @pytest.mark.filterwarnings("ignore:.*bound")
 @pytest.mark.parametrize("takes_eigenvectors", [True, False])
 def test_the_fit_is_then_exact(monkeypatch, takes_eigenvectors):
-    monkeypatch.setattr(exact_gp, "_fastest", lambda _: "krylov")
-    monkeypatch.setattr(exact_gp.work, "may_take_eigenvectors", lambda _: takes_eigenvectors)
+    monkeypatch.setattr(one_pass, "_fastest", lambda _: "krylov")
+    monkeypatch.setattr(one_pass.work, "may_take_eigenvectors", lambda _: takes_eigenvectors)
     fit, error = fitted("auto")
     assert (fit.converged, fit.method, fit.bias, fit.standard_error) == (
         True,
@@ -70,7 +70,7 @@ def test_bounds_of_quadratic_forms_enclose_them():
     answers = exact(CELL)
     covariance = problems._kernel("forest", 300, 1.0)(rows(300)[0]).evaluate_kernel().detach()
     squares = (answers.vectors.mT @ answers.targets).square()
-    for measure in krylov.krylov_measures(covariance, answers.targets.unsqueeze(-1), 2, seed=0):
+    for measure in spectral_likelihood.krylov_measures(covariance, answers.targets.unsqueeze(-1), 2, seed=0):
         likelihood = SpectralLikelihood(measure)
         for noise in (1e-1, 1e-3, 1e-5, 1e-8):
             error = likelihood.form(noise, 0.0) - float((squares / (answers.values + noise)).sum())
@@ -82,7 +82,7 @@ def test_bounds_of_the_log_determinant_enclose_it():
     """For each outputscale and noise, with as many probe vectors as leave no doubt about the sign."""
     answers = exact(CELL)
     covariance = problems._kernel("forest", 300, 1.0)(rows(300)[0]).evaluate_kernel().detach()
-    *_, measure = krylov.krylov_measures(covariance, answers.targets.unsqueeze(-1), 10, seed=0)
+    *_, measure = spectral_likelihood.krylov_measures(covariance, answers.targets.unsqueeze(-1), 10, seed=0)
     likelihood = SpectralLikelihood(measure)
     for noise in (1e-1, 1e-3, 1e-5, 1e-8):
         probes = likelihood.standard_error(1.0, noise)

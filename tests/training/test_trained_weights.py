@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import warnings
 
-import gpytorch
 import pytest
 import torch
-from gpytorch.kernels import ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator import settings as linear_settings
@@ -22,7 +20,6 @@ from gpytorch_partition import (
     fit_exact_gp,
     settings,
 )
-from gpytorch_partition.inference.prediction.cluster_posterior import cluster_posterior
 from gpytorch_partition.kernels import OverconfidenceWarning
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.operators import PartitionAddedDiagLinearOperator
@@ -151,44 +148,17 @@ def test_targets_constant_below_the_first_split_put_the_weight_there():
     assert fit.log_marginal_likelihood > before.log_marginal_likelihood + 10
 
 
-def true_and_shuffled_targets():
+@pytest.mark.parametrize("largest", [1, 2_000])
+def test_the_informative_kernel_of_a_mixture_gets_the_weight(largest):
     """One column of eight matters: trees of shuffled targets split by the others."""
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(400, 8, generator=generator)
     y = 3 * torch.sin(6 * x[:, 0]) + torch.randn(400, generator=generator)
-    return x, y, y[torch.randperm(400, generator=generator)]
-
-
-@pytest.mark.parametrize("is_large", [False, True])
-def test_the_informative_kernel_of_a_mixture_gets_the_weight(is_large):
-    x, y, shuffled = true_and_shuffled_targets()
+    shuffled = y[torch.randperm(400, generator=generator)]
     kernel = PartitionMixtureKernel([RandomForestKernel(x, t, 30, random_state=0) for t in (shuffled, y)])
-    largest = 1 if is_large else 2_000
     with settings.iterative(), linear_settings.max_cholesky_size(largest):
         fitted(kernel, x, y, max_iterations=15)
     assert kernel.mixture_weights[1].item() > 0.7
-
-
-def test_learned_levels_above_the_size_of_dense_solves():
-    kernel, dense_kernel = (RandomForestKernel.from_forest(FOREST, "learned").double() for _ in range(2))
-    with linear_settings.max_cholesky_size(1), settings.iterative(), linear_settings.max_cholesky_size(1):
-        model, fit = fitted(kernel.double(), X, Y, max_iterations=30)
-        likelihood = model.likelihood
-        model.eval()
-        with torch.no_grad():
-            prediction = likelihood(model(NEW))
-            mean, variance = prediction.mean, prediction.variance
-    _, dense = fitted(dense_kernel, X, Y, max_iterations=30)
-    assert fit.log_marginal_likelihood == pytest.approx(dense.log_marginal_likelihood, abs=6)
-    covariance = model.covar_module(X).to_dense().detach() + likelihood.noise.detach() * torch.eye(150)
-    cross = model.covar_module(NEW, X).to_dense().detach()
-    constant = model.mean_module.constant.detach()
-    torch.testing.assert_close(
-        mean, constant + cross @ torch.linalg.solve(covariance, Y - constant), rtol=1e-2, atol=1e-2
-    )
-    prior = model.covar_module(NEW, diag=True).detach() + likelihood.noise.detach()
-    expected = prior - (cross * torch.linalg.solve(covariance, cross.mT).mT).sum(-1)
-    torch.testing.assert_close(variance, expected, rtol=1e-2, atol=1e-3)
 
 
 def fixed_kernels():
@@ -229,81 +199,3 @@ def test_why_trained_weights_are_not_fitted_in_one_pass():
     model = PartitionGP(X, Y, GaussianLikelihood(), mixture())
     with pytest.warns(UserWarning, match="raw_mixture_weights"):
         fit_exact_gp(model.double(), model.likelihood, max_iterations=2)
-
-
-@pytest.mark.parametrize("way", ["samples", "feature_space", "conjugate_gradients"])
-@pytest.mark.parametrize("name", ["mixture", "impurity", "learned", "flat mixture"])
-def test_predictive_variances(name, way):
-    model = model_of(KERNELS[name]())
-    model.eval()
-    noise = model.likelihood.noise.item()
-    covariance = model.covar_module(X).to_dense().detach() + noise * torch.eye(150)
-    cross = model.covar_module(NEW, X).to_dense().detach()
-    prior = model.covar_module(NEW).to_dense().detach()
-    expected = prior - cross @ torch.linalg.solve(covariance, cross.mT)
-    with (
-        torch.no_grad(),
-        settings.iterative(),
-        linear_settings.max_cholesky_size(1),
-        gpytorch.settings.max_eager_kernel_size(1),
-        settings.predictive_variances(way),
-        settings.variance_tolerance(1e-4),
-    ):
-        variance = model(NEW).variance
-    tolerance = {"rtol": 0.35} if way == "samples" else {"rtol": 1e-3}
-    torch.testing.assert_close(variance, expected.diagonal(), atol=1e-4, **tolerance)
-
-
-def grown_elsewhere():
-    """Some leaves hold no training row, but nodes above them do; beside cells of which that is true as well."""
-    trees = RandomForestKernel(NEW, NEW[:, 0], 5, max_samples=1.0, min_samples_leaf=1, random_state=0)
-    return PartitionMixtureKernel([trees, MondrianKernel(X, 5, lifetime=1.0, random_state=0)])
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(pytest.param(k, marks=pytest.mark.slow) for k in ("mixture", "impurity", "learned", "flat mixture")),
-        "grown elsewhere",
-    ],
-)
-def test_posterior_samples_have_the_posterior_covariance(name):
-    """Also of points in clusters and cells without a training row, beside trees."""
-    model = model_of(grown_elsewhere() if name == "grown elsewhere" else KERNELS[name]())
-    model.eval()
-    covariance = model.covar_module(X).evaluate_kernel().detach()
-    noisy = covariance.add_diagonal(model.likelihood.noise.detach())
-    points = torch.cat([NEW[:4], NEW[:1] + 1e-9, 40 + NEW[:2]])
-    cross, own = (model.covar_module(points, other).evaluate_kernel().detach() for other in (X, points))
-    posterior = cluster_posterior(noisy, cross)
-    torch.manual_seed(0)
-    samples = posterior.samples(20_000, [own.left])
-    explained = cross.to_dense() @ torch.linalg.solve(noisy.to_dense(), cross.to_dense().mT)
-    torch.testing.assert_close(samples.mT.cov(correction=0), own.to_dense() - explained, rtol=0.06, atol=0.03)
-
-
-@pytest.mark.parametrize("detach", [False, True])
-def test_gradients_reach_the_weights_through_predictions(detach):
-    model = model_of(mixture())
-    results = []
-    for largest in (800, 1):
-        model.train()
-        model.eval()
-        model.zero_grad()
-        with (
-            linear_settings.max_cholesky_size(largest),
-            linear_settings.cg_tolerance(1e-10),
-            gpytorch.settings.eval_cg_tolerance(1e-10),
-            gpytorch.settings.detach_test_caches(detach),
-        ):
-            model(NEW).mean.sum().backward()
-        results.append(torch.cat([parameter.grad.reshape(-1) for parameter in trained(model.covar_module)]))
-    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-6)
-    assert float(results[0].norm()) > 1e-3
-
-
-def test_a_scaled_kernel_of_the_same_weights_is_recognized():
-    kernel = ScaleKernel(fixed_kernels()["mixture"])
-    model, fit = fitted(kernel.base_kernel.double(), X, Y, method="krylov")
-    assert fit.method == "krylov"
-    assert fit.standard_error is not None

@@ -37,12 +37,6 @@ def learn_lengthscales(x: Tensor, y: Tensor, noise_factors: Tensor | None = None
     :param y: `n` targets, or `n x T` of several, with all hyperparameters but the mean in common.
     :param noise_factors: `n` factors of the noise at the rows. (Default: 1.)
     :param has_prior: Whether to maximize the posterior density instead. (Default: no.)
-
-    Example:
-        >>> x = torch.rand(200, 2, generator=torch.Generator().manual_seed(0))
-        >>> wavy, idle = learn_lengthscales(x, (6 * x[:, 0]).sin())
-        >>> bool(10 * wavy < idle)
-        True
     """
     unit, num_columns = _deviation(x.double()), x.shape[1]
     points, targets = x.double() / unit, _standardized(y.double(), noise_factors)

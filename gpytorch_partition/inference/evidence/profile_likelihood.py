@@ -3,26 +3,31 @@ Outputscale, noise and constant mean of maximum marginal likelihood: a search in
 
 For a ratio :math:`\lambda = \sigma^2 / s` the best mean and outputscale are known in closed form (the latter is
 :math:`r^\top (K + \lambda)^{-1} r / N`, clipped to the bounds). The search is over the ratio alone: first on a grid,
-since likelihoods can have two maxima, then by Brent's method between grid points.
+since likelihoods can have two maxima, then by Brent's method between grid points. It takes about 150 evaluations of the
+likelihood, and 30 times as many of a prior. Likelihoods that become more accurate step by step are maximized until
+their maxima no longer move.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood
+from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood, SpectralMeasure
 
 Interval = tuple[float, float]
-LogPrior = Callable[[float, float], float]
+LogPrior = Callable[[float, float], float]  # the log density of outputscale and noise
 
 _SMALLEST_RATIO = 1e-12  # noise over outputscale, the least that is searched
 _LARGEST_RATIO = 1e8  # the most that is searched
 _PER_DECADE = 8  # ratios of the grid in each decade
 _LEAST_OUTPUTSCALE = 1e-300  # in place of 0, the best one for constant targets, where the likelihood is unbounded
+_TOLERANCE = 1e-2  # relative change of the values at which they are settled
+_LARGEST_BIAS = 5e-4  # of the log marginal likelihood, in nats per datum, at which they are settled
 
 
 @dataclass(frozen=True)
@@ -65,15 +70,7 @@ class Maximum:
 
 
 def maximize(likelihood: SpectralLikelihood, bounds: Bounds, log_prior: LogPrior | None = None) -> Maximum:
-    """
-    Return the largest marginal likelihood within the bounds, or the largest posterior density with a prior.
-
-    This takes about 150 evaluations of the likelihood, and 30 times as many of a prior.
-
-    :param likelihood: The likelihood of one target.
-    :param bounds: Bounds of outputscale and noise.
-    :param log_prior: Log density of a prior, a function of outputscale and noise.
-    """
+    """Return the largest marginal likelihood within the bounds, or the largest posterior density with a prior."""
     search = _Search(likelihood, bounds, log_prior)
     low, high = np.log(bounds.ratios)
     if low >= high:
@@ -82,15 +79,16 @@ def maximize(likelihood: SpectralLikelihood, bounds: Bounds, log_prior: LogPrior
     best = int(np.argmin([search(x) for x in grid]))
     around = grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)]
     found = minimize_scalar(search, bounds=around, method="bounded", options={"xatol": 1e-6})
-    end = grid[best]
-    return search.at(float(np.exp(end if search(end) <= found.fun else found.x)))
+    return search.at(float(np.exp(grid[best] if search(grid[best]) <= found.fun else found.x)))
 
 
+@dataclass(frozen=True)
 class _Search:
     """Minus the profile log likelihood, as a function of the log of the ratio."""
 
-    def __init__(self, likelihood: SpectralLikelihood, bounds: Bounds, log_prior: LogPrior | None) -> None:
-        self.likelihood, self.bounds, self.log_prior = likelihood, bounds, log_prior
+    likelihood: SpectralLikelihood
+    bounds: Bounds
+    log_prior: LogPrior | None
 
     def __call__(self, log_ratio: float) -> float:
         found = self.at(float(np.exp(log_ratio)))
@@ -108,20 +106,72 @@ class _Search:
 
         scale = float(np.clip(max(form / num_rows, _LEAST_OUTPUTSCALE), *limits))
         if self.log_prior is not None:
-            scale = self._with_prior(value, ratio, scale, limits)
+            scale = _with_prior(value, self.log_prior, ratio, scale, limits)
         return Maximum(scale, ratio * scale, mean, value(scale))
 
-    def _with_prior(self, value: Callable[[float], float], ratio: float, scale: float, limits: Interval) -> float:
-        """The outputscale of the largest posterior density, searched around that of the likelihood."""
-        log_prior = self.log_prior
-        assert log_prior is not None
-        low, high = (float(np.clip(edge, *limits)) for edge in (scale * 1e-3, scale * 1e3))
-        if low >= high:
-            return low
 
-        def objective(log_scale: float) -> float:
-            candidate = float(np.exp(log_scale))
-            return -value(candidate) - log_prior(candidate, ratio * candidate)
+def _with_prior(
+    value: Callable[[float], float], log_prior: LogPrior, ratio: float, scale: float, limits: Interval
+) -> float:
+    """The outputscale of the largest posterior density, searched around that of the likelihood."""
+    low, high = (float(np.clip(edge, *limits)) for edge in (scale * 1e-3, scale * 1e3))
+    if low >= high:
+        return low
 
-        found = minimize_scalar(objective, bounds=(np.log(low), np.log(high)), method="bounded")
-        return float(np.exp(found.x))
+    def objective(log_scale: float) -> float:
+        candidate = float(np.exp(log_scale))
+        return -value(candidate) - log_prior(candidate, ratio * candidate)
+
+    return float(np.exp(minimize_scalar(objective, bounds=(np.log(low), np.log(high)), method="bounded").x))
+
+
+@dataclass(frozen=True)
+class SettledMaxima:
+    """The maxima of the likelihoods of several targets, with their certainty."""
+
+    measure: SpectralMeasure  #: the last one used
+    maxima: list[Maximum]  #: one for each target
+    is_settled: bool  #: whether the last step did not change them, and their likelihood is accurate, or exact
+
+    @property
+    def standard_error(self) -> float:
+        """The standard error of the sum over targets, which share the probe vectors, with the bound of its bias."""
+        likelihood = SpectralLikelihood(self.measure)
+        by_probes = sum(likelihood.standard_error(found.outputscale, found.noise) for found in self.maxima)
+        return math.hypot(by_probes, self.bias)
+
+    @property
+    def bias(self) -> float:
+        """A bound of the amount, in nats, by which the likelihood of all targets may be too small."""
+        return _bias(self.measure, self.maxima)
+
+
+def settled_maxima(
+    measures: Iterable[SpectralMeasure], bounds: Sequence[Bounds], log_prior: LogPrior | None = None
+) -> SettledMaxima:
+    """
+    Maximize the likelihood of each measure, until two in a row agree to 1 % and the quadrature has converged.
+
+    One exact measure is enough; the last one is taken if none settles. Each target has its bounds.
+    """
+    before: list[Maximum] = []
+    for measure in measures:
+        maxima = [maximize(SpectralLikelihood(measure, t), each, log_prior) for t, each in enumerate(bounds)]
+        is_known = _bias(measure, maxima) <= _LARGEST_BIAS * measure.num_rows * len(maxima)
+        is_settled = not measure.num_probes or (_agree(before, maxima) and is_known)
+        if is_settled:
+            break
+        before = maxima
+    return SettledMaxima(measure, maxima, is_settled)
+
+
+def _agree(before: list[Maximum], now: list[Maximum]) -> bool:
+    pairs = [pair for a, b in zip(before, now) for pair in ((a.outputscale, b.outputscale), (a.noise, b.noise))]
+    return bool(pairs) and all(abs(a - b) <= _TOLERANCE * abs(b) for a, b in pairs)
+
+
+def _bias(measure: SpectralMeasure, maxima: list[Maximum]) -> float:
+    return sum(
+        SpectralLikelihood(measure, target).bias(found.outputscale, found.noise, found.mean)
+        for target, found in enumerate(maxima)
+    )

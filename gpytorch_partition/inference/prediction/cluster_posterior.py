@@ -7,8 +7,8 @@ clusters. In a sum of covariances every term has its own effects; where rows hav
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import add
 
@@ -19,12 +19,12 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.co_occurrence import streamed_cluster_sums
 from gpytorch_partition.clusters.incidence import Incidence, same_codes
-from gpytorch_partition.inference.feature_space.feature_space import (
+from gpytorch_partition.inference.prediction import work
+from gpytorch_partition.inference.spaces.feature_space import (
     cached_feature_space,
     feature_space_of,
     summed_variances,
 )
-from gpytorch_partition.inference.prediction import work
 from gpytorch_partition.linalg.conjugate_gradients import CGState, UnconvergedError
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators.addition import structured_terms
@@ -97,16 +97,17 @@ class ClusterPosterior:
         return space is not None and space.has_root(float(self.covariance.scale), self._noise)
 
     def mean_effects(self, residuals: Tensor) -> Tensor:
-        """
-        Return posterior means of the cluster effects (`p x 1`), in feature space; a point's mean sums those of its
-        clusters.
-
-        :param residuals: `N` targets less the prior mean.
-        """
+        """Return posterior means of effects (`p x 1`) by feature space, from targets less the prior mean."""
         rows = self.covariance.left
         sums = streamed_cluster_sums(rows.codes, residuals.unsqueeze(-1), rows.num_clusters)
         space = feature_space_of(self.covariance)
         return space.mean_weights(sums, float(self.covariance.scale), self._noise).to(self.noisy.dtype)
+
+    def variances(self, method: str) -> Tensor:
+        """Return latent variances (`N_test`) by a method other than conjugate gradients."""
+        if method == "factor":
+            return self._factor.variances(self._roots_at_points).to(self.noisy.dtype)
+        return self.exact_variances() if method == "feature_space" else self.sampled_variances()
 
     def exact_variances(self) -> Tensor:
         r"""Return exact latent variances (`N_test`): O(p m) each after :math:`O(N m^2 + p^3)` once."""
@@ -115,16 +116,12 @@ class ClusterPosterior:
         return summed_variances(self.points[0].rows, root)
 
     def factored_root(self) -> Tensor:
-        r"""
+        """
         Return a root of the posterior covariance (`N_test x q`, float64).
 
         Variances are right for all points, covariances for points in clusters of training rows.
         """
         return self._factor.root(self._roots_at_points)
-
-    def factored_variances(self) -> Tensor:
-        """Return exact latent variances (`N_test`, float64), in little memory."""
-        return self._factor.variances(self._roots_at_points)
 
     @property
     def _roots_at_points(self) -> list[IncidenceLinearOperator]:
@@ -137,41 +134,43 @@ class ClusterPosterior:
         return factor
 
     def sampled_variances(self) -> Tensor:
-        r"""
-        Return unbiased latent variances (`N_test`) from pathwise samples (Matheron's rule).
+        """
+        Return unbiased latent variances (`N_test`) from pathwise samples (Matheron's rule), a solve for each sample.
 
         The posterior deviates from its mean as :math:`f_* - K_* A^{-1} (f + e)` does, for a joint draw of f at test and
-        training points from the prior, and of e from the noise. Each sample takes a solve, however many points there
-        are.
-
-        :raises UnconvergedError: If a solve does not converge, and a more precise method exists.
+        training points from the prior, and of e from the noise. Solves that do not converge are an UnconvergedError, if
+        a more precise method exists.
         """
-        total = torch.zeros(self.num_points, dtype=self.noisy.dtype, device=self.noisy.device)
-        generator = solver_generator(probe_seed.value(), "samples", self.noisy.device)
         num_samples = num_variance_samples.value()
-        posterior = self._prepared(num_samples)
-        for size in progress(posterior._block_sizes(num_samples), "predictive variances"):
-            total += posterior._deviations(size, generator).square().sum(-1)
-        return total / num_samples
+        generator = solver_generator(probe_seed.value(), "samples", self.noisy.device)
+        blocks = self._prepared(num_samples)._blocks(num_samples, generator, "predictive variances")
+        return reduce(add, (block.square().sum(-1) for block in blocks)) / num_samples
 
     def samples(self, num_samples: int, own: Sequence[Incidence]) -> Tensor:
-        r"""
+        """
         Draw joint samples of the latent function less its mean (`num_samples x N_test`), by PyTorch's global generator.
 
-        Each sample takes a solve, for any number of points, and :math:`O((N + N_{test}) m)` beside it.
-
-        :param num_samples: Number of samples.
-        :param own: For each term, one-hot rows of the test points in their own feature space, which tells unseen
-            clusters apart.
-        :raises UnconvergedError: If a solve does not converge, and a more precise method exists.
+        Each takes a solve, for any number of points, and :math:`O((N + N_{test}) m)` beside it. Errors are those of
+        :meth:`sampled_variances`. `own` are, for each term, one-hot rows of the test points in their own feature space,
+        which tells unseen clusters apart.
         """
         if self._is_free:
             self.prefers_factor(num_samples)  # which makes it, and keeps it
         if not self.has_factor:
             self.check_iterations(num_samples, work.of_samples(self.noisy, num_samples))
-        posterior, none = self._prepared(num_samples), self._noise_diagonal.new_empty(self.num_points, 0)
-        sizes = progress(posterior._block_sizes(num_samples), "posterior samples")
-        return torch.cat([none, *(posterior._deviations(size, None, own) for size in sizes)], -1).mT
+        none = self._noise_diagonal.new_empty(self.num_points, 0)
+        blocks = self._prepared(num_samples)._blocks(num_samples, None, "posterior samples", own)
+        return torch.cat([none, *blocks], -1).mT
+
+    def _blocks(
+        self,
+        num_samples: int,
+        generator: torch.Generator | None,
+        description: str,
+        own: Sequence[Incidence] | None = None,
+    ) -> Iterator[Tensor]:
+        for size in progress(self._block_sizes(num_samples), description):
+            yield self._deviations(size, generator, own)
 
     def _block_sizes(self, num_samples: int) -> list[int]:
         columns = _ORDERED_COLUMNS if self.is_ordered else _COLUMNS
@@ -189,8 +188,7 @@ class ClusterPosterior:
         if num_samples < _MANY_SAMPLES or self._is_dense or is_direct or self._copied_bytes > _MOST_COPIED:
             return self
         rank, order = preconditioner_rank.value(), self._finest_codes().argsort(stable=True)
-        noisy = self.noisy.restricted_to(order)
-        prepared = ClusterPosterior(noisy, self.points, is_ordered=True, is_precise=self.is_precise)
+        prepared = replace(self, noisy=self.noisy.restricted_to(order), is_ordered=True)
         most = _MOST_BYTES // (order.numel() * self.noisy.dtype.itemsize)
         with preconditioner_rank(max(rank, min(_RANK_FACTOR * rank, most))):
             _ = prepared._inverse
@@ -316,13 +314,7 @@ class ClusterPosterior:
         return work.of_feature_factor(self.noisy) < solves and self.noisy.feature_factor is not None
 
     def check_iterations(self, num_solves: int, products: float) -> None:
-        """
-        Refuse iterations where a factor of A in float64 is expected to take less time.
-
-        :param num_solves: Number of solves.
-        :param products: Expected work of iterations.
-        :raises UnconvergedError: If a factor is expected to be faster.
-        """
+        """Raise an UnconvergedError if a factor of A in float64 takes less time than so many solves, or products."""
         if not self.is_precise and self._is_free and _MARGIN * work.of_direct(self.noisy, num_solves) < products:
             raise UnconvergedError("iterations would take longer than a factor: solve in float64")
 
@@ -348,11 +340,7 @@ class ClusterPosterior:
         return products
 
     def cheapest_method(self) -> str:
-        """
-        Return the method for variances with the least work.
-
-        :raises UnconvergedError: If a factor of A in float64 takes less.
-        """
+        """Return the method for variances with the least work; an UnconvergedError if a factor of A takes less."""
         products = self._products()
         if products.get("factor") == min(products.values()) and self.noisy.feature_factor is None:
             del products["factor"]  # rounding would be felt
@@ -410,12 +398,9 @@ def _normal(shape: Sequence[int], like: Tensor | LinearOperator, generator: torc
 
 def cluster_posterior(noisy: LinearOperator, cross: LinearOperator) -> ClusterPosterior | None:
     """
-    Return the posterior of cluster effects, for the covariance of one partition kernel or a sum of such.
+    Return the posterior of cluster effects, for the noisy covariance of one partition kernel or a sum of such.
 
-    :param noisy: `*batch x N x N` covariance of the training rows plus noise.
-    :param cross: `*batch x N_test x N` covariance of test points and training rows.
-    :return: The posterior; None for batches, for sums with terms of other kinds, and for points coded in another
-        feature space.
+    It is None for batches, for sums with terms of other kinds, and for points coded in another feature space.
     """
     if noisy.batch_shape or cross.batch_shape or not isinstance(noisy, PartitionAddedDiagLinearOperator):
         return None

@@ -134,9 +134,14 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         self.tolerance, self.residual, self.is_dense, self.left_out = tolerance, residual, is_dense, left_out
         self.is_precise = is_precise
 
-    def _with(self, *parts: LinearOperator) -> PredictiveCovarianceLinearOperator:
-        options = {**self._kwargs, "is_symmetric": parts[1] is parts[2]}
+    def _with(self, *parts: LinearOperator, **options: Any) -> PredictiveCovarianceLinearOperator:
+        options = {**self._kwargs, "is_symmetric": parts[1] is parts[2], **options}
         return PredictiveCovarianceLinearOperator(*parts, **options)
+
+    def _changed(self, change: Callable[[Any], Any], **options: Any) -> PredictiveCovarianceLinearOperator:
+        left = change(self.left)
+        right = left if self.left is self.right else change(self.right)
+        return self._with(change(self.prior), left, right, change(self.noisy), **options)
 
     @property
     def _needs_precision(self) -> bool:
@@ -145,10 +150,10 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
     @cached_property
     @torch.enable_grad()
     def _in_double(self) -> PredictiveCovarianceLinearOperator:
-        prior, left = (part.to(dtype=torch.float64) for part in (self.prior, self.left))
-        right = left if self.left is self.right else self.right.to(dtype=torch.float64)
-        options = {**self._kwargs, "is_symmetric": left is right, "is_precise": True}
-        return PredictiveCovarianceLinearOperator(prior, left, right, self.noisy.in_double, **options)
+        def change(part: Any) -> LinearOperator:
+            return part.in_double if part is self.noisy else part.to(dtype=torch.float64)
+
+        return self._changed(change, is_precise=True)
 
     def _size(self) -> torch.Size:
         return self.prior.shape
@@ -157,23 +162,13 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         return self._with(self.prior.mT, self.right, self.left, self.noisy)
 
     def _expand_batch(self, batch_shape: torch.Size | list[int]) -> PredictiveCovarianceLinearOperator:
-        prior, left, noisy = (p.expand(*batch_shape, *p.matrix_shape) for p in (self.prior, self.left, self.noisy))
-        same = self.left is self.right
-        return self._with(
-            prior, left, left if same else self.right.expand(*batch_shape, *self.right.matrix_shape), noisy
-        )
+        return self._changed(lambda part: part.expand(*batch_shape, *part.matrix_shape))
 
     def _unsqueeze_batch(self, dim: int) -> LinearOperator:
-        return self._over_batch_dims(lambda part: part._unsqueeze_batch(dim))
+        return self._expand_batch(self.batch_shape)._changed(lambda part: part._unsqueeze_batch(dim))
 
     def _permute_batch(self, *dims: int) -> LinearOperator:
-        return self._over_batch_dims(lambda part: part._permute_batch(*dims))
-
-    def _over_batch_dims(self, change: Callable[[LinearOperator], LinearOperator]) -> LinearOperator:
-        whole = self._expand_batch(self.batch_shape)
-        left = change(whole.left)
-        same = whole.left is whole.right
-        return self._with(change(whole.prior), left, left if same else change(whole.right), change(whole.noisy))
+        return self._expand_batch(self.batch_shape)._changed(lambda part: part._permute_batch(*dims))
 
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
         if batch_indices and any(part.batch_shape != self.batch_shape for part in self._args):
@@ -181,12 +176,10 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         every = slice(None)
         left = self.left._getitem(row_index, every, *batch_indices)
         same = self.left is self.right and same_indices((row_index,), (col_index,))
-        return self._with(
-            self.prior._getitem(row_index, col_index, *batch_indices),
-            left,
-            left if same else self.right._getitem(col_index, every, *batch_indices),
-            self.noisy._getitem(every, every, *batch_indices) if batch_indices else self.noisy,
-        )
+        right = left if same else self.right._getitem(col_index, every, *batch_indices)
+        prior = self.prior._getitem(row_index, col_index, *batch_indices)
+        noisy = self.noisy._getitem(every, every, *batch_indices) if batch_indices else self.noisy
+        return self._with(prior, left, right, noisy)
 
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
         check_dense(self, "looking up single entries")
@@ -203,12 +196,10 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
     @_precisely_if_needed
     def root_decomposition(self, method: str | None = None) -> LinearOperator:
         """
-        Return a dense root: Cholesky's where solves are exact, else one of eigenvectors, which tolerates errors of
-        solves.
+        Return a dense root: Cholesky's where solves are exact, else of eigenvectors, which tolerates errors of solves.
 
-        The lengths of its rows match the diagonal, so samples have the variances of the points.
-
-        :raises RuntimeError: Above `max_cholesky_size` test points, where Lanczos roots would have large errors.
+        The lengths of its rows match the diagonal, so samples have the variances of the points. Above
+        `max_cholesky_size` test points it is an error: Lanczos roots would have large errors.
         """
         check_dense(self, "a root of the predictive covariance (for joint samples)")
         dense = self.to_dense()
@@ -225,24 +216,19 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
 
         Covariances of partition kernels and their sums are sampled pathwise, with a solve per sample, if points are
         many: more than `max_cholesky_size`, or (unless solves are dense) at least as many as samples. Otherwise samples
-        come from a dense root, with a solve per point.
-
-        :raises RuntimeError: For more than `max_cholesky_size` points in batches, and in sums with other terms.
+        come from a dense root, with a solve per point: an error for more than `max_cholesky_size` points in batches or
+        sums with other terms.
         """
         posterior, prior = self._posterior, structured_terms(self.prior)
         have_clusters = all(isinstance(term, PartitionLinearOperator) for term in prior)
-        if posterior is not None and have_clusters and self._are_many(num_samples):
+        is_above = self.size(-1) > linear_settings.max_cholesky_size.value()
+        are_many = is_above or (not self.is_dense and num_samples <= self.size(-1))
+        if posterior is not None and have_clusters and are_many:
             with torch.no_grad():
                 samples = posterior.samples(num_samples, [term.left for term in prior])
             return self._refusing_gradients(samples)
         check_dense(self, "a root of the predictive covariance (for joint samples)")
         return super().zero_mean_mvn_samples(num_samples)
-
-    def _are_many(self, num_samples: int) -> bool:
-        num_points = self.size(-1)
-        if num_points > linear_settings.max_cholesky_size.value():
-            return True
-        return not self.is_dense and num_samples <= num_points
 
     def _refusing_gradients(self, values: Tensor) -> Tensor:
         """The values, with an error instead of a zero gradient by `left_out`."""
@@ -253,23 +239,20 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         """Return the whole matrix, solved by blocks of test points; symmetric where rows and columns are the same."""
         if not self.shape.numel():
             return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
-        if self._carries_gradients and self.left is self.right:
+        is_symmetric = self.left is self.right
+        if self._carries_gradients and is_symmetric:
             return self._differentiable_matrix()
         if (posterior := self._factored_posterior) is not None:
             root = posterior.factored_root()
             return self._refusing_gradients((root @ root.mT).to(self.dtype))
-        self._check_iterations(self.size(-1))
+        if not self.is_dense and (posterior := self._posterior) is not None:
+            posterior.check_iterations(self.size(-1), work.of_conjugate_gradients(self.noisy, self.size(-1)))
         blocks = [
             self.prior[..., block].to_dense() - self.left @ self._solve_block(block)
             for block in self._blocks("predictive covariance")
         ]
         dense = torch.cat(blocks, -1)
-        is_symmetric = self.left is self.right and not self.is_dense
-        return self._refusing_gradients(0.5 * (dense + dense.mT) if is_symmetric else dense)
-
-    def _check_iterations(self, num_solves: int) -> None:
-        if not self.is_dense and (posterior := self._posterior) is not None:
-            posterior.check_iterations(num_solves, work.of_conjugate_gradients(self.noisy, num_solves))
+        return self._refusing_gradients(0.5 * (dense + dense.mT) if is_symmetric and not self.is_dense else dense)
 
     def _solve_block(self, block: slice) -> Tensor:
         columns = self._columns(block)
@@ -279,26 +262,15 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
 
     def _weights_for(self, columns: Tensor, prior: Tensor) -> Tensor:
         r"""
-        Solutions for columns :math:`K_{x2} v` (`*batch x N x t`) of points, or of combinations v of points.
+        Solutions for columns :math:`K_{x2} v` (`*batch x N x t`) of points, or of combinations v of prior variances.
 
         Covariances are within `tolerance` of the product of the two standard deviations. The error
         :math:`e = w - A^{-1} k` changes a variance by :math:`\|e\|_A^2`, and a covariance by up to
         :math:`\|e\|_A \|w'\|_A`, where :math:`\|w'\|_A^2` is at most the other's prior variance.
-
-        :param columns: The columns.
-        :param prior: `*batch x t` prior variances of the combinations.
         """
         if self.is_dense or self.left is not self.right:
             return self._training_solve(columns)
-        return self._certain_weights(columns, prior, of_pairs=True)
-
-    def _certain_weights(self, columns: Tensor, prior: Tensor, of_pairs: bool) -> Tensor:
-        """
-        Solutions (`*batch x N x t`) whose variances are certain to be within `tolerance` squared; no graph.
-
-        :param of_pairs: Whether covariances between the columns are certain as well.
-        """
-        return self._certain(columns, prior, self.tolerance**2, of_pairs).solution
+        return self._certain(columns, prior, self.tolerance**2, of_pairs=True).solution
 
     @property
     def _carries_gradients(self) -> bool:
@@ -331,7 +303,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         posterior = None if needs_solves else self._posterior
         method = "conjugate_gradients" if needs_solves else self._variance_method(posterior)
         if posterior is not None and method != "conjugate_gradients":
-            return _variances_of_effects(posterior, method)
+            return posterior.variances(method)
         variances = [
             self._variances(prior[..., block], self._columns(block)) for block in self._blocks("predictive variances")
         ]
@@ -349,12 +321,11 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         posterior = self._posterior if is_free else None
         if posterior is None or not posterior.prefers_factor(self.size(-1)):
             return None
-        own = structured_terms(self.prior)
-        are_seen = all(
-            isinstance(term, PartitionLinearOperator) and same_codes(term.left, points.rows)
-            for term, points in zip(own, posterior.points)
+        own = zip(structured_terms(self.prior), posterior.points)
+        are_seen = (
+            isinstance(term, PartitionLinearOperator) and same_codes(term.left, seen.rows) for term, seen in own
         )
-        return posterior if are_seen else None
+        return posterior if all(are_seen) else None
 
     def _variance_method(self, posterior: ClusterPosterior | None) -> str:
         method = predictive_variances.value()
@@ -379,7 +350,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         if self.is_dense:
             return prior - (columns * self._training_solve(columns)).sum(-2)
         if self._carries_gradients:
-            weights = self._certain_weights(columns, prior, of_pairs=False)
+            weights = self._certain(columns, prior, self.tolerance**2).solution
             return prior - ((2 * columns - self.noisy.matmul(weights)) * weights).sum(-2)
         form = self._certain(columns, prior, self.tolerance).quadratic_form.squeeze(-2)
         return (prior - form).clamp_min(0)
@@ -438,12 +409,6 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         size = size if self.is_dense else min(_WIDE_BLOCK if is_factored else _BLOCK_COLUMNS, size)
         starts = range(0, self.right.size(-2), size)
         return progress([slice(start, start + size) for start in starts], description)
-
-
-def _variances_of_effects(posterior: ClusterPosterior, method: str) -> Tensor:
-    if method == "factor":
-        return posterior.factored_variances().to(posterior.noisy.dtype)
-    return posterior.exact_variances() if method == "feature_space" else posterior.sampled_variances()
 
 
 def _shares(prior: Tensor, state: CGState) -> Tensor:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
+from operator import add
 from typing import Any
 
 import torch
@@ -19,7 +20,6 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, cluster_posterior
-from gpytorch_partition.inference.prediction.effect_tables import EffectTables
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.inference.prediction.task_predictive_covariance import TaskPredictiveCovarianceLinearOperator
 from gpytorch_partition.linalg.conjugate_gradients import (
@@ -30,6 +30,7 @@ from gpytorch_partition.linalg.conjugate_gradients import (
 from gpytorch_partition.operators.accuracy import prediction_residual
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.direct import MOST_COLUMNS, MOST_ROWS
+from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 
@@ -97,14 +98,14 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
             return test_mean + posterior.points[0].row_values(self._mean_effects(posterior)).squeeze(-1)
         alpha = self.mean_cache.unsqueeze(-1)
         if self._precise_weights is not None:
-            return test_mean + self._precise_mean(test_train_covar).to(test_mean)
+            double = to_linear_operator(test_train_covar).to(dtype=torch.float64)
+            parts = self._means_of_terms(double, self._precise_weights, self._precise_tables)
+            return test_mean + torch.stack(list(parts)).sum(0).to(test_mean)
         if gpytorch_settings.observation_nan_policy.value() != "ignore":
             alpha = alpha.nan_to_num(nan=0)  # rows without a target have no weight
         if torch.is_tensor(test_train_covar) or alpha.requires_grad:
             return test_mean + (test_train_covar @ alpha).squeeze(-1)
-        for place, term in enumerate(structured_terms(test_train_covar)):
-            test_mean = test_mean + self._mean_of(place, term, alpha, self._tables).squeeze(-1)
-        return test_mean
+        return reduce(add, self._means_of_terms(test_train_covar, alpha, self._tables), test_mean)
 
     def _decomposed_posterior(self, test_train_covar: LinearOperator | Tensor) -> ClusterPosterior | None:
         """The posterior of cluster effects, if a fit or variances have built its feature space already."""
@@ -140,14 +141,12 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         r"""
         :math:`(K + D)^{-1} (y - \mu)` (`*batch x N x 1`), kept in float64 where its own dtype does not suffice.
 
-        Means at the training rows are within a few hundredths of the noise's standard deviation.
-
-        :raises UnconvergedError: If means would be wrong by more than a tenth of it.
+        Means at the training rows are within a few hundredths of the noise's standard deviation; an error if they would
+        be wrong by more than a tenth of it.
         """
         carries_gradients = gpytorch_settings.detach_test_caches.off() and torch.is_grad_enabled()
-        if carries_gradients or noisy.independent_tasks is not None:
-            return noisy.solve(offset)
-        if self._is_dense and not noisy.is_delicate:
+        is_usual = self._is_dense and not noisy.is_delicate
+        if carries_gradients or noisy.independent_tasks is not None or is_usual:
             return noisy.solve(offset)
         with torch.no_grad():
             if not self._is_dense and not noisy.is_last_resort:
@@ -161,16 +160,6 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
                 self._precise_weights = solution if rows is None else _spread(solution, rows, self.num_train)
             return solution.to(offset.dtype)
 
-    def _precise_mean(self, test_train_covar: LinearOperator | Tensor) -> Tensor:
-        alpha = self._precise_weights
-        assert alpha is not None
-        double = to_linear_operator(test_train_covar).to(dtype=torch.float64)
-        parts = [
-            self._mean_of(place, term, alpha, self._precise_tables)
-            for place, term in enumerate(structured_terms(double))
-        ]
-        return torch.stack(parts).sum(0).squeeze(-1)
-
     def _rows_with_targets(self) -> Tensor | None:
         missing = torch.isnan(self.train_labels).view(-1, self.num_train)
         policy = gpytorch_settings.observation_nan_policy.value()
@@ -183,18 +172,15 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
             )
         return (~missing.any(0)).nonzero().squeeze(-1)
 
-    def _mean_of(self, place: int, term: LinearOperator, alpha: Tensor, tables: EffectTables) -> Tensor:
-        if not isinstance(term, PartitionLinearOperator) or term.cluster_operator.requires_grad:
-            return term @ alpha  # with gradients of weights that are trained
-        return term.row_values(self._effects_of(place, term, alpha, tables))
-
     @staticmethod
-    def _effects_of(place: int, term: PartitionLinearOperator, alpha: Tensor, tables: EffectTables) -> Tensor:
-        r"""The table :math:`S Z^\top \alpha`, kept while the training rows have the same codes and loadings."""
-        loadings = term.right_loadings
-        if term.cluster_operator.requires_grad or (loadings is not None and loadings.requires_grad):
-            return term.cluster_product(term.cluster_sums(alpha))
-        return tables.of(place, term, alpha)
+    def _means_of_terms(cross: LinearOperator, alpha: Tensor, tables: EffectTables) -> Iterator[Tensor]:
+        for place, term in enumerate(structured_terms(cross)):
+            if not isinstance(term, PartitionLinearOperator) or term.cluster_operator.requires_grad:
+                yield (term @ alpha).squeeze(-1)  # with gradients of weights that are trained
+            elif term.right_loadings is not None and term.right_loadings.requires_grad:
+                yield term.row_values(term.cluster_product(term.cluster_sums(alpha))).squeeze(-1)
+            else:
+                yield term.row_values(tables.of(place, term, alpha)).squeeze(-1)
 
     def exact_predictive_covar(
         self, test_test_covar: LinearOperator | Tensor, test_train_covar: LinearOperator | Tensor
@@ -325,3 +311,38 @@ def _with_covariance(distribution: MultivariateNormal, covariance: LinearOperato
     if isinstance(distribution, MultitaskMultivariateNormal):
         return distribution.__class__(distribution.mean, covariance, interleaved=distribution._interleaved)
     return distribution.__class__(distribution.loc, covariance)
+
+
+class EffectTables:
+    r"""
+    The tables :math:`S Z^\top \alpha` of the terms of a covariance of new points and training rows.
+
+    One is kept for each term while the training rows have the same codes and loadings, so a value at a new point costs
+    :math:`O(m)`. If new points open clusters of their own, S is applied anew.
+    """
+
+    def __init__(self) -> None:
+        # By the term's number in the sum, and whether S is in the table.
+        self._kept: dict[tuple[int, bool], tuple[LoadedRows, Tensor]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_kept": {}}  # they are computed again
+
+    def of(self, place: int, term: PartitionLinearOperator, weights: Tensor) -> Tensor:
+        """
+        Return the table of a term of which no part is trained: its `row_values` is the product of the term and the
+        weights.
+
+        :param place: The term's number in the sum.
+        :param term: `*batch x N_test x N`.
+        :param weights: `*batch x N x t`, the same in every call.
+        """
+        rows = LoadedRows(term.right, term.right_loadings)
+        key = (place, term.has_same_clusters)
+        known, kept = self._kept.get(key, (None, weights))
+        if known is None or not known.are_same(rows):
+            with torch.no_grad():
+                kept = term.cluster_sums(weights)
+                kept = term.cluster_product(kept) if term.has_same_clusters else kept
+        self._kept[key] = (rows, kept)
+        return kept if term.has_same_clusters else term.cluster_product(kept)

@@ -31,19 +31,13 @@ class UnknownCells:
     If the row misses a cell that no training row misses, the mean is the mixture's. (K means estimate it, so a K-th of
     the variance of means is added.) If training rows miss the cell as well, the model's own mean stays: it has learned
     what a missing cell implies.
-
-    :param rows: `h` numbers of the rows with missing cells.
-    :param own: `h` means of the model at these rows.
-    :param means: `h x K` means of the completed rows, K 2 or more.
-    :param is_new: `h`, whether a row misses a cell that no training row misses.
-    :param variances: `h` amounts to add to the variances of these rows.
     """
 
-    rows: np.ndarray
-    own: np.ndarray
-    means: np.ndarray
-    is_new: np.ndarray
-    variances: np.ndarray
+    rows: np.ndarray  #: `h` numbers of the rows with missing cells
+    own: np.ndarray  #: `h` means of the model at these rows
+    means: np.ndarray  #: `h x K` means of the completed rows, K 2 or more
+    is_new: np.ndarray  #: `h`, whether a row misses a cell that no training row misses
+    variances: np.ndarray  #: `h` amounts to add to the variances of these rows
 
     def mean(self, mean: np.ndarray) -> np.ndarray:
         """Return the means of all rows (`N`), given those of the model."""
@@ -86,9 +80,8 @@ def unknown_cells(
     :param x: `N x D` standardized rows; NaN is a missing cell.
     :param train_x: Training rows.
     :param categories: Numbers of columns that hold codes.
-    :param mean_of: A function that returns the means (`n`) of the model at rows (`n x D`), which may have missing
-        cells.
-    :param noise_of: A function that returns the variances of the noise there (`n`); None for predictions without noise.
+    :param mean_of: From rows (`n x D`), which may have missing cells, to the means (`n`) of the model.
+    :param noise_of: To the variances of the noise there (`n`); None for predictions without noise.
     :param only_means: Whether only means are wanted: they change only at rows with a new missing cell. (Default: no.)
     :param share: Share of the variance that is added to rows without a new missing cell. (Default: 1.)
     """
@@ -115,20 +108,12 @@ def completions(x: Tensor, train_x: Tensor, categories: Collection[int]) -> Tens
     random training rows. The distance is the mean squared difference of standardized numbers in the columns that both
     know. Categories that differ count 2, the average of two random rows. Columns that are unrelated to the missing ones
     thus give a random sample of their values. Rows that know all missing cells come first; a fixed permutation orders
-    equally near ones. Completions are therefore a function of the row alone.
-
-    Each row costs :math:`O(D \min(N, 2000))`.
+    equally near ones. Completions are therefore a function of the row alone, at :math:`O(D \min(N, 2000))`.
 
     :param x: `n x D` standardized rows, each with a missing cell (NaN).
     :param train_x: `N x D` training rows, in which NaN is a missing cell.
     :param categories: Numbers of columns that hold codes.
     :return: `n x K x D`, with K = 10, or N if that is less. Cells that the donor misses as well stay missing.
-
-    Example:
-        >>> train_x = torch.tensor([[0.0, 5.0], [0.1, 6.0], [3.0, 7.0]])
-        >>> completions(torch.tensor([[0.02, torch.nan]]), train_x, [])[0, :2]
-        tensor([[0.0200, 5.0000],
-                [0.0200, 6.0000]])
     """
     order = torch.from_numpy(np.random.RandomState(0).permutation(len(train_x))[:_MOST_CANDIDATES])
     donors, is_code = train_x[order], [column in categories for column in range(x.shape[1])]
@@ -136,16 +121,12 @@ def completions(x: Tensor, train_x: Tensor, categories: Collection[int]) -> Tens
 
 
 def _completed(x: Tensor, donors: Tensor, is_code: Sequence[bool]) -> Tensor:
+    num_lacking = x.isnan().double() @ donors.isnan().double().T  # cells that both a row and a donor miss
     # Below 1 at any distance, so rows that miss fewer of the wanted cells come first.
-    ranks = _numbers_lacking(x, donors) + 1 - 1 / (1 + _distances(x.float(), donors.float(), is_code).double())
+    ranks = num_lacking + 1 - 1 / (1 + _distances(x.float(), donors.float(), is_code).double())
     ranks += _TIE * torch.arange(len(donors))
     nearest = ranks.topk(min(_NUM_DONORS, len(donors)), largest=False).indices
     return torch.where(x.isnan()[:, None], donors[nearest], x[:, None])
-
-
-def _numbers_lacking(x: Tensor, donors: Tensor) -> Tensor:
-    """The number of cells that both a row and a donor miss (`n x M`)."""
-    return x.isnan().double() @ donors.isnan().double().T
 
 
 def _distances(x: Tensor, donors: Tensor, is_code: Sequence[bool]) -> Tensor:

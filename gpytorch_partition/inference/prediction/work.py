@@ -27,7 +27,7 @@ import os
 import torch
 
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.inference.feature_space.feature_space import cached_feature_space
+from gpytorch_partition.inference.spaces.feature_space import cached_feature_space
 from gpytorch_partition.operators.accuracy import expected_iterations
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.direct import is_small, sparse_roots

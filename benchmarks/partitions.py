@@ -1,0 +1,276 @@
+"""Partitions: clusterings as kernels, strength and correlation, and weights of a sum by cross-validation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial, reduce
+from operator import add
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from gpytorch.kernels import Kernel, LinearKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from sklearn.base import clone
+from sklearn.cluster import DBSCAN, HDBSCAN, AgglomerativeClustering, Birch, KMeans, MiniBatchKMeans
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
+from torch import Tensor
+
+from gpytorch_partition import (
+    ClusteringKernel,
+    FastClusterKernel,
+    LandmarkKernel,
+    MondrianKernel,
+    PartitionKernel,
+    RandomForestKernel,
+    fit_exact_gp,
+    fit_weights_by_cross_validation,
+    settings,
+)
+from gpytorch_partition.estimators import PartitionGPRegressor
+from gpytorch_partition.models import PartitionGP
+from gpytorch_partition.partitions import PitmanYorMixture
+
+from .datasets import Split, classes, friedman, means_of, read_data, scores, split_of
+from .report import Options, Row, Table, cpu_timed, grid, measured, peak_gib, timed
+
+M = 10
+COUNTS, RADII = {"n_clusters": (4, 64)}, (1.5, 3.5)
+COMPONENTS = {"n_components": (2, 16)}
+
+
+class Source(NamedTuple):
+    """A clusterer, what is drawn of it, and how many rows each clustering sees."""
+
+    clusterer: Any
+    drawn: dict[str, Any]
+    rows: int
+
+
+SOURCES = {
+    "K-means": Source(KMeans(), COUNTS, 10_000),
+    "mini-batch K-means": Source(MiniBatchKMeans(), COUNTS, 100_000),
+    "Gaussian mixture": Source(GaussianMixture(), COMPONENTS, 10_000),
+    "Dirichlet process mixture": Source(
+        BayesianGaussianMixture(n_components=16, init_params="random_from_data"),
+        {"weight_concentration_prior": (0.01, 100.0)},
+        1_000,
+    ),
+    "Birch": Source(Birch(threshold=1.5), COUNTS, 10_000),
+    "DBSCAN": Source(DBSCAN(min_samples=3), {"eps": RADII}, 300),
+    "HDBSCAN": Source(HDBSCAN(min_cluster_size=3, copy=True), {"cut_distance": RADII}, 300),
+    "agglomerative": Source(AgglomerativeClustering(), COUNTS, 300),
+    "Pitman-Yor mixture": Source(PitmanYorMixture(), {"concentration": (0.1, 10.0)}, 300),
+}
+FAST, ISOLATION = "fast cluster (h = 8)", "isolation (16 centers)"
+KEEPING = ("DBSCAN", "HDBSCAN", "agglomerative", "Pitman-Yor mixture")
+
+
+def clusterings(options: Options) -> Iterator[Table]:
+    """Measure each clusterer by number of rows."""
+    sizes = options.pick((100_000, 1_000_000), (1_000,))
+    title = f"{M} clusterings of 10 columns, on a random half of the columns (CPU seconds)"
+    jobs = grid(rows=sizes, partitions=(*SOURCES, FAST, ISOLATION))
+    yield from measured(options, "clusterings", title, jobs, partial(options.apart, _built))
+
+
+def _built(num_rows: int, name: str) -> Row:
+    x, y = friedman(num_rows)
+    kernel, building = cpu_timed(lambda: _kernel(name, x))
+    (incidence, _), labelling = cpu_timed(lambda: kernel.partition.incidences(x, x))
+    covariance, values = kernel(x).evaluate_kernel(), y.unsqueeze(-1)
+    covariance @ values  # rows are sorted by cluster once
+    times = {"building": building, "labelling": labelling, "a product": cpu_timed(lambda: covariance @ values)[1]}
+    return {**times, "clusters": incidence.num_clusters, "peak GiB": peak_gib()}
+
+
+def _kernel(name: str, x: Tensor) -> PartitionKernel:
+    if name == FAST:
+        return FastClusterKernel(x, M, height=8, random_state=0)
+    if name == ISOLATION:
+        return FastClusterKernel(x, M, num_centers=16, columns="all", random_state=0)
+    source = SOURCES[name]
+    options = {"param_distributions": source.drawn, "rows": min(source.rows, len(x)), "columns": 0.5}
+    return ClusteringKernel(x, clone(source.clusterer), M, random_state=0, **options)
+
+
+# Predictions.
+
+SETS = ("autompg", "housing", "concrete", "cpu", "california")
+WIDE = {"eps": (0.5, 3.0), "cut_distance": (0.5, 3.0)}  # in standard deviations
+PLACES = (ISOLATION, "fast cluster", *SOURCES)
+
+
+def clustering_scores(options: Options) -> Iterator[Table]:
+    """Score each kernel on sets."""
+    most, m = options.pick(500, 100), options.pick(50, 3)
+    names = SETS if options.data else ("diabetes",)
+    splits = {name: split_of(read_data(options, name), 0, most) for name in names}
+
+    def scored(kernel: str) -> Row:
+        row: Row = {}
+        for name, split in splits.items():
+            model = PartitionGPRegressor(lambda x, y: _fitted_kernel(kernel, x, y, m), random_state=0)
+            found = scores(split.test_y, *model.fit(split.x, split.y).predict(split.test_x, return_std=True))
+            row |= {f"{name}: {score}": found[score] for score in ("RMSE", "NLPD")}
+        return row
+
+    title = f"GPs of {m} clusterings of a random half of the columns, at most {most:,} training rows, one split each"
+    jobs = grid(kernel=("forest", *PLACES))
+    yield from measured(options, "clustering_scores", title, jobs, scored)
+
+
+def _fitted_kernel(name: str, x: Tensor, y: Tensor | None, m: int) -> PartitionKernel:
+    if name == "forest":
+        return RandomForestKernel(x, y, m, random_state=0)
+    if name not in SOURCES:
+        options = {} if name == "fast cluster" else {"num_centers": 16, "columns": "all"}
+        return FastClusterKernel(x, m, random_state=0, **options)
+    source, rows = SOURCES[name], min(300 if name in KEEPING else 1_000, len(x) // 2)
+    drawn = {key: WIDE.get(key, values) for key, values in source.drawn.items()}
+    options = {"param_distributions": drawn, "rows": rows, "columns": 0.5}
+    return ClusteringKernel(x, clone(source.clusterer), m, random_state=0, **options)
+
+
+# Rows without targets.
+
+UNLABELLED, TEST_ROWS = 1_000, 500
+WITH_OTHERS = ("autompg", "housing", "energy", "concrete", "cpu", "elevators", "bike", "california")
+BUILDERS: dict[str, Any] = {
+    "fast cluster": "fast_cluster",  # of the height of the labelled rows
+    "fast cluster, height by all rows": lambda x, y: FastClusterKernel(x, 100, random_state=0),
+    "isolation, 16 centers": lambda x, y: FastClusterKernel(
+        x, 100, num_centers=min(16, len(y) // 2), columns="all", random_state=0
+    ),
+    "k-means, 2 to n / 2 clusters": lambda x, y: ClusteringKernel(
+        x, KMeans(), 50, param_distributions={"n_clusters": (2, len(y) // 2)}, rows=min(500, len(x)), random_state=0
+    ),
+}
+
+
+def semi_supervised(options: Options) -> Iterator[Table]:
+    """Score kernels built on few labelled rows, and on those and many others."""
+    splits, sizes = options.pick(8, 1), options.pick((30, 100), (30,))
+    names = WITH_OTHERS if options.data else ("diabetes",)
+    title = f"Few labels, with up to {UNLABELLED:,} unlabelled rows and without, standardized, means of {splits} splits"
+    jobs = grid(data=names, labelled=sizes, kernel=options.pick(list(BUILDERS), list(BUILDERS)[:2]))
+
+    def scored(name: str, size: int, kernel: str) -> Row:
+        data = read_data(options, name)
+        return _changes([_with_and_without(data, kernel, size, number) for number in range(splits)])
+
+    rows = yield from measured(options, "semi_supervised", title, jobs, scored)
+    frame = pd.DataFrame(rows)
+    summary = frame.groupby("kernel", sort=False).size().to_frame("of")
+    for score in ("RMSE", "NLPD"):
+        change, bound = frame[f"{score} change"], 2 * frame[f"{score} standard error"]
+        summary[f"{score} better"] = (change < -bound).groupby(frame["kernel"]).sum()
+        summary[f"{score} worse"] = (change > bound).groupby(frame["kernel"]).sum()
+        summary[f"{score} median change"] = change.groupby(frame["kernel"]).median()
+    title = "Whether unlabelled rows help, by two standard errors: sets of so many, by kernel"
+    yield Table("semi_supervised_summary", title, summary.reset_index().to_dict("records"))
+
+
+def _with_and_without(data: Any, kernel: str, size: int, number: int) -> dict[str, float]:
+    order = np.random.default_rng(number).permutation(len(data.y))
+    test, labelled, others = np.split(order, np.cumsum([min(TEST_ROWS, len(order) // 4), size]))
+    y, row = (data.y - data.y.mean()) / data.y.std(), {}
+    for name, unlabelled in (("without", None), ("with", data.X[others[:UNLABELLED]])):
+        model = PartitionGPRegressor(BUILDERS[kernel], 100, random_state=0)
+        model.fit(data.X[labelled], y[labelled], unlabelled=unlabelled)
+        found = scores(y[test], *model.predict(data.X[test], return_std=True))
+        row |= {f"{score} {name}": found[score] for score in ("RMSE", "NLPD")}
+    return row | {f"{score} change": row[f"{score} with"] - row[f"{score} without"] for score in ("RMSE", "NLPD")}
+
+
+def _changes(rows: list[Row]) -> Row:
+    row = means_of(rows)
+    for score in ("RMSE", "NLPD"):
+        changes = [each[f"{score} change"] for each in rows]
+        row[f"{score} standard error"] = float(np.std(changes, ddof=1) / len(rows) ** 0.5) if len(rows) > 1 else 0.0
+    return row
+
+
+MEMBERS = {
+    "forest": lambda x, y, m: RandomForestKernel(x, y.double(), m, random_state=0),
+    "forest leaves": lambda x, y, m: RandomForestKernel(x, y.double(), m, "leaf", random_state=0),
+    "fast cluster": lambda x, y, m: FastClusterKernel(x, m, random_state=0),
+    "Mondrian": lambda x, y, m: MondrianKernel(x, m, random_state=0),
+}
+
+
+def diagnosis(options: Options) -> Iterator[Table]:
+    """Judge kernels on spambase by their own rows and by new ones."""
+    X, y, _ = classes(options, "spambase")
+    X, y = (values[: options.pick(None, 300)] for values in (X, y))
+    number = 7 * len(y) // 10
+    x = (torch.from_numpy(X) - X[:number].mean(0)) / (X[:number].std(0) + 1e-12)
+
+    def judged(name: str, m: int, judged_by: str) -> Row:
+        kernel: Any = MEMBERS[name](x[:number], torch.from_numpy(y[:number]), m)
+        points = (x[number:], y[number:]) if judged_by == "new rows" else None
+        found = kernel.diagnose(x[:number], y[:number], points=points)
+        return {
+            "strength": found.strength,
+            "correlation": found.correlation,
+            "error of one (%)": 100 * found.member_error,
+            "of all (%)": 100 * found.ensemble_error,
+            "standard error, mean": found.mean_standard_error,
+            "largest": found.max_standard_error,
+            "partitions for .01": found.num_partitions_for(0.01),
+        }
+
+    jobs = grid(
+        kernel=MEMBERS,
+        partitions=options.pick((25, 100, 400), (5,)),
+        judged_by=("its rows, without their own", "new rows"),
+    )
+    yield from measured(options, "diagnosis", "Spam: partitions as an ensemble", jobs, judged)
+
+
+def weights_by_folds(options: Options) -> Iterator[Table]:
+    """Compare weights by folds with those of the marginal likelihood, on 300 training rows."""
+    names = ("autompg", "concrete", "kin40k") if options.data else ("diabetes",)
+    title = "A forest, clusters, a smooth and a linear kernel: weights by folds or likelihood"
+
+    def weighted(name: str, by: str) -> Row:
+        split = split_of(read_data(options, name), 0, options.pick(300, 60))
+        model, weights, seconds = (_by_folds if by == "folds" else _by_likelihood)(*split.tensors[:2])
+        parts = ("forest", "clusters", "smooth", "linear", "noise")
+        return {"seconds": seconds, **_scored(model, split), **dict(zip(parts, weights))}
+
+    jobs = grid(set=names, weights_by=("folds", "likelihood"))
+    yield from measured(options, "weights_by_folds", title, jobs, weighted)
+
+
+def _forest(x: Tensor, y: Tensor) -> Kernel:
+    return RandomForestKernel(x, y, 100, random_state=0)
+
+
+def _smooth(x: Tensor, y: Tensor) -> Kernel:
+    return LandmarkKernel(x, y, min(500, len(x) // 2), random_state=0)
+
+
+def _by_folds(x: Tensor, y: Tensor) -> tuple[PartitionGP, list[float], float]:
+    kernels = [_forest, FastClusterKernel(x, 100, random_state=0), _smooth, LinearKernel()]
+    found, seconds = timed(lambda: fit_weights_by_cross_validation(kernels, x, y, random_state=0))
+    model = PartitionGP(x, y, GaussianLikelihood(), found.kernel).double()
+    model.likelihood.noise, model.covar_module.outputscale = found.noise, 1.0
+    model.mean_module.constant = torch.tensor(found.mean, dtype=torch.float64)
+    return model, [*found.outputscales.tolist(), found.noise], seconds
+
+
+def _by_likelihood(x: Tensor, y: Tensor) -> tuple[PartitionGP, list[float], float]:
+    kernels = [_forest(x, y), FastClusterKernel(x, 100, random_state=0), _smooth(x, y), LinearKernel()]
+    scaled = [ScaleKernel(kernel) for kernel in kernels]
+    model = PartitionGP(x, y, GaussianLikelihood(), reduce(add, scaled)).double()
+    _, seconds = timed(lambda: fit_exact_gp(model, model.likelihood))
+    scale = model.covar_module.outputscale.item()
+    return model, [*(scale * each.outputscale.item() for each in scaled), model.likelihood.noise.item()], seconds
+
+
+def _scored(model: PartitionGP, split: Split) -> Row:
+    with torch.no_grad(), settings.iterative():
+        found = model.likelihood(model.eval()(split.tensors[2]))
+        return scores(split.test_y, found.mean.numpy(), found.stddev.numpy())

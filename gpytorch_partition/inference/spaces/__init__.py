@@ -1,0 +1,1 @@
+"""Inference in spaces with a number for each cluster: exact in feature space, iterative in cluster space."""

@@ -1,0 +1,150 @@
+r"""
+Training rows as seen by solvers in cluster space: :math:`C \mapsto Z^\top (Z C)`, and sums of targets, once.
+
+Rows may be on one machine or in shards on many, whose partial products are added up.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, partial
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from gpytorch_partition.clusters.co_occurrence import streamed_cluster_sums
+from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.inference.evidence.spectral_likelihood import with_level
+from gpytorch_partition.linalg.random import solver_generator
+
+
+class Moments(NamedTuple):
+    r"""
+    Sums of targets Y less reference values c, over the rows of each cluster and over all rows, in float64.
+
+    The reference values are near the means: squares of targets far from zero would lose to rounding what clusters
+    explain.
+    """
+
+    num_rows: int  # N
+    sums: Tensor  # p x (t + 1), Z^T [Y - c, 1]
+    squares: Tensor  # (t + 1) x (t + 1), [Y - c, 1]^T [Y - c, 1]
+    centers: Tensor  # (t,) c
+
+    def moved(self, centers: Tensor) -> Moments:
+        """Return the moments of the same targets with other reference values (`t`), in :math:`O(p t)`."""
+        shift = torch.eye(len(self.squares), dtype=self.squares.dtype, device=self.squares.device)
+        shift[-1, :-1] = self.centers - centers
+        return Moments(self.num_rows, self.sums @ shift, shift.mT @ self.squares @ shift, centers)
+
+    def merged(self, other: Moments) -> Moments:
+        """
+        Return the moments of both sets of rows, with the same clusters, and the reference values of the first.
+
+        A tree of reductions adds shards up.
+        """
+        centers = self.centers if self.num_rows else other.centers
+        one, two = self.moved(centers), other.moved(centers)
+        return Moments(self.num_rows + other.num_rows, one.sums + two.sums, one.squares + two.squares, centers)
+
+
+@runtime_checkable
+class Rows(Protocol):
+    r"""
+    A protocol of training rows, wherever they are, for solvers in cluster space.
+
+    An implementation returns the same bits for the same call, whatever else runs: sums over shards are taken in a fixed
+    order (a tree of additions over the numbers of the shards). It keeps no state between products. :class:`LocalRows`
+    implements it for rows in memory, and for a shard.
+
+    A fit asks for 20 to 300 products of a few columns, a prediction for some hundred products of 1 to some dozen.
+    """
+
+    @property
+    def num_rows(self) -> int:
+        """Number N of rows, 1 or more."""
+
+    @property
+    def num_clusters(self) -> int:
+        """Number p of clusters: the columns of Z, and the rows of S."""
+
+    def gram(self, effects: Tensor) -> Tensor:
+        r"""
+        Return :math:`Z^\top (Z C)`: for every cluster, the sum over its rows of the effects of all their clusters.
+
+        :param effects: `p x t` C, float64, which is not changed.
+        :return: `p x t` float64, a new tensor.
+        """
+
+    def moments(self) -> Moments:
+        """Return the sums of the targets, computed at the first call and kept."""
+
+    def normal_sums(self, num_columns: int, seed: int) -> Tensor:
+        r"""
+        Return :math:`Z^\top E` (`p x k`, float64) of independent standard normal E (`N x k`), for samples; seldom.
+
+        The same seed, from 0 up, gives the same numbers. A shard's generator is seeded by this seed and the shard's
+        number together, so shards are independent of each other.
+        """
+
+
+class LocalRows:
+    r"""
+    Training rows in memory: a product with t columns costs :math:`O(N m t)` and holds `N x t` numbers meanwhile.
+
+    :param incidence: `N x p` Z, without batch dimensions; a shard may have no rows.
+    :param targets: `N x t` finite targets Y; times `level` if that is given.
+    :param level: `N` roots of the rows' weights: Z is multiplied by them, and so is the 1 of the moments. (Default:
+        ones.)
+
+    Example:
+        >>> Z = Incidence(torch.tensor([[0, 2], [0, 3], [1, 3]]), num_clusters=4)
+        >>> rows = LocalRows(Z, torch.tensor([[1.0], [2.0], [6.0]]))
+        >>> rows.gram(torch.ones(4, 1, dtype=torch.float64)).squeeze(-1)  # two for each row of a cluster
+        tensor([4., 2., 2., 4.], dtype=torch.float64)
+        >>> rows.moments().centers, rows.moments().sums[:, 0]
+        (tensor([3.], dtype=torch.float64), tensor([-3.,  3., -2.,  2.], dtype=torch.float64))
+    """
+
+    def __init__(self, incidence: Incidence, targets: Tensor, level: Tensor | None = None) -> None:
+        self.incidence, self.targets = incidence, targets.detach().double()
+        self.level = None if level is None else level.detach().double().unsqueeze(-1)
+
+    @property
+    def num_rows(self) -> int:
+        """Number N of rows."""
+        return self.incidence.num_rows
+
+    @property
+    def num_clusters(self) -> int:
+        """Number p of clusters."""
+        return self.incidence.num_clusters
+
+    def gram(self, effects: Tensor) -> Tensor:
+        r"""Return :math:`Z^\top (Z C)` (`p x t`), in float64."""
+        values = self.incidence.row_values(effects)
+        return self.incidence.cluster_sums(values if self.level is None else values * self.level.square())
+
+    def moments(self) -> Moments:
+        """Return the sums of the targets, computed in one pass and kept."""
+        return self._moments
+
+    def normal_sums(self, num_columns: int, seed: int) -> Tensor:
+        r"""Return :math:`Z^\top E` (`p x k`, float64) of normal numbers from the seed, a column at a time."""
+        generator, shape = solver_generator(seed, "rows", self.targets.device), (self.num_rows, 1)
+        level = 1.0 if self.level is None else self.level
+        normal = partial(torch.randn, shape, generator=generator, dtype=torch.float64, device=generator.device)
+        return torch.cat([self.incidence.cluster_sums(level * normal()) for _ in range(num_columns)], -1)
+
+    def __sizeof__(self) -> int:
+        """Return the bytes of codes and targets: engines see that moving rows costs more than moving effects."""
+        return object.__sizeof__(self) + self.incidence.codes.nbytes + self.targets.nbytes
+
+    @cached_property
+    def _moments(self) -> Moments:
+        level = torch.ones_like(self.targets[:, :1]) if self.level is None else self.level
+        centers = (level.mT @ self.targets).squeeze(0) / level.square().sum().clamp_min(torch.finfo(level.dtype).tiny)
+        columns = with_level(self.targets - level * centers, level.squeeze(-1))
+        weighted = columns if self.level is None else columns * self.level
+        sums = streamed_cluster_sums(self.incidence.codes, weighted, self.num_clusters)
+        return Moments(self.num_rows, sums, columns.mT @ columns, centers)
