@@ -14,8 +14,9 @@ from torch import Tensor
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel, RandomForestKernel, settings
 from gpytorch_partition.linalg.conjugate_gradients import CGState, conjugate_gradients
-from gpytorch_partition.operators import PartitionAddedDiagLinearOperator, PartitionLinearOperator
+from gpytorch_partition.operators import PartitionLinearOperator
 from gpytorch_partition.partitions.forest import grow_forest
+from gpytorch_partition.solvers import PartitionAddedDiagLinearOperator
 
 from .datasets import kin40k
 from .processes import paper_forest
@@ -115,7 +116,7 @@ def _cost(
 
     with settings.preconditioner(preconditioner), settings.preconditioner_rank(rank):
         start = perf_counter()
-        solve = noisy._solve_preconditioner()
+        solve = noisy.preconditioner_inverse()
         conjugate_gradients(noisy._matmul, rhs, reached, preconditioner=solve, max_iterations=2_000)
     return iterations, perf_counter() - start
 

@@ -10,7 +10,7 @@ from linear_operator.operators import AddedDiagLinearOperator
 
 from gpytorch_partition.composition.claims import claim, is_concerned
 from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
-from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 
 
 def _own_strategy(

@@ -33,7 +33,6 @@ from torch import Tensor
 from gpytorch_partition.clusters.incidence import one_cluster
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
 from gpytorch_partition.operators.guards import CovarianceOperator, expanded_number, is_constant
-from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
 from gpytorch_partition.operators.tasks import noise_of_tasks, repeated_noise_of_tasks
@@ -43,8 +42,8 @@ def add(operator: LinearOperator, other: Any) -> LinearOperator:
     """
     Return the sum of an operator of this package and anything that linear_operator can add.
 
-    A diagonal gives a :class:`PartitionAddedDiagLinearOperator`, everything else a :class:`PartitionSumLinearOperator`;
-    zero gives the operator itself. Nothing is computed or copied.
+    A diagonal gives a :class:`~gpytorch_partition.solvers.PartitionAddedDiagLinearOperator`, everything else a
+    :class:`PartitionSumLinearOperator`; zero gives the operator itself. Nothing is computed or copied.
 
     :param operator: `*batch x N x M`.
     :param other: An operator or tensor of that shape (batch shapes broadcast), or the number 0.
@@ -63,9 +62,9 @@ def add(operator: LinearOperator, other: Any) -> LinearOperator:
     if isinstance(other, KroneckerProductLinearOperator) and (parts := noise_of_tasks(other)) is not None:
         return reduce(add, parts, operator)
     if isinstance(other, DiagLinearOperator):
-        return PartitionAddedDiagLinearOperator(operator, other)
+        return CovarianceOperator._plus_noise(operator, other)
     if isinstance(other, AddedDiagLinearOperator):
-        return PartitionAddedDiagLinearOperator(add(operator, other._linear_op), other._diag_tensor)
+        return CovarianceOperator._plus_noise(add(operator, other._linear_op), other._diag_tensor)
     return PartitionSumLinearOperator(*structured_terms(operator), *structured_terms(to_linear_operator(other)))
 
 

@@ -16,8 +16,10 @@ from linear_operator.operators import (
 from torch import Tensor
 
 from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, relative_residual
-from gpytorch_partition.operators import quadrature
 from gpytorch_partition.operators.accuracy import (
+    MOST_CHECKED_STEPS,
+    check_determinant,
+    current_check,
     num_lanczos_steps,
     solve_residual,
     training_residual,
@@ -55,14 +57,15 @@ class CovarianceOperator(LinearOperator):
 
     Cholesky, eigen- and singular value decompositions and products over a batch dimension are dense up to
     `max_cholesky_size` rows, and errors above. So are elementwise products, except those of
-    :mod:`gpytorch_partition.operators.products`.
+    :mod:`gpytorch_partition.operators.elementwise`.
     """
 
     points_require_grad = False  #: whether it was evaluated at points that require a gradient
 
-    # Set by the modules `addition` and `products`, which import every class that a sum or a product can become.
+    # Set by `addition`, `elementwise` and `solvers`, which import every class that a sum or a product can become.
     _sum_of: Callable[[LinearOperator, Any], LinearOperator]
     _product_with: Callable[[LinearOperator, LinearOperator], LinearOperator]
+    _plus_noise: Callable[[LinearOperator, DiagLinearOperator], LinearOperator]
 
     def __add__(self, other: Any) -> LinearOperator:
         return self._sum_of(self, other)
@@ -83,7 +86,7 @@ class CovarianceOperator(LinearOperator):
         num_tridiag: int | None = 0,
     ) -> Tensor | tuple[Tensor, Tensor | None]:
         batch_shape = torch.broadcast_shapes(rhs.shape[:-2], self.batch_shape)
-        check = quadrature.current() if num_tridiag else None
+        check = current_check() if num_tridiag else None
         result = conjugate_gradients(
             self._matmul,
             rhs.expand(*batch_shape, *rhs.shape[-2:]),
@@ -91,12 +94,12 @@ class CovarianceOperator(LinearOperator):
             preconditioner=preconditioner,
             max_iterations=check.most if check else settings.max_cg_iterations.value(),
             num_tridiag=num_tridiag or 0,
-            max_tridiag_iterations=max(num_lanczos_steps(), quadrature.MOST_STEPS if check else 0),
+            max_tridiag_iterations=max(num_lanczos_steps(), MOST_CHECKED_STEPS if check else 0),
             warn=not (check and check.is_fatal),
         )
         if not num_tridiag:
             return result.solution
-        quadrature.check(result)
+        check_determinant(result)
         return result.solution, result.tridiagonal
 
     def _cholesky(self, upper: bool = False) -> LinearOperator:

@@ -24,7 +24,7 @@ from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.kernels.mondrian_kernel import LONGER, MondrianKernel
 from gpytorch_partition.kernels.random_binning_kernel import RandomBinningKernel
-from gpytorch_partition.operators.direct import MOST_COLUMNS
+from gpytorch_partition.solvers.direct import MOST_COLUMNS
 from gpytorch_partition.training.marginal_likelihood import (
     MarginalLikelihoodFit,
     check_likelihood,

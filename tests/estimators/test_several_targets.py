@@ -19,8 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.kernels.seen_targets import OverconfidenceWarning
-from gpytorch_partition.operators import direct
 from gpytorch_partition.presets import Options
+from gpytorch_partition.solvers import direct
 
 RANDOM = np.random.RandomState(0)
 X = RANDOM.randn(100, 3) * [1.0, 20.0, 0.1] + [5.0, 0.0, 1.0]

@@ -10,7 +10,16 @@ from linear_operator.test.linear_operator_test_case import (
     LinearOperatorTestCase,
     RectangularLinearOperatorTestCase,
 )
-from operator_zoo import (
+
+from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.operators import (
+    MembershipLinearOperator,
+    PartitionLinearOperator,
+    PathSumLinearOperator,
+    accuracy,
+)
+from gpytorch_partition.operators.tasks import on_every_task, on_own_tasks
+from tests.operators.operator_zoo import (
     attached,
     dense,
     flat_weights,
@@ -22,15 +31,6 @@ from operator_zoo import (
     two_trees,
     weighted,
 )
-
-from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.operators import (
-    MembershipLinearOperator,
-    PartitionLinearOperator,
-    PathSumLinearOperator,
-    accuracy,
-)
-from gpytorch_partition.operators.tasks import on_every_task, on_own_tasks
 
 
 class _PartitionSuite(LinearOperatorTestCase):

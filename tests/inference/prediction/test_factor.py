@@ -20,8 +20,8 @@ from gpytorch_partition import (
 from gpytorch_partition.inference.prediction import work
 from gpytorch_partition.inference.prediction.cluster_posterior import _root_at
 from gpytorch_partition.models import PartitionGP
-from gpytorch_partition.operators import feature_factor as module
-from gpytorch_partition.operators.feature_factor import FeatureFactor, feature_factor
+from gpytorch_partition.solvers import feature_factor as module
+from gpytorch_partition.solvers.feature_factor import FeatureFactor, feature_factor
 
 N, NOISE = 600, 0.05
 generator = torch.Generator().manual_seed(0)

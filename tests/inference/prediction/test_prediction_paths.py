@@ -26,7 +26,8 @@ from gpytorch_partition import (
 )
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
-from gpytorch_partition.operators import guards, loadings, preconditioners
+from gpytorch_partition.operators import guards, loadings
+from gpytorch_partition.solvers import preconditioners
 from tests.limits import many_rows
 
 N, N_TEST = 600, 40

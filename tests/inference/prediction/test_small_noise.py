@@ -10,7 +10,7 @@ from linear_operator import settings as linear_settings
 from gpytorch_partition import settings
 from gpytorch_partition.inference.prediction import cluster_posterior, work
 from gpytorch_partition.linalg.conjugate_gradients import UnconvergedError
-from gpytorch_partition.operators import direct
+from gpytorch_partition.solvers import direct
 from tests.extremes.problems import Cell, exact, model_of, rows
 
 

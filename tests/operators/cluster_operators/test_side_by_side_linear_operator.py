@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from operator_zoo import cluster_matrix, mixture
 
 from gpytorch_partition.operators import PartitionLinearOperator
 from gpytorch_partition.operators.cluster_operators.side_by_side_linear_operator import SideBySideLinearOperator
+from tests.operators.operator_zoo import cluster_matrix, mixture
 
 WEIGHTS = torch.tensor([0.5, 0.2, 0.8])
 

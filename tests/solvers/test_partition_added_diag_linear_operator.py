@@ -6,9 +6,10 @@ import linear_operator
 import torch
 from linear_operator.operators import DenseLinearOperator, DiagLinearOperator, RootLinearOperator
 from linear_operator.test.linear_operator_test_case import LinearOperatorTestCase
-from operator_zoo import dense, rows, weighted
 
-from gpytorch_partition.operators import PartitionAddedDiagLinearOperator, PartitionLinearOperator
+from gpytorch_partition.operators import PartitionLinearOperator
+from gpytorch_partition.solvers import PartitionAddedDiagLinearOperator
+from tests.operators.operator_zoo import dense, rows, weighted
 
 
 class _Suite(LinearOperatorTestCase):

@@ -2,7 +2,7 @@ r"""
 The covariance of some entries of `N x T` targets plus noise, with a preconditioner that uses their structure.
 
 Entries are pairs of a row and a task, of covariance :math:`k(x, x') B_{tt'}`. If every entry is known, T independent
-tasks are solved (:mod:`gpytorch_partition.operators.independent_tasks`). With missing entries no such basis exists, but
+tasks are solved (:mod:`gpytorch_partition.solvers.independent_tasks`). With missing entries no such basis exists, but
 the same structure preconditions conjugate gradients. With a Nystrom factor :math:`K \approx L L^\top + \lambda I` of
 the N rows and a root :math:`B = C C^\top`,
 
@@ -34,8 +34,9 @@ from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.linalg.nystrom import nystrom_factor
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.linalg.tall import tall_product, transposed_product
-from gpytorch_partition.operators.direct import DirectSolver, direct_solver, is_small
-from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+from gpytorch_partition.solvers.direct import DirectSolver, direct_solver, is_small
+from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+from gpytorch_partition.solvers.preconditioners import is_preconditioned
 
 _MOST_DIRECTIONS = 2_000  # of the low-rank part, a dense matrix of which is decomposed
 _LEAST_SIGNAL = 1.0  # of an independent task, in noises, summed over all rows: below, it needs no low-rank part
@@ -115,7 +116,7 @@ class EntriesPlusNoise(PartitionAddedDiagLinearOperator):
     @cached_property
     def in_double(self) -> EntriesPlusNoise:
         """The operator in float64, with its entries; itself if all its parts are float64."""
-        if self._is_double:
+        if self.is_double:
             return self
         parts = (part.to(dtype=torch.float64) for part in (self._linear_op.evaluate_kernel(), self._diag_tensor))
         covariance = self.entries.covariance.to(dtype=torch.float64)
@@ -132,7 +133,7 @@ class EntriesPlusNoise(PartitionAddedDiagLinearOperator):
 
     def preconditioner_inverse(self) -> Callable[[Tensor], Tensor] | None:
         """Return the inverse of this module's preconditioner where a Nystrom one is chosen, else the parent's."""
-        if not self._is_preconditioned("nystrom"):
+        if not is_preconditioned(self, "nystrom"):
             return super().preconditioner_inverse()
         rank = settings.preconditioner_rank.value()
         if rank not in self._inverses:

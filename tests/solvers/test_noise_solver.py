@@ -12,12 +12,12 @@ from linear_operator.operators import ConstantDiagLinearOperator, DenseLinearOpe
 
 from gpytorch_partition import FastClusterKernel, RandomForestKernel, settings
 from gpytorch_partition.operators import (
-    PartitionAddedDiagLinearOperator,
     PartitionLinearOperator,
     PartitionSumLinearOperator,
     guards,
 )
-from gpytorch_partition.operators.preconditioners import nystrom_preconditioner, partition_inverse
+from gpytorch_partition.solvers import PartitionAddedDiagLinearOperator
+from gpytorch_partition.solvers.preconditioners import nystrom_preconditioner, partition_inverse
 
 N = 300
 X = torch.randn(N, 4, generator=torch.Generator().manual_seed(5), dtype=torch.float64)

@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from linear_operator import settings as linear_settings
 from linear_operator.operators import ConstantDiagLinearOperator, DiagLinearOperator, LinearOperator
 from torch import Tensor
 
@@ -41,7 +42,7 @@ from gpytorch_partition.linalg.nystrom import NystromFactor, nystrom_factor
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.linalg.tall import tall_product, transposed_product
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.settings import preconditioner_rank, probe_seed
+from gpytorch_partition.settings import preconditioner, preconditioner_rank, probe_seed
 
 _FACTOR: Key[NystromFactor] = Key("nystrom")  # the Nystrom factor of unit scale, kept with the rows
 
@@ -155,6 +156,27 @@ class NystromPreconditioner(LinearOperator):
         scale_grad = low_rank + shift * (left_vecs * right_vecs).sum((-2, -1))
         scale_grad = scale_grad.sum_to_size(self.scale.shape)
         return (scale_grad, *self.noise._bilinear_derivative(left_vecs, right_vecs))
+
+
+def is_preconditioned(noisy: LinearOperator, name: str) -> bool:
+    """Return whether a covariance of so many rows is solved with the preconditioner of that name."""
+    wanted = linear_settings.max_preconditioner_size.value() > 0
+    large = noisy.size(-1) >= linear_settings.min_preconditioning_size.value()
+    return wanted and large and preconditioner.value() == name
+
+
+@torch.no_grad()
+def probe_vectors(noisy: LinearOperator, chosen: NystromPreconditioner | None) -> tuple[Tensor, Tensor]:
+    """Return fixed draws from N(0, P) as unit vectors (`*batch x N x probes`) and their norms; P is I without one."""
+    generator = solver_generator(probe_seed.value(), "probes", noisy.device)
+    num_probes = linear_settings.num_trace_samples.value()
+    if chosen is None:
+        size = (*noisy.shape[:-1], num_probes)
+        probes = torch.randn(size, generator=generator, dtype=noisy.dtype, device=noisy.device)
+    else:
+        probes = chosen.sample(num_probes, generator)
+    norms = probes.norm(dim=-2, keepdim=True)
+    return probes / norms, norms
 
 
 def nystrom_preconditioner(operator: LinearOperator, noise: DiagLinearOperator) -> NystromPreconditioner:

@@ -10,7 +10,7 @@ With the counts :math:`G = Z^\top Z = U \Gamma U^\top` (rank r) and :math:`R = U
 
 B (`r x r`) is as well conditioned as A itself. It gives the log determinant, solves, traces and the diagonal of the
 inverse, which leave-one-out predictions need (Rasmussen & Williams 2006, section 5.4.2), with gradients by s, S and the
-noise. :mod:`~gpytorch_partition.operators.few_clusters` does the first two for training with flat partitions, without
+noise. :mod:`~gpytorch_partition.solvers.few_clusters` does the first two for training with flat partitions, without
 eigenvectors.
 """
 
@@ -28,9 +28,9 @@ from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.clusters.co_occurrence import count_co_occurrences, streamed_cluster_sums, zero_counts
 from gpytorch_partition.clusters.incidence import Incidence, same_codes
 from gpytorch_partition.linalg.cholesky import stable_cholesky
-from gpytorch_partition.operators.few_clusters import co_occurrences
-from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+from gpytorch_partition.solvers.few_clusters import co_occurrences
+from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 
 _MOST_CLUSTERS = 5_000  # whose eigenvectors take half a minute on one core, and 200 MB
 _ROUNDING = 1e-10  # share of a row outside the span of the clusters that is rounding

@@ -8,9 +8,12 @@ from linear_operator import settings as linear_settings
 from linear_operator.utils.warnings import NumericalWarning
 
 from gpytorch_partition.linalg.conjugate_gradients import UnconvergedError, relative_residual
-from gpytorch_partition.operators import FlatLinearOperator, PartitionLinearOperator, direct, quadrature
+from gpytorch_partition.operators import FlatLinearOperator, PartitionLinearOperator, accuracy
 from gpytorch_partition.operators.addition import low_rank_operator
-from gpytorch_partition.operators.direct import DirectSolver, direct_solver
+from gpytorch_partition.solvers import direct
+from gpytorch_partition.solvers.conjugate_gradients import ConjugateGradients, is_hard
+from gpytorch_partition.solvers.direct import DirectSolver, direct_solver
+from gpytorch_partition.solvers.in_double import InDouble
 from tests.operators.operator_zoo import rows
 
 N = 60
@@ -67,7 +70,7 @@ def test_a_matrix_without_a_cholesky_factor_is_solved_nevertheless():
     covariance = COVARIANCES["sum"]
     operator, columns = covariance.add_diagonal(torch.tensor(1e-30).double()), covariance.to_dense()[:, :2]
     with pytest.warns(NumericalWarning, match="too little|resolve"):
-        found = operator.precise_solution(columns, relative_residual(1e-10))
+        found = InDouble(operator).within(columns, relative_residual(1e-10))
     assert (covariance.matmul(found.solution) - columns).norm() < 1e-6 * columns.norm()
 
 
@@ -110,9 +113,9 @@ def test_conjugate_gradients_that_fail_are_not_tried_again():
     with linear_settings.max_cg_iterations(3):
         for _ in range(2):
             with pytest.raises(UnconvergedError):
-                operator.certain_solution(RHS, relative_residual(1e-10))
+                ConjugateGradients(operator).within(RHS, relative_residual(1e-10))
     assert operator.has_failed
-    assert operator.is_hard
+    assert is_hard(operator)
 
 
 @pytest.mark.parametrize("most", [N - 1, N], ids=["by probe vectors", "exact"])
@@ -152,9 +155,9 @@ def test_the_bias_of_a_quadrature_is_bounded(steps, padding):
     nodes, vectors = torch.linalg.eigh(matrix)
     error = (vectors[0].square() * nodes.log()).sum() - values.log().mean()
     padded = torch.block_diag(matrix, torch.eye(padding).double())
-    bias = quadrature.log_bias(padded.unsqueeze(0), 1e-4)
+    bias = accuracy.log_bias(padded.unsqueeze(0), 1e-4)
     assert 0 < error <= float(bias) * (1 + 1e-6)
-    assert float(quadrature.log_bias(padded.unsqueeze(0), float(values.min()) / 2)) >= float(bias)
+    assert float(accuracy.log_bias(padded.unsqueeze(0), float(values.min()) / 2)) >= float(bias)
 
 
 def test_a_quadrature_that_is_far_off_is_warned_of_where_nothing_is_better(monkeypatch):
@@ -190,12 +193,12 @@ def test_clusters_are_solved_for_until_the_residual_is_rounding(noise, monkeypat
 def test_a_factor_of_clusters_tells_what_it_cannot_do(monkeypatch):
     monkeypatch.setattr(direct, "MOST_ROWS", N - 1)
     columns, rule = flat().to_dense(), relative_residual(1e-10)
-    assert flat().add_diagonal(torch.tensor(1e-6).double()).precise_solution(columns, rule).converged
+    assert InDouble(flat().add_diagonal(torch.tensor(1e-6).double())).within(columns, rule).converged
     unresolved = flat().add_diagonal(torch.tensor(1e-10).double())
     with pytest.warns(NumericalWarning, match="too little for a factor in float64"):
-        assert not unresolved.precise_solution(columns, relative_residual(1e-18)).converged
+        assert not InDouble(unresolved).within(columns, relative_residual(1e-18)).converged
     with pytest.raises(UnconvergedError, match="Raise the noise"):
-        flat().add_diagonal(torch.tensor(1e-15).double()).precise_solution(columns, rule)
+        InDouble(flat().add_diagonal(torch.tensor(1e-15).double())).within(columns, rule)
 
 
 def test_clusters_without_a_factor_are_refused_by_name(monkeypatch):

@@ -24,9 +24,11 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from gpytorch_partition.linalg.random import solver_generator
-from gpytorch_partition.operators.direct import MOST_COLUMNS, sparse_roots
-from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator
+from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator, PartitionLinearOperator
+from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
 
+# Most columns of a root whose B is factorized, and most rows of dense matrices with gradients or eigenvectors.
+MOST_COLUMNS = 6_000
 _BLOCK_ROWS = 2**14  # rows that are held in float64 at once
 _BLOCK_COLUMNS = 64  # columns of their root held at once
 _LARGEST_ERROR = 1e-3  # relative error of a variance that rounding may leave
@@ -56,11 +58,9 @@ class FeatureFactor:
     """
 
     def __init__(self, covariance: LinearOperator, noise: Tensor) -> None:
-        roots = sparse_roots(covariance)
-        assert roots is not None
         first = torch.zeros(1, dtype=torch.long, device=noise.device)
         self.roots = sparse_roots(_of_rows(covariance, first)) or []  # only their scales and factors are needed
-        self._precision = _precision(covariance, noise, sum(root.shape[-1] for root in roots))
+        self._precision = root_precision(covariance, noise, _BLOCK_ROWS)
         self._factor = torch.linalg.cholesky(self._precision)
 
     def deviations(self, normal: Tensor) -> list[Tensor]:
@@ -70,29 +70,20 @@ class FeatureFactor:
         :param normal: `q x t` independent standard normal E.
         """
         drawn = torch.linalg.solve_triangular(self._factor.mT, normal.double(), upper=True)
-        return list(drawn.split([root.shape[-1] for root in self.roots], -2))
+        return list(drawn.split(_widths(self.roots), -2))
 
     def root(self, points: list[IncidenceLinearOperator]) -> Tensor:
-        r"""
-        Return :math:`\Phi_* L^{-\top}` (`N_test x q`, float64).
-
-        :param points: The roots' rows at the points, for each root.
-        """
+        r"""Return :math:`\Phi_* L^{-\top}` (`N_test x q`, float64) from the roots' rows at the points."""
         return torch.cat(list(self._root_blocks(points)), -1)
 
     def variances(self, points: list[IncidenceLinearOperator]) -> Tensor:
-        """
-        Return variances at points (`N_test`, float64), with a block of columns of the root held at once.
-
-        :param points: The roots' rows at the points, for each root.
-        """
+        """Return variances at points (`N_test`, float64), with a block of columns of the root held at once."""
         return reduce(add, (block.square().sum(-1) for block in self._root_blocks(points)))
 
     def _root_blocks(self, points: list[IncidenceLinearOperator]) -> Iterator[Tensor]:
         identity = torch.eye(self.num_columns, dtype=torch.float64, device=self._factor.device)
         for block in identity.split(_BLOCK_COLUMNS, -1):
-            parts = self.deviations(block)
-            yield torch.stack([point._matmul(part) for point, part in zip(points, parts)]).sum(0)
+            yield root_values(points, torch.cat(self.deviations(block), -2))
 
     @property
     def num_columns(self) -> int:
@@ -118,37 +109,6 @@ class FeatureFactor:
         return error <= _LARGEST_ERROR
 
 
-def _of_rows(covariance: LinearOperator, rows: Tensor) -> LinearOperator:
-    return covariance[..., rows, :][..., :, rows].to(torch.float64)
-
-
-def _precision(covariance: LinearOperator, noise: Tensor, size: int) -> Tensor:
-    """B, by blocks of rows and columns: only a block of rows is needed in float64."""
-    total = torch.eye(size, dtype=torch.float64, device=noise.device)
-    for rows in torch.arange(covariance.size(-1), device=noise.device).split(_BLOCK_ROWS):
-        roots = sparse_roots(_of_rows(covariance, rows)) or []
-        variances = noise[rows].double().unsqueeze(-1)
-        for first in range(0, size, _BLOCK_COLUMNS):
-            block = slice(first, min(first + _BLOCK_COLUMNS, size))
-            total[:, block] += _products(roots, variances, block, size)
-    return 0.5 * (total + total.mT)
-
-
-def _products(roots: list[IncidenceLinearOperator], noise: Tensor, block: slice, size: int) -> Tensor:
-    r""":math:`\Phi^\top D^{-1} \Phi` of some rows, for a block of columns (`q x b`)."""
-    identity = torch.zeros(size, block.stop - block.start, dtype=torch.float64, device=noise.device)
-    identity[block].fill_diagonal_(1)
-    parts = identity.split([root.shape[-1] for root in roots], -2)
-    values = torch.stack([root._matmul(part) for root, part in zip(roots, parts)]).sum(0) / noise
-    return torch.cat([root._t_matmul(values) for root in roots], -2)
-
-
-def has_feature_factor(covariance: LinearOperator) -> bool:
-    """Return whether the covariance has a sparse root of at most 6,000 columns, and no more columns than rows."""
-    roots = sparse_roots(covariance)
-    return roots is not None and sum(root.shape[-1] for root in roots) <= min(MOST_COLUMNS, covariance.size(-1))
-
-
 def feature_factor(covariance: LinearOperator, noise: Tensor) -> FeatureFactor | None:
     """
     Return the factor, without a graph; None where none exists, or rounding in float64 spoils it.
@@ -164,3 +124,56 @@ def feature_factor(covariance: LinearOperator, noise: Tensor) -> FeatureFactor |
             return factor if factor.resolves() else None
     except torch.linalg.LinAlgError:
         return None
+
+
+def has_feature_factor(covariance: LinearOperator) -> bool:
+    """Return whether the covariance has a sparse root of at most 6,000 columns, and no more columns than rows."""
+    return num_columns(covariance) <= min(MOST_COLUMNS, covariance.size(-1))
+
+
+def num_columns(covariance: LinearOperator) -> float:
+    """Return the number q of columns of the sparse root; infinity without one."""
+    roots = sparse_roots(covariance)
+    return float("inf") if roots is None else sum(_widths(roots))
+
+
+def sparse_roots(covariance: LinearOperator) -> list[IncidenceLinearOperator] | None:
+    """Return the sparse roots of the terms of a covariance; None if one has none, or for batch dimensions."""
+    terms = covariance.linear_ops if isinstance(covariance, PartitionSumLinearOperator) else [covariance]
+    if covariance.dim() > 2 or not all(isinstance(term, PartitionLinearOperator) for term in terms):
+        return None
+    if not all(term.is_symmetric and bool(term.scale >= 0) for term in terms):
+        return None
+    return [term.sparse_root() for term in terms]
+
+
+def root_values(roots: list[IncidenceLinearOperator], table: Tensor) -> Tensor:
+    r"""Return :math:`\Phi C` (`N x t`) from a table of coefficients (`q x t`)."""
+    return torch.stack([root._matmul(part) for root, part in zip(roots, table.split(_widths(roots), -2))]).sum(0)
+
+
+def root_sums(roots: list[IncidenceLinearOperator], values: Tensor) -> Tensor:
+    r"""Return :math:`\Phi^\top V` (`q x t`) of values of rows (`N x t`)."""
+    return torch.cat([root._t_matmul(values) for root in roots], -2)
+
+
+def root_precision(covariance: LinearOperator, noise: Tensor, most_rows: int) -> Tensor:
+    """Return B (`q x q`, float64), by blocks of so many rows at most: only a block is needed in float64."""
+    total = torch.eye(int(num_columns(covariance)), dtype=torch.float64, device=noise.device)
+    for rows in torch.arange(covariance.size(-1), device=noise.device).split(most_rows):
+        roots = sparse_roots(_of_rows(covariance, rows)) or []
+        variances = noise[rows].double().unsqueeze(-1)
+        for start in range(0, len(total), _BLOCK_COLUMNS):
+            block = total[:, start : start + _BLOCK_COLUMNS]
+            units = torch.zeros(block.shape, dtype=block.dtype, device=block.device)
+            units[start:].fill_diagonal_(1)
+            block += root_sums(roots, root_values(roots, units) / variances)
+    return 0.5 * (total + total.mT)
+
+
+def _of_rows(covariance: LinearOperator, rows: Tensor) -> LinearOperator:
+    return covariance[..., rows, :][..., :, rows].to(torch.float64)
+
+
+def _widths(roots: list[IncidenceLinearOperator]) -> list[int]:
+    return [root.shape[-1] for root in roots]
