@@ -16,12 +16,12 @@ from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, median_distance
 from gpytorch_partition.kernels.gamma_lifetime import GammaLifetime
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel, training_points
-from gpytorch_partition.operators.cluster_operators.attached_paths_linear_operator import (
+from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
+from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import (
     AttachedPathsLinearOperator,
+    PathSumLinearOperator,
     TreeExits,
 )
-from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
-from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import PathSumLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.partitions.mondrian.nested import AttachedRows, LeafRows, NestedMondrianPartition
 from gpytorch_partition.partitions.mondrian.trees import MondrianTrees

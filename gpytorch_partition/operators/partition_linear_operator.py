@@ -14,8 +14,12 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, as_columns
-from gpytorch_partition.operators.cluster_operators.transposed_linear_operator import TransposedLinearOperator
+from gpytorch_partition.operators.cluster_operators.cluster_operator import (
+    ClusterOperator,
+    TransposedLinearOperator,
+    as_columns,
+    of_columns,
+)
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 from gpytorch_partition.operators.loadings import cluster_sums, loadings_derivative, row_values
 from gpytorch_partition.operators.roots import ExactRootLinearOperator
@@ -132,12 +136,11 @@ class PartitionLinearOperator(CovarianceOperator):
 
     # Products: Z S Z'^T V, from right to left.
 
+    @of_columns
     def _matmul(self, rhs: Tensor) -> Tensor:
         size = max(_FEWEST_COLUMNS, _SUMS_AT_ONCE // max(1, self.right.num_clusters))
-        blocks = as_columns(rhs).split(size, -1)
-        products = [self.row_values(self.cluster_product(self.cluster_sums(block))) for block in blocks]
-        product = products[0] if len(products) == 1 else torch.cat(products, -1)
-        return product.squeeze(-1) if rhs.dim() == 1 else product
+        products = [self.row_values(self.cluster_product(self.cluster_sums(block))) for block in rhs.split(size, -1)]
+        return products[0] if len(products) == 1 else torch.cat(products, -1)
 
     def cluster_sums(self, values: Tensor) -> Tensor:
         r"""Return :math:`Z'^\top \mathrm{diag}(R') V` (`*batch x p x kt`), cluster sums of V (`*batch x N' x t`)."""
@@ -462,20 +465,21 @@ class IncidenceLinearOperator(LinearOperator):
     def _size(self) -> torch.Size:
         return torch.Size((*self.scale.shape, self.rows.num_rows, self._num_loadings * self.factor.shape[-1]))
 
+    @of_columns
     def _matmul(self, rhs: Tensor) -> Tensor:
-        effects = as_columns(rhs).to(self.factor.dtype)
+        effects = rhs.to(self.factor.dtype)
         if self.loadings is not None:
             effects = torch.cat(effects.chunk(self._num_loadings, -2), -1)
         table = _over_columns(self.factor._matmul, effects)
-        values = self.scale[..., None, None] * row_values(self.rows, self.loadings, table)
-        return values.squeeze(-1) if rhs.dim() == 1 else values
+        return self.scale[..., None, None] * row_values(self.rows, self.loadings, table)
 
+    @of_columns
     def _t_matmul(self, rhs: Tensor) -> Tensor:
-        values = (self.scale[..., None, None] * as_columns(rhs)).to(self.factor.dtype)
+        values = (self.scale[..., None, None] * rhs).to(self.factor.dtype)
         sums = _over_columns(self.factor._t_matmul, cluster_sums(self.rows, self.loadings, values))
         if self.loadings is not None:
             sums = torch.cat(sums.chunk(self._num_loadings, -1), -2)
-        return (sums.squeeze(-1) if rhs.dim() == 1 else sums).to(self.dtype)
+        return sums.to(self.dtype)
 
     def _transpose_nonbatch(self) -> LinearOperator:
         return TransposedLinearOperator(self)

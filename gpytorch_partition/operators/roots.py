@@ -8,8 +8,7 @@ import torch
 from linear_operator.operators import DiagLinearOperator, LinearOperator, RootLinearOperator
 from torch import Tensor
 
-from gpytorch_partition.operators.cluster_operators.cluster_operator import as_columns
-from gpytorch_partition.operators.cluster_operators.transposed_linear_operator import TransposedLinearOperator
+from gpytorch_partition.operators.cluster_operators.cluster_operator import TransposedLinearOperator, of_columns
 from gpytorch_partition.operators.guards import check_dense
 
 
@@ -75,14 +74,13 @@ class SideBySideRoots(LinearOperator):
     def _widths(self) -> list[int]:
         return [root.shape[-1] for root in self.roots]
 
+    @of_columns
     def _matmul(self, rhs: Tensor) -> Tensor:
-        parts = zip(self.roots, as_columns(rhs).split(self._widths, -2))
-        product = sum(root._matmul(part) for root, part in parts)
-        return product.squeeze(-1) if rhs.dim() == 1 else product
+        return sum(root._matmul(part) for root, part in zip(self.roots, rhs.split(self._widths, -2)))
 
+    @of_columns
     def _t_matmul(self, rhs: Tensor) -> Tensor:
-        product = torch.cat([root._t_matmul(as_columns(rhs)) for root in self.roots], -2)
-        return product.squeeze(-1) if rhs.dim() == 1 else product
+        return torch.cat([root._t_matmul(rhs) for root in self.roots], -2)
 
     def _transpose_nonbatch(self) -> LinearOperator:
         return TransposedLinearOperator(self)

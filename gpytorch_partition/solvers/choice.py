@@ -10,8 +10,7 @@ from linear_operator.operators import AddedDiagLinearOperator
 from gpytorch_partition.solvers.conjugate_gradients import ConjugateGradients, is_hard
 from gpytorch_partition.solvers.dense import Dense, has_few_rows
 from gpytorch_partition.solvers.few_clusters import few_clusters
-from gpytorch_partition.solvers.in_double import InDouble
-from gpytorch_partition.solvers.noise_level import is_delicate
+from gpytorch_partition.solvers.in_double import InDouble, is_delicate
 from gpytorch_partition.solvers.solver import Factorized, Solver
 
 Task = Literal["solve", "likelihood", "determinant", "form", "prediction"]

@@ -15,8 +15,7 @@ from gpytorch_partition.operators import guards
 from gpytorch_partition.operators.accuracy import checked_determinants, solve_residual
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.solvers.direct import is_small
-from gpytorch_partition.solvers.in_double import InDouble
-from gpytorch_partition.solvers.noise_level import terms_of
+from gpytorch_partition.solvers.in_double import InDouble, terms_of
 from gpytorch_partition.solvers.solver import Rule, Terms, expanded
 
 # Iterations after which a factor, where there can be one, takes less time than more of them.

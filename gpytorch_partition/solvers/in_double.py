@@ -8,7 +8,13 @@ from typing import Any
 
 import torch
 from linear_operator import settings as linear_settings
-from linear_operator.operators import AddedDiagLinearOperator, CholLinearOperator, TriangularLinearOperator
+from linear_operator.operators import (
+    AddedDiagLinearOperator,
+    CholLinearOperator,
+    LinearOperator,
+    SumLinearOperator,
+    TriangularLinearOperator,
+)
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
@@ -16,12 +22,19 @@ from gpytorch_partition.linalg.conjugate_gradients import CGResult, CGState, Unc
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators import guards
 from gpytorch_partition.operators.accuracy import solve_residual
+from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.settings import probe_seed
 from gpytorch_partition.solvers.direct import DirectSolver, is_small
 from gpytorch_partition.solvers.feature_factor import MOST_COLUMNS
-from gpytorch_partition.solvers.noise_level import REMEDY, check_resolution, too_little
 from gpytorch_partition.solvers.solver import Rule, Terms, expanded, quadratic_forms
 
+_REMEDY = "Raise the noise (a constraint of the likelihood), or make the outputscale smaller."
+
+# The least noise, as a share of the prior variance, at which dense algebra in float32 gives posterior variances to a
+# percent, and the share that float64 resolves, in units of its roundoff and rows.
+_LEAST_SHARE = 1e-2
+_RESOLVED = 100.0
+_ROUNDED = 10.0  # the same for entries in float32, in units of its roundoff and the root of the rows
 _LEAST_USE = 1e-6  # relative residual of a factor above which it is of no use
 
 
@@ -79,10 +92,10 @@ class InDouble:
             return CGResult(solution, form, None, 0, True, residual)
         norm, size = (each.norm(dim=-2, keepdim=True) for each in (residual, columns))
         if bool((norm > _LEAST_USE * size).any()):
-            raise UnconvergedError(f"{too_little(noisy)}. {REMEDY}")
+            raise UnconvergedError(f"{_too_little(noisy)}. {_REMEDY}")
         is_certain = bool(certain(CGState(norm, size, form, solution, residual)).all())
         if not is_certain:
-            told = f"{too_little(noisy)}: means and variances may be wrong. {REMEDY}"
+            told = f"{_too_little(noisy)}: means and variances may be wrong. {_REMEDY}"
             warnings.warn(told, NumericalWarning, stacklevel=2)
         return CGResult(solution, form, None, 0, is_certain, residual)
 
@@ -101,7 +114,7 @@ class InDouble:
 def _by_probes(noisy: AddedDiagLinearOperator, rhs: Tensor | None, reduce: bool | None) -> Terms:
     """Both terms, with derivatives exact for quadratic forms and from probe vectors for the log determinant."""
     if (direct := noisy.direct) is None:
-        raise UnconvergedError(f"{too_little(noisy)}. {REMEDY}")
+        raise UnconvergedError(f"{_too_little(noisy)}. {_REMEDY}")
     generator = solver_generator(probe_seed.value(), "probes", noisy.device)
     size = (noisy.size(-1), linear_settings.num_trace_samples.value())
     probes = torch.randn(size, generator=generator, dtype=noisy.dtype, device=noisy.device)
@@ -110,3 +123,46 @@ def _by_probes(noisy: AddedDiagLinearOperator, rhs: Tensor | None, reduce: bool 
     trace = (weights * noisy.matmul(probes)).sum() / size[-1]
     determinant = value + trace - trace.detach()
     return None if rhs is None else quadratic_forms(noisy, rhs, direct, reduce), determinant
+
+
+def terms_of(noisy: AddedDiagLinearOperator) -> list[LinearOperator]:
+    """Return the terms of the covariance without the noise."""
+    covariance = noisy._linear_op.evaluate_kernel()
+    return list(covariance.linear_ops) if isinstance(covariance, SumLinearOperator) else [covariance]
+
+
+def is_delicate(noisy: AddedDiagLinearOperator) -> bool:
+    """Return whether dense algebra in the operator's dtype may change posterior variances by more than a percent."""
+    return noisy.dtype != torch.float64 and noisy.noise_share < _LEAST_SHARE
+
+
+def _too_little(noisy: AddedDiagLinearOperator) -> str:
+    """Return the beginning of a message about noise that float64 does not resolve."""
+    return f"the noise is {noisy.noise_share:.1e} of the prior variance, too little for a factor in float64"
+
+
+def check_resolution(noisy: AddedDiagLinearOperator) -> None:
+    """Warn if the noise is so small beside the prior variance that rounding in float64 hides it."""
+    least = _RESOLVED * noisy.size(-1) * torch.finfo(torch.float64).eps
+    if noisy.noise_share < least:
+        warnings.warn(
+            f"the noise is {noisy.noise_share:.1e} of the prior variance, and {noisy.size(-1):,} rows resolve "
+            f"{least:.0e} of it in float64: means and variances may be wrong. {_REMEDY}",
+            NumericalWarning,
+            stacklevel=2,
+        )
+
+
+def check_entries(noisy: AddedDiagLinearOperator) -> None:
+    """Warn if the noise is below the float32 rounding of entries, where a term is no partition kernel's."""
+    if noisy.dtype == torch.float64 or all(isinstance(term, PartitionLinearOperator) for term in terms_of(noisy)):
+        return
+    least = _ROUNDED * torch.finfo(noisy.dtype).eps * noisy.size(-1) ** 0.5
+    if noisy.noise_share < least:
+        warnings.warn(
+            f"the noise is {noisy.noise_share:.1e} of the prior variance, and a sum with a kernel whose entries are "
+            f"rounded to {noisy.dtype} resolves {least:.0e} of it: means and variances may be wrong. Use float64, "
+            "or raise the noise (a constraint of the likelihood).",
+            NumericalWarning,
+            stacklevel=2,
+        )

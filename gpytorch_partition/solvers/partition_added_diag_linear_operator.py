@@ -24,8 +24,8 @@ from gpytorch_partition.solvers.conjugate_gradients import expected_iterations_o
 from gpytorch_partition.solvers.dense import has_few_rows
 from gpytorch_partition.solvers.direct import DirectSolver, direct_solver, has_direct_solver
 from gpytorch_partition.solvers.feature_factor import FeatureFactor, feature_factor, has_feature_factor
+from gpytorch_partition.solvers.in_double import check_entries, check_resolution
 from gpytorch_partition.solvers.independent_tasks import IndependentTasks, independent_tasks
-from gpytorch_partition.solvers.noise_level import check_entries, check_resolution
 from gpytorch_partition.solvers.preconditioners import (
     NystromPreconditioner,
     is_preconditioned,

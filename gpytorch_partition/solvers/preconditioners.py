@@ -41,6 +41,7 @@ from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.linalg.nystrom import NystromFactor, nystrom_factor
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.linalg.tall import tall_product, transposed_product
+from gpytorch_partition.operators.cluster_operators.cluster_operator import of_columns
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.settings import preconditioner, preconditioner_rank, probe_seed
 
@@ -108,11 +109,10 @@ class NystromPreconditioner(LinearOperator):
         eye = torch.eye(root.shape[-1], dtype=self.dtype, device=self.device)
         return eye + self.scale[..., None, None] * gram
 
+    @of_columns
     def _matmul(self, rhs: Tensor) -> Tensor:
-        columns = rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs
-        low_rank = tall_product(self.factor.root, transposed_product(self.factor.root, columns))
-        product = self.scale[..., None, None] * low_rank + self._shifted_noise * columns
-        return product.squeeze(-1) if rhs.dim() == 1 else product
+        low_rank = tall_product(self.factor.root, transposed_product(self.factor.root, rhs))
+        return self.scale[..., None, None] * low_rank + self._shifted_noise * rhs
 
     def inverse_closure(self) -> Callable[[Tensor], Tensor]:
         r"""Return :math:`V \mapsto P^{-1} V` (`*batch x N x t`) by the matrix inversion lemma, without a graph."""

@@ -16,7 +16,7 @@ from gpytorch_partition.operators import (
     TaskLinearOperator,
 )
 from gpytorch_partition.operators.addition import low_rank_operator
-from gpytorch_partition.operators.cluster_operators.attached_paths_linear_operator import (
+from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import (
     AttachedPathsLinearOperator,
     TreeExits,
 )

@@ -34,8 +34,7 @@ from gpytorch_partition.solvers.choice import choose_solver
 from gpytorch_partition.solvers.conjugate_gradients import ConjugateGradients
 from gpytorch_partition.solvers.dense import Dense
 from gpytorch_partition.solvers.direct import MOST_COLUMNS, MOST_ROWS
-from gpytorch_partition.solvers.in_double import InDouble
-from gpytorch_partition.solvers.noise_level import check_entries, is_delicate
+from gpytorch_partition.solvers.in_double import InDouble, check_entries, is_delicate
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 
 _SHARE = 0.03  # of the noise's standard deviation, that the means of training rows may be off by

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
@@ -88,6 +90,47 @@ class ClusterOperator(LinearOperator):
         return None
 
 
+class TransposedLinearOperator(LinearOperator):
+    r"""
+    The transpose :math:`A^\top` of an operator A, whose `_t_matmul` is then the product.
+
+    :param base: `*batch x n x p` A.
+    """
+
+    def __init__(self, base: LinearOperator) -> None:
+        super().__init__(base)
+        self.base = base
+
+    def _size(self) -> torch.Size:
+        *batch, rows, columns = self.base.shape
+        return torch.Size((*batch, columns, rows))
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        return self.base._t_matmul(rhs)
+
+    def _transpose_nonbatch(self) -> LinearOperator:
+        return self.base
+
+    def _expand_batch(self, batch_shape: torch.Size | list[int]) -> LinearOperator:
+        return TransposedLinearOperator(self.base._expand_batch(batch_shape))
+
+    def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
+        return self.base._get_indices(col_index, row_index, *batch_indices)
+
+    def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
+        return self.base._bilinear_derivative(right_vecs, left_vecs)
+
+
 def as_columns(values: Tensor) -> Tensor:
     """Return a vector as a matrix of one column, a matrix as it is."""
     return values.unsqueeze(-1) if values.dim() == 1 else values
+
+
+def of_columns(product: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Tensor]:
+    """Let a product with matrices take vectors too."""
+
+    @wraps(product)
+    def computed(operator: Any, rhs: Tensor) -> Tensor:
+        return product(operator, rhs) if rhs.dim() > 1 else product(operator, rhs.unsqueeze(-1)).squeeze(-1)
+
+    return computed

@@ -13,8 +13,12 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.memberships import Memberships
-from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, as_columns
-from gpytorch_partition.operators.cluster_operators.transposed_linear_operator import TransposedLinearOperator
+from gpytorch_partition.operators.cluster_operators.cluster_operator import (
+    ClusterOperator,
+    TransposedLinearOperator,
+    as_columns,
+    of_columns,
+)
 
 _ENTRIES = 2**22  # entries of a sparse product held at a time, at most, of 12 bytes each
 _PAIRS = 2**16  # pairs of items looked up at a time
@@ -129,15 +133,14 @@ class MembershipLinearOperator(ClusterOperator):
     def _transpose_nonbatch(self) -> LinearOperator:
         return self
 
+    @of_columns
     def _matmul(self, rhs: Tensor) -> Tensor:
-        sums, total = self._set_sums(as_columns(rhs))
+        sums, total = self._set_sums(rhs)
         weighted = self.weights.unsqueeze(-1) * sums
         product = self.memberships.item_sums(weighted)
-        if self.item_scales is None:
-            product = 2 * product - weighted.sum(0, keepdim=True) + self.weights.sum() / 2 * total
-        else:
-            product = self.item_scales.unsqueeze(-1) * product
-        return product.squeeze(-1) if rhs.dim() == 1 else product
+        if self.item_scales is not None:
+            return self.item_scales.unsqueeze(-1) * product
+        return 2 * product - weighted.sum(0, keepdim=True) + self.weights.sum() / 2 * total
 
     def _set_sums(self, values: Tensor) -> tuple[Tensor, Tensor]:
         r""":math:`(B - \tfrac12)^\top V` and the sums of V, or :math:`B^\top \mathrm{diag}(a) V` and zero."""
@@ -198,25 +201,21 @@ class MembershipRootLinearOperator(LinearOperator):
     def _constant(self) -> Tensor:
         return (self.set_values.square().sum() / 2).sqrt()
 
+    @of_columns
     def _matmul(self, rhs: Tensor) -> Tensor:
-        table = as_columns(rhs)
         if self.item_scales is not None:
-            product = self.item_scales.unsqueeze(-1) * self.memberships.item_sums(self.set_values.unsqueeze(-1) * table)
-        else:
-            effects = 2**0.5 * self.set_values.unsqueeze(-1) * table[1:]
-            constant = self._constant * table[:1] - effects.sum(0, keepdim=True) / 2
-            product = self.memberships.item_sums(effects) + constant
-        return product.squeeze(-1) if rhs.dim() == 1 else product
+            return self.item_scales.unsqueeze(-1) * self.memberships.item_sums(self.set_values.unsqueeze(-1) * rhs)
+        effects = 2**0.5 * self.set_values.unsqueeze(-1) * rhs[1:]
+        constant = self._constant * rhs[:1] - effects.sum(0, keepdim=True) / 2
+        return self.memberships.item_sums(effects) + constant
 
+    @of_columns
     def _t_matmul(self, rhs: Tensor) -> Tensor:
-        values = as_columns(rhs)
         if self.item_scales is not None:
-            sums = self.set_values.unsqueeze(-1) * self.memberships.set_sums(self.item_scales.unsqueeze(-1) * values)
-        else:
-            total = values.sum(0, keepdim=True)
-            sums = 2**0.5 * self.set_values.unsqueeze(-1) * (self.memberships.set_sums(values) - total / 2)
-            sums = torch.cat([self._constant * total, sums])
-        return sums.squeeze(-1) if rhs.dim() == 1 else sums
+            return self.set_values.unsqueeze(-1) * self.memberships.set_sums(self.item_scales.unsqueeze(-1) * rhs)
+        total = rhs.sum(0, keepdim=True)
+        sums = 2**0.5 * self.set_values.unsqueeze(-1) * (self.memberships.set_sums(rhs) - total / 2)
+        return torch.cat([self._constant * total, sums])
 
     def _transpose_nonbatch(self) -> LinearOperator:
         return TransposedLinearOperator(self)

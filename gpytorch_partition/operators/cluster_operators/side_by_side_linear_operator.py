@@ -11,7 +11,7 @@ from linear_operator.operators import LinearOperator
 from scipy.sparse import block_diag, csr_matrix
 from torch import Tensor
 
-from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, as_columns
+from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, of_columns
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
 
 
@@ -85,15 +85,15 @@ class SideBySideLinearOperator(ClusterOperator):
         is_own = all(new is old for new, old in zip(blocks, self.blocks))
         return self if is_own else SideBySideLinearOperator(self.weights, *blocks)
 
+    @of_columns
     def _matmul(self, rhs: Tensor) -> Tensor:
-        parts = zip(self.weights, self.blocks, as_columns(rhs).split(self._widths, -2))
-        product = torch.cat([weight * block._matmul(part) for weight, block, part in parts], -2)
-        return product.squeeze(-1) if rhs.dim() == 1 else product
+        parts = zip(self.weights, self.blocks, rhs.split(self._widths, -2))
+        return torch.cat([weight * block._matmul(part) for weight, block, part in parts], -2)
 
+    @of_columns
     def _t_matmul(self, rhs: Tensor) -> Tensor:
-        parts = zip(self.weights, self.blocks, as_columns(rhs).split(self._heights, -2))
-        product = torch.cat([weight * block._t_matmul(part) for weight, block, part in parts], -2)
-        return product.squeeze(-1) if rhs.dim() == 1 else product
+        parts = zip(self.weights, self.blocks, rhs.split(self._heights, -2))
+        return torch.cat([weight * block._t_matmul(part) for weight, block, part in parts], -2)
 
     def _diagonal(self) -> Tensor:
         return torch.cat([weight * block._diagonal() for weight, block in zip(self.weights, self.blocks)])

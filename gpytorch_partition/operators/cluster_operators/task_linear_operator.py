@@ -8,7 +8,7 @@ import torch
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
-from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, as_columns
+from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, as_columns, of_columns
 
 
 class TaskLinearOperator(ClusterOperator):
@@ -76,16 +76,15 @@ class TaskLinearOperator(ClusterOperator):
     def _transpose_nonbatch(self) -> LinearOperator:
         return TaskLinearOperator(self.task_covariance.mT, self.base._transpose_nonbatch())
 
+    @of_columns
     def _matmul(self, rhs: Tensor) -> Tensor:
-        return self._product(self.task_covariance, self.base._matmul, rhs)
+        effects = self.task_covariance @ self._by_task(rhs)
+        return self.base._matmul(effects.flatten(1)).view(-1, *effects.shape[1:]).flatten(0, 1)
 
+    @of_columns
     def _t_matmul(self, rhs: Tensor) -> Tensor:
-        return self._product(self.task_covariance.mT, self.base._t_matmul, rhs)
-
-    def _product(self, tasks: Tensor, base_product: Any, rhs: Tensor) -> Tensor:
-        effects = tasks @ self._by_task(as_columns(rhs))
-        product = base_product(effects.flatten(1)).view(-1, *effects.shape[1:]).flatten(0, 1)
-        return product.squeeze(-1) if rhs.dim() == 1 else product
+        effects = self.task_covariance.mT @ self._by_task(rhs)
+        return self.base._t_matmul(effects.flatten(1)).view(-1, *effects.shape[1:]).flatten(0, 1)
 
     def _by_task(self, table: Tensor) -> Tensor:
         return table.unflatten(0, (-1, self.num_tasks))

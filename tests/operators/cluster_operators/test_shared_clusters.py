@@ -8,8 +8,8 @@ from linear_operator.operators import LinearOperator
 
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.operators import FlatLinearOperator, PartitionLinearOperator
-from gpytorch_partition.operators.cluster_operators import shared_clusters
-from gpytorch_partition.operators.cluster_operators.shared_clusters import has_few_pairs, shared_weights
+from gpytorch_partition.operators.cluster_operators import flat_linear_operator as shared_clusters
+from gpytorch_partition.operators.cluster_operators.flat_linear_operator import has_few_pairs, shared_weights
 
 
 def rows_in(sizes, num_rows, seed=0, dtype=torch.int32):
