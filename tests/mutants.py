@@ -37,7 +37,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("solvers/preconditioners.py", "(rhs - tall_product(root", "(rhs + tall_product(root", "solvers"),
     ("solvers/preconditioners.py", "inner = 2 * cholesky", "inner = cholesky", "solvers"),
     ("solvers/preconditioners.py", "reciprocal().unsqueeze(-1)", "unsqueeze(-1)", "solvers"),
-    ("solvers/in_double.py", "noisy.dtype != torch.float64 and noisy.noise_share < _LEAST_SHARE", "False", "extremes"),
+    ("solvers/in_double.py", "torch.float64 and noisy.noise_share < _LEAST_SHARE", "None", "extremes"),
     ("solvers/in_double.py", "(norm > _LEAST_USE * size).any()", "(norm < 0).any()", "solvers"),
     ("solvers/in_double.py", "warnings.warn(told, NumericalWarning, stacklevel=2)", "pass", "extremes"),
     ("solvers/conjugate_gradients.py", "noisy.has_failed = True", "pass", "solvers"),

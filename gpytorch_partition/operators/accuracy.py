@@ -1,15 +1,13 @@
-r"""
+"""
 Accuracy of solves and log determinants with a partition kernel: GPyTorch's settings, within limits.
 
-GPyTorch's defaults (a relative residual of 1 in training and of .01 in prediction, 20 Lanczos steps) suit spectra that
-decay fast. On partition kernels they leave means 1e-2 off, covariances tens of percent, gradients 28 % and likelihoods
-.05 nats per datum. Settings that ask for more accuracy than the limits below are followed; those that ask for less are
-not.
+GPyTorch's defaults (a relative residual of 1 in training and of .01 in prediction, 20 Lanczos steps) leave means 1e-2
+off, covariances tens of percent, gradients 28 % and likelihoods .05 nats per datum. Settings that ask for more accuracy
+than the limits below are followed; those that ask for less are not.
 
-A log determinant by Lanczos quadrature is bounded from both sides. Gauss quadrature of the logarithm is never too
+A log determinant by Lanczos quadrature is bounded from both sides: Gauss quadrature of the logarithm is never too
 small, and Gauss-Radau quadrature with a node at a lower bound of the spectrum never too large (Golub & Meurant 2010,
-theorem 6.4: the signs of the logarithm's derivatives alternate). Where the noise is tiny, and so are most eigenvalues,
-their difference is a larger error than the variance of the probe vectors.
+theorem 6.4). Where the noise is tiny, their difference is a larger error than the variance of the probe vectors.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ _NUM_PROBES = 3  # probe vectors for the bias: it is an average over all eigenva
 
 
 def training_residual() -> float:
-    """Return the relative residual of the solves that go with a log determinant: `cg_tolerance`, at most 1e-2."""
+    """Return the relative residual of solves that go with a log determinant: `cg_tolerance`, at most 1e-2."""
     return min(LARGEST_TRAINING_RESIDUAL, predictions.tolerance_outside())
 
 
@@ -70,11 +68,9 @@ _CHECK: ContextVar[_Check | None] = ContextVar("the check of log determinants", 
 @contextmanager
 def checked_determinants(least: float, *, is_fatal: bool, most: int) -> Iterator[None]:
     """
-    Check the log determinants inside this context.
+    Check the log determinants inside this context, given a lower bound of the spectrum of the preconditioned matrix.
 
-    :param least: A lower bound of the spectrum of the preconditioned matrix, above 0.
-    :param is_fatal: Whether inaccuracy raises an `UnconvergedError`, rather than a warning.
-    :param most: Most iterations of their solves.
+    Inaccuracy raises an `UnconvergedError` if it is fatal, else it warns; solves take so many iterations at most.
     """
     token = _CHECK.set(_Check(least, is_fatal, most))
     try:
@@ -89,11 +85,7 @@ def current_check() -> _Check | None:
 
 
 def check_determinant(result: CGResult) -> None:
-    """
-    Check the Lanczos matrices of probe vectors, and whether their solves converged, as the context says.
-
-    :raises UnconvergedError: If they are inaccurate, and that is fatal.
-    """
+    """Check Lanczos matrices of probe vectors, and whether their solves converged, as the context says."""
     found = _CHECK.get()
     if found is None or result.tridiagonal is None:
         return
@@ -114,15 +106,10 @@ def check_determinant(result: CGResult) -> None:
 
 def log_bias(tridiagonal: Tensor, least: float) -> Tensor:
     r"""
-    Return bounds (`q x *batch`) of the error of :math:`e_1^\top \log(T) e_1` for probe vectors' Lanczos matrices.
+    Return bounds (`q x *batch`) of the error of :math:`e_1^\top \log(T) e_1` for Lanczos matrices T with a least
+    eigenvalue.
 
-    :param tridiagonal: `q x *batch x k x k` T; after the end of a Krylov space, uncoupled ones on the diagonal.
-    :param least: A lower bound of the spectrum, above 0.
-
-    Example:
-        >>> T = torch.tensor([[[3.0, 1.0], [1.0, 2.0]]])
-        >>> log_bias(T, 0.1) > log_bias(T, 1.0)
-        tensor([True])
+    After the end of a Krylov space, the diagonals have uncoupled ones.
     """
     matrices = tridiagonal.detach().double()
     upper, lower = (_first_log(each, least) for each in (matrices, radau_matrix(matrices, least)))

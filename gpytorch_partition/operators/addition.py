@@ -40,14 +40,12 @@ from gpytorch_partition.operators.tasks import noise_of_tasks, repeated_noise_of
 
 def add(operator: LinearOperator, other: Any) -> LinearOperator:
     """
-    Return the sum of an operator of this package and anything that linear_operator can add.
+    Return the sum of an operator of this package (`*batch x N x M`) and anything that linear_operator can add.
 
     A diagonal gives a :class:`~gpytorch_partition.solvers.PartitionAddedDiagLinearOperator`, everything else a
     :class:`PartitionSumLinearOperator`; zero gives the operator itself. Nothing is computed or copied.
 
-    :param operator: `*batch x N x M`.
-    :param other: An operator or tensor of that shape (batch shapes broadcast), or the number 0.
-    :raises TypeError: If `other` is anything else.
+    :raises TypeError: If `other` is no matrix and not 0.
     :raises ValueError: If `other` is not `N x M`.
     """
     if isinstance(other, ZeroLinearOperator) or (isinstance(other, Number) and other == 0):
@@ -79,23 +77,13 @@ def structured_terms(operator: LinearOperator) -> list[LinearOperator]:
 
 
 def constant_operator(matrix: Tensor) -> LinearOperator:
-    """
-    Return a constant covariance as the partition into a single cluster: O(N) instead of O(N^2) per product.
-
-    :param matrix: `*batch x N x M`, one number per batch element, expanded.
-    """
+    """Return a constant covariance (`*batch x N x M`, expanded) as one cluster, with products in O(N)."""
     num_rows, num_columns = matrix.shape[-2:]
     return _one_cluster(expanded_number(matrix), num_rows, num_columns, is_symmetric=num_rows == num_columns)
 
 
 def low_rank_operator(scale: Tensor, left: Tensor, right: Tensor) -> LinearOperator:
-    r"""
-    Return :math:`s L R^\top` as the partition into a single cluster, with loadings.
-
-    :param scale: `*batch` s; any shape that broadcasts with the batch shapes of L and R.
-    :param left: `*batch x N x k` L.
-    :param right: `*batch x M x k` R; L itself (the same tensor) for points with themselves.
-    """
+    r"""Return :math:`s L R^\top` (`*batch x N x M`) as one cluster with loadings; R is L for points with themselves."""
     batch_shape = torch.broadcast_shapes(scale.shape, left.shape[:-2], right.shape[:-2])
     cluster = _one_cluster(scale.expand(batch_shape), left.shape[-2], right.shape[-2], is_symmetric=left is right)
     return cluster.with_loadings(left, right)

@@ -33,12 +33,9 @@ _ITERATIVE = (
 
 def check_dense(operator: LinearOperator, task: str, remedy: str = _ITERATIVE) -> None:
     """
-    Refuse dense work on more rows than linear_operator's `max_cholesky_size` (Default: 800).
+    Refuse dense work (a task, named for the message) on more rows than linear_operator's `max_cholesky_size`.
 
-    :param operator: `*batch x N x M`, the operator that would become dense.
-    :param task: The computation, for the message.
-    :param remedy: The advice in the message if the dense matrix is unwanted. (Default: iterative solves.)
-    :raises RuntimeError: If N is larger; the message names the remedies.
+    :raises RuntimeError: If there are more; the message names the remedies, iterative solves unless another is given.
     """
     num_rows, limit = operator.shape[-2], settings.max_cholesky_size.value()
     if num_rows > limit:
@@ -54,10 +51,8 @@ class CovarianceOperator(LinearOperator):
     A linear operator with accurate solves, whose factorizations and elementwise products do not silently become dense.
 
     Conjugate gradients stop column by column, at the residuals of :mod:`gpytorch_partition.operators.accuracy`.
-
-    Cholesky, eigen- and singular value decompositions and products over a batch dimension are dense up to
-    `max_cholesky_size` rows, and errors above. So are elementwise products, except those of
-    :mod:`gpytorch_partition.operators.elementwise`.
+    Factorizations and products over a batch dimension are dense up to `max_cholesky_size` rows, and errors above; so
+    are elementwise products, except those of :mod:`gpytorch_partition.operators.elementwise`.
     """
 
     points_require_grad = False  #: whether it was evaluated at points that require a gradient
@@ -72,9 +67,8 @@ class CovarianceOperator(LinearOperator):
 
     def add_diagonal(self, diag: Tensor) -> LinearOperator:
         """
-        Return the covariance plus a diagonal (the noise), with this package's solves and log determinants.
+        Return the covariance plus a diagonal (a number, `*batch x 1` or `*batch x N`), with this package's solvers.
 
-        :param diag: A number, `*batch x 1` or `*batch x N`.
         :raises ValueError: If it does not fit the rows.
         """
         return self + as_diagonal(diag, self.size(-1))
@@ -111,21 +105,13 @@ class CovarianceOperator(LinearOperator):
         return super()._symeig(eigenvectors=eigenvectors, return_evals_as_lazy=return_evals_as_lazy)
 
     def diagonalization(self, method: str | None = None) -> tuple[Tensor, LinearOperator]:
-        """
-        Return eigenvalues and eigenvectors; by Lanczos, with large errors on these spectra, only if named.
-
-        :raises RuntimeError: Above `max_cholesky_size` rows, unless a method is named.
-        """
+        """Return eigenvalues and eigenvectors; by Lanczos, with large errors on these spectra, only if named."""
         if method is None:
             check_dense(self, "a diagonalization")
         return super().diagonalization(method=method)
 
     def root_decomposition(self, method: str | None = None) -> LinearOperator:
-        """
-        Return a dense root up to `max_cholesky_size` rows; by Lanczos, with large errors, only if named.
-
-        :raises RuntimeError: For more rows, unless a method is named.
-        """
+        """Return a dense root up to `max_cholesky_size` rows; by Lanczos, with large errors, only if named."""
         if method is None:
             check_dense(self, "a root")
         return super().root_decomposition(method=method)
@@ -164,13 +150,7 @@ def _constant_of(matrix: Tensor | LinearOperator) -> Tensor | None:
 
 
 def as_diagonal(values: Tensor, num_rows: int) -> DiagLinearOperator:
-    """
-    Return a diagonal matrix from the argument of `add_diagonal`: one number, one per batch element, or one per row.
-
-    :param values: A scalar, `*batch x 1`, or `*batch x N`.
-    :param num_rows: N.
-    :return: `*batch x N x N`; constant diagonals hold one number.
-    """
+    """Return a diagonal matrix from the argument of `add_diagonal`; constant diagonals hold one number."""
     if values.dim() == 0 or values.shape[-1] == 1:
         return ConstantDiagLinearOperator(values.reshape(*values.shape[:-1], 1), diag_shape=num_rows)
     return DiagLinearOperator(values)

@@ -104,12 +104,7 @@ def expected_iterations_of(noisy: AddedDiagLinearOperator) -> float:
 
 
 def expected_iterations(num_rows: int, noise_share: float) -> float:
-    """
-    Return about how many iterations a solve takes: more for more rows, and for less noise.
-
-    :param num_rows: Number N of rows.
-    :param noise_share: The noise over the prior variance of the terms that the preconditioner leaves.
-    """
+    """Return about how many iterations a solve takes for N rows and a noise, in prior variances of the hard terms."""
     growth = (num_rows / _ITERATIONS_ROWS) ** _ITERATIONS_GROWTH
     return _ITERATIONS * growth * (_ITERATIONS_NOISE / noise_share) ** 0.5
 

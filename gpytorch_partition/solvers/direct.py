@@ -36,19 +36,10 @@ _MOST_REFINEMENTS = 10
 
 
 class DirectSolver:
-    r"""
+    """
     A Cholesky factor in float64 for solves with :math:`A = K + D` (`*batch x N x N`) and its log determinant.
 
-    :param covariance: K, float64.
-    :param noise: The diagonal of D, `*batch x N`, float64.
-    :raises torch.linalg.LinAlgError: If B is factorized, and not positive definite in float64.
-
-    Example:
-        >>> from linear_operator.operators import DenseLinearOperator
-        >>> K = DenseLinearOperator(torch.tensor([[2.0, 1.0], [1.0, 2.0]]).double())
-        >>> solver = DirectSolver(K, torch.full((2,), 1e-9).double())
-        >>> solver.solve(torch.ones(2, 1).double()).squeeze(-1).round(decimals=6)
-        tensor([0.3333, 0.3333], dtype=torch.float64)
+    K and the diagonal of D are float64; `torch.linalg.LinAlgError` says that B is not positive definite there.
     """
 
     def __init__(self, covariance: LinearOperator, noise: Tensor) -> None:
@@ -122,12 +113,7 @@ def has_direct_solver(covariance: LinearOperator) -> bool:
 
 
 def direct_solver(covariance: LinearOperator, noise: Tensor) -> DirectSolver | None:
-    """
-    Return the solver, without a graph; None where matrices are too large, or not positive definite in float64.
-
-    :param covariance: K (`*batch x N x N`).
-    :param noise: The diagonal of D (`*batch x N`).
-    """
+    """Return the solver, without a graph; None where matrices are too large, or not positive definite in float64."""
     if not has_direct_solver(covariance) or not bool((noise > 0).all()):
         return None
     try:

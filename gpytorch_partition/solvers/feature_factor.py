@@ -37,24 +37,12 @@ _MARGIN = 10  # by which the eigenvalue may be less than the one found
 
 
 class FeatureFactor:
-    r"""
-    The factor L for a covariance plus noise (`N x N`).
+    """
+    The factor L for a covariance K with a sparse root, plus noise (`N`, positive).
 
     It takes :math:`O(N m q)` operations for q columns (`N k` in place of `N m` for k loadings of a single cluster) and
-    `16 q^2` bytes; a root at t points costs :math:`O(t m q)`.
-
-    :param covariance: K, with a sparse root.
-    :param noise: The diagonal of D (`N`), positive.
-    :raises torch.linalg.LinAlgError: If B is not positive definite in float64.
-
-    Example:
-        >>> from gpytorch_partition.clusters.incidence import Incidence
-        >>> from gpytorch_partition.operators import FlatLinearOperator, PartitionLinearOperator
-        >>> S, Z = FlatLinearOperator(torch.tensor([0.5]), num_clusters=4), Incidence(torch.tensor([[0, 2]]), 4)
-        >>> K = PartitionLinearOperator(torch.tensor(1.0), S, left=Z, right=Z)
-        >>> factor = FeatureFactor(K, torch.tensor([1.0]))
-        >>> factor.root(factor.roots).square().sum(-1)  # 1 - 1 / (1 + 1), at the row itself
-        tensor([0.5000], dtype=torch.float64)
+    `16 q^2` bytes; a root at t points costs :math:`O(t m q)`. `torch.linalg.LinAlgError` says that B is not positive
+    definite in float64.
     """
 
     def __init__(self, covariance: LinearOperator, noise: Tensor) -> None:
@@ -64,11 +52,7 @@ class FeatureFactor:
         self._factor = torch.linalg.cholesky(self._precision)
 
     def deviations(self, normal: Tensor) -> list[Tensor]:
-        r"""
-        Return draws :math:`L^{-\top} E` of the coefficients less their means, for each root (`q x t`).
-
-        :param normal: `q x t` independent standard normal E.
-        """
+        r"""Return draws :math:`L^{-\top} E` of the coefficients, for each root, from standard normal E (`q x t`)."""
         drawn = torch.linalg.solve_triangular(self._factor.mT, normal.double(), upper=True)
         return list(drawn.split(_widths(self.roots), -2))
 
@@ -110,12 +94,7 @@ class FeatureFactor:
 
 
 def feature_factor(covariance: LinearOperator, noise: Tensor) -> FeatureFactor | None:
-    """
-    Return the factor, without a graph; None where none exists, or rounding in float64 spoils it.
-
-    :param covariance: K (`N x N`).
-    :param noise: The diagonal of D (`N`).
-    """
+    """Return the factor, without a graph; None where none exists, or rounding in float64 spoils it."""
     if not has_feature_factor(covariance) or not bool((noise > 0).all()):
         return None
     try:

@@ -18,12 +18,12 @@ from torch import Tensor
 
 from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
-from gpytorch_partition.operators.roots import exact_root, sum_of_roots
+from gpytorch_partition.operators.partition_sum_linear_operator import exact_root, sum_of_roots
 from gpytorch_partition.solvers.choice import choose_solver
 from gpytorch_partition.solvers.conjugate_gradients import expected_iterations_of
 from gpytorch_partition.solvers.dense import has_few_rows
 from gpytorch_partition.solvers.direct import DirectSolver, direct_solver, has_direct_solver
-from gpytorch_partition.solvers.feature_factor import FeatureFactor, feature_factor, has_feature_factor
+from gpytorch_partition.solvers.feature_factor import FeatureFactor, feature_factor
 from gpytorch_partition.solvers.in_double import check_entries, check_resolution
 from gpytorch_partition.solvers.independent_tasks import IndependentTasks, independent_tasks
 from gpytorch_partition.solvers.preconditioners import (
@@ -241,11 +241,6 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         """Whether the factor is computed already."""
         double = self if self.is_double else self.__dict__.get("in_double")
         return double is not None and double.__dict__.get("direct") is not None
-
-    @cached_property
-    def has_feature_factor(self) -> bool:
-        """Whether K has a root of so few columns that the posterior of its coefficients has a factor."""
-        return has_feature_factor(self._linear_op.evaluate_kernel())
 
     @cached_property
     def feature_factor(self) -> FeatureFactor | None:

@@ -9,22 +9,11 @@ Chosen by :class:`gpytorch_partition.settings.preconditioner`:
 - `"partition"`: the average of the inverses of the single partitions. It has no log determinant: for solves only.
 - `"none"`.
 
-Measured on the kin40k set (m = 100, one solve with 11 columns, unit outputscale, on 2 cores, set-up included):
-iterations and seconds of `"nystrom"` relative to `"none"`, over N = 8,000 and 32,000, noise .1 and .01 and residuals
-of 1e-2 and 1e-4:
-
-=====================  ==========  ==========  ======================
-kernel                 iterations  seconds     seconds, `"partition"`
-=====================  ==========  ==========  ======================
-forest, all heights    .34 - .37   .45 - .66   not applicable
-fast cluster           .32 - .35   .52 - .66   1.1 - 1.4 (.68 - .70)
-Mondrian               .24 - .26   .38 - .53   1.3 - 1.7 (.77 - .81)
-forest, leaves         .73 - .88   1.1 - 1.7   1.2 - 2.6 (.77 - 1.2)
-=====================  ==========  ==========  ======================
-
-(In brackets the iterations of `"partition"`, N = 8,000.) The leaf kernel's spectrum is flat: it needs no
-preconditioner. A rank of 50 to 100 was fastest everywhere. `python -m benchmarks preconditioners --data DIR`
-repeats the measurements.
+For the kin40k set (m = 100, one solve with 11 columns, unit outputscale, on 2 cores, set-up included; N = 8,000 and
+32,000, noise .1 and .01, residuals of 1e-2 and 1e-4) `"nystrom"` took .24 to .37 of the iterations and .38 to .66 of
+the seconds of `"none"`. Forests of leaves have a flat spectrum and need none: .73 to .88, and 1.1 to 1.7. `"partition"`
+took 1.1 to 2.6 times the seconds of `"none"`. A rank of 50 to 100 was fastest everywhere. `python -m benchmarks
+preconditioners --data DIR` repeats the measurements.
 """
 
 from __future__ import annotations
@@ -54,25 +43,9 @@ class NystromPreconditioner(LinearOperator):
     samples.
 
     All four are exact for one matrix P (`*batch x N x N`), as stochastic Lanczos quadrature requires. Gradients flow to
-    s and D through the log determinant and through :meth:`_bilinear_derivative` alike; L is a constant.
-
-    A product, a solve or t samples cost :math:`O(N \ell t)`. The first solve and the log determinant also factorize, in
-    :math:`O(\ell^3)`, and :math:`O(N \ell^2)` more unless D is constant. L, of :math:`N \ell` numbers, is held.
-
-    :param scale: `*batch`, the factor s.
-    :param noise: The diagonal D, `*batch x N x N`.
-    :param factor: L and :math:`\lambda_\ell`.
-
-    Example:
-        >>> from gpytorch_partition.linalg.nystrom import nystrom_factor
-        >>> K, generator = torch.diag(torch.tensor([9.0, 4.0, 0.5, 0.5])), torch.Generator().manual_seed(0)
-        >>> noise = ConstantDiagLinearOperator(torch.tensor([0.5]), diag_shape=4)
-        >>> factor = nystrom_factor(K.matmul, K.shape[:1], 3, generator, K.dtype)
-        >>> P = NystromPreconditioner(torch.tensor(1.0), noise, factor=factor)
-        >>> torch.allclose(P.inverse_closure()(P @ torch.eye(4)), torch.eye(4), atol=1e-5)
-        True
-        >>> torch.allclose(P.log_determinant(), P.to_dense().logdet())
-        True
+    s and D through the log determinant and through the bilinear derivative alike; L is a constant. A product, a solve
+    or t samples cost :math:`O(N \ell t)`, after a factor in :math:`O(\ell^3)`, and :math:`O(N \ell^2)` unless D is
+    constant.
     """
 
     def __init__(self, scale: Tensor, noise: DiagLinearOperator, *, factor: NystromFactor) -> None:
@@ -181,15 +154,12 @@ def probe_vectors(noisy: LinearOperator, chosen: NystromPreconditioner | None) -
 
 def nystrom_preconditioner(operator: LinearOperator, noise: DiagLinearOperator) -> NystromPreconditioner:
     r"""
-    Return the Nystrom preconditioner of `operator + noise`.
+    Return the Nystrom preconditioner of `operator + noise` (`*batch x N x N`), for any operator with a fast product.
 
     For a partition operator K is factorized without its scale, once in a training run: the factor is kept while its
     rows and S are the same. Sums and operators with loadings are factorized at the current hyperparameters, in every
-    step. This costs rank products and :math:`O(N\, \text{rank}^2)`; rank numbers per row are held. Rank and seed are
-    those of :mod:`gpytorch_partition.settings`.
-
-    :param operator: Any operator with a fast product, `*batch x N x N`.
-    :param noise: The diagonal, `*batch x N x N`.
+    step. This costs rank products and :math:`O(N\, \text{rank}^2)`; rank and seed are those of
+    :mod:`gpytorch_partition.settings`.
     """
     rank, seed = preconditioner_rank.value(), probe_seed.value()
     if not isinstance(operator, PartitionLinearOperator) or operator.left_loadings is not None:
@@ -210,7 +180,8 @@ def _factor(operator: LinearOperator, rank: int, seed: int) -> NystromFactor:
 
 def partition_inverse(operator: LinearOperator, noise: DiagLinearOperator) -> Callable[[Tensor], Tensor]:
     r"""
-    Return the average of the inverses of the single partitions, :math:`B = \frac1m \sum_r (s K_r + D)^{-1}`.
+    Return the average of the inverses of the single partitions, :math:`B = \frac1m \sum_r (s K_r + D)^{-1}`, as a
+    closure.
 
     This is eq. 9 of Davies & Ghahramani 2014, with 1/m for its factor m, and its terms are eq. 10, whose second term
     lacks a factor :math:`1/\sigma` (as printed, B is indefinite for :math:`\sigma > 1`). By the Sherman-Morrison
@@ -221,12 +192,9 @@ def partition_inverse(operator: LinearOperator, noise: DiagLinearOperator) -> Ca
         B v = D^{-1} v - \frac1m D^{-1} Z\, \mathrm{diag}\Big(\frac{a_c}{1 + a_c \sum_{i \in c} 1/d_i}\Big)
         Z^\top D^{-1} v.
 
-    An application costs as much as a product with K. There is no cheap log determinant: for solves only.
+    An application costs as much as a product with K.
 
-    :param operator: A square :class:`PartitionLinearOperator` of flat partitions.
-    :param noise: The diagonal D, `*batch x N x N`.
-    :return: :math:`V \mapsto B V` (`*batch x N x t`).
-    :raises ValueError: For other operators, such as trees (`heights="all"`), sums, and covariances with loadings.
+    :raises ValueError: If K is not of flat partitions alone: for trees (`heights="all"`), sums and loadings.
     """
     is_flat = isinstance(operator, PartitionLinearOperator) and operator.cluster_operator.is_flat
     if not is_flat or operator.left_loadings is not None:

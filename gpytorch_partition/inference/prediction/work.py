@@ -31,7 +31,7 @@ from gpytorch_partition.inference.feature_space.feature_space import cached_feat
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.solvers.conjugate_gradients import expected_iterations, most_iterations
 from gpytorch_partition.solvers.direct import is_small
-from gpytorch_partition.solvers.feature_factor import num_columns
+from gpytorch_partition.solvers.feature_factor import has_feature_factor, num_columns
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 
 _VARIANCE_FACTOR = 4  # iterations for a variance to within 1 %, over those for a sample
@@ -103,9 +103,10 @@ def of_feature_factor(noisy: PartitionAddedDiagLinearOperator) -> float:
     """Return the products of a factor of the coefficients of a root's columns."""
     if noisy.knows_feature_factor:
         return 0.0
-    if not noisy.has_feature_factor:
+    covariance = noisy._linear_op.evaluate_kernel()
+    if not has_feature_factor(covariance):
         return float("inf")
-    size = int(num_columns(noisy._linear_op.evaluate_kernel()))
+    size = int(num_columns(covariance))
     return size * _slowness(noisy) + _factor(size, noisy)
 
 

@@ -22,10 +22,8 @@ class FlatLinearOperator(ClusterOperator):
     r"""
     The diagonal covariance :math:`S = \mathrm{diag}(w)` (`p x p`), with products in O(p t).
 
-    For w = 1 / m it is that of Davies & Ghahramani 2014, definition 2.
-
-    :class:`~gpytorch_partition.PartitionKernel` uses it, with equal weights. Construct it yourself, in the
-    `_cluster_operator` of a subclass, for flat partitions or clusters of different weights.
+    :class:`~gpytorch_partition.PartitionKernel` uses it, with w = 1 / m (Davies & Ghahramani 2014, definition 2).
+    Construct it yourself, in the `_cluster_operator` of a subclass, for clusters of different weights.
 
     :param weights: `p` nonnegative weights w, or one number (`1`) for all clusters.
     :param num_clusters: Number p of clusters.
@@ -44,21 +42,17 @@ class FlatLinearOperator(ClusterOperator):
         self.has_equal_weights = weights.numel() == 1
 
     def root(self) -> LinearOperator:
-        """Return the diagonal of the square roots."""
         return FlatLinearOperator(self.weights.sqrt(), num_clusters=self.num_clusters)
 
     def root_rows(self, clusters: Tensor) -> csr_matrix:
-        """Return rows of the root, with one entry in each."""
         columns = clusters.cpu().numpy()
         values = self._diagonal().detach().double().sqrt()[clusters].cpu().numpy()
         return csr_matrix((values, columns, np.arange(len(columns) + 1)), shape=(len(columns), self.num_clusters))
 
     def square_root(self) -> LinearOperator:
-        """Return the diagonal of the square roots, in float64."""
         return DiagLinearOperator(self._diagonal().double().sqrt())
 
     def dense_block(self, left: Incidence, right: Incidence) -> Tensor | None:
-        r"""Return :math:`Z S Z'^\top` from the pairs of rows in the same cluster, if these are few."""
         return shared_weights(left, right, self._diagonal()) if has_few_pairs(left, right) else None
 
     def _size(self) -> torch.Size:
@@ -86,13 +80,10 @@ class FlatLinearOperator(ClusterOperator):
 
 
 def has_few_pairs(left: Incidence, right: Incidence) -> bool:
-    r"""
+    """
     Return whether few enough rows share clusters for a sum over pairs to beat a product with the identity.
 
     That product fills a table of `p x N'`, and took 2 to 16 times as long on one core where clusters had two rows.
-
-    :param left: `N` rows Z.
-    :param right: `N'` rows Z', with the same clusters.
     """
     num_pairs = float(_sizes(left) @ _sizes(right))
     return _COST_OF_PAIR * num_pairs < right.num_rows * right.num_clusters
@@ -100,21 +91,11 @@ def has_few_pairs(left: Incidence, right: Incidence) -> bool:
 
 def shared_weights(left: Incidence, right: Incidence, weights: Tensor) -> Tensor:
     r"""
-    Return :math:`Z \mathrm{diag}(w) Z'^\top`: for each pair of rows the total weight of the clusters that both are in.
+    Return :math:`Z \mathrm{diag}(w) Z'^\top` (`N x N'`): for each pair of rows the weights of the clusters that both
+    are in.
 
-    This costs an operation for each such pair and partition, and :math:`O(N N')` to fill the matrix.
-
-    :param left: `N` rows Z, without batch dimensions, on the CPU.
-    :param right: `N'` rows Z', with the same clusters.
-    :param weights: `p` w, float32 or float64.
-    :return: `N x N'`, in the dtype of the weights.
-
-    Example:
-        >>> Z = Incidence(torch.tensor([[0, 2], [0, 3], [1, 3]]), num_clusters=4)
-        >>> shared_weights(Z, Z, torch.tensor([1.0, 1.0, 0.5, 0.5]))
-        tensor([[1.5000, 1.0000, 0.0000],
-                [1.0000, 1.5000, 0.5000],
-                [0.0000, 0.5000, 1.5000]])
+    This costs an operation for each such pair and partition, and :math:`O(N N')` to fill the matrix. Rows are on the
+    CPU.
     """
     values = weights.detach().numpy()
     columns = _sparse(right.codes, np.ones_like(values)).T.tocsr()

@@ -28,21 +28,19 @@ class MembershipLinearOperator(ClusterOperator):
     r"""
     The covariance :math:`S_{ij} = \sum_s w_s (b_{is} b_{js} + (1 - b_{is}) (1 - b_{js}))` of items (`n x n`).
 
-    It adds up the weights of the sets that two items are both in, or both not in. Each set splits the items in two
-    (Davies & Ghahramani 2014, section 4.2).
+    It adds up the weights of the sets that two items are both in, or both not in (Davies & Ghahramani 2014, section
+    4.2).
 
     :class:`~gpytorch_partition.MembershipKernel` uses it. Construct it yourself for items in so many sets that a code
     for each item and set would be too many.
 
-    With `item_scales` a, S counts common members only: :math:`S_{ij} = a_i a_j \sum_s w_s b_{is} b_{js}`.
-
-    A product costs :math:`O(E t)` for E memberships and t columns:
-    :math:`b b' + (1 - b) (1 - b') = \frac12 + 2 (b - \frac12)(b' - \frac12)`, so S is a sparse matrix times its
-    transpose and a few sums. Nothing else is held.
+    A product costs :math:`O(E t)` for E memberships and t columns: :math:`b b' + (1 - b) (1 - b') = \frac12 + 2 (b -
+    \frac12)(b' - \frac12)`, so S is a sparse matrix times its transpose and a few sums.
 
     :param weights: `m` nonnegative weights w of the sets.
     :param memberships: B (`n x m`).
-    :param item_scales: `n` factors a. (Default: none, and S counts sets that both items are not in as well.)
+    :param item_scales: `n` factors a, with which S counts common members only,
+        :math:`S_{ij} = a_i a_j \sum_s w_s b_{is} b_{js}`. (Default: none.)
 
     Example:
         >>> B = Memberships(torch.tensor([0, 2, 3]), torch.tensor([0, 1, 1]), num_sets=4)  # {0, 1} and {1}
@@ -56,17 +54,15 @@ class MembershipLinearOperator(ClusterOperator):
         self.weights, self.memberships, self.item_scales = weights, memberships, item_scales
 
     def root(self) -> MembershipRootLinearOperator:
-        r"""Return the exact root :math:`F` with :math:`S = F F^\top`, a column for each set (and a constant one)."""
+        """Return the root, with a column for each set (and a constant one)."""
         return MembershipRootLinearOperator(
             self.weights.sqrt(), memberships=self.memberships, item_scales=self.item_scales
         )
 
     def root_rows(self, clusters: Tensor) -> csr_matrix:
-        r"""
-        Return rows of a sparse root of S.
-
-        With `item_scales` it has an entry :math:`a_i \sqrt{w_s}` for each set of an item. Otherwise it has an entry
-        :math:`\sqrt{w_s}` for each of the m sets, in one column for members and in the next for all others.
+        """
+        Return rows of a sparse root: an entry for each set of an item, or in every set a column for members and one for
+        others.
 
         :raises ValueError: If there would be 2^31 entries or more.
         """
@@ -88,16 +84,13 @@ class MembershipLinearOperator(ClusterOperator):
 
     @property
     def structure(self) -> tuple[Any, ...]:
-        """The class, the memberships, and whether items have no scales."""
         return (type(self), self.memberships, self.item_scales is None)
 
     @property
     def num_nodes(self) -> int:
-        """The number of memberships."""
         return self.memberships.sets.numel()
 
     def dense_block(self, left: Incidence, right: Incidence) -> Tensor | None:
-        r"""Return :math:`Z S Z'^\top` from the sets that pairs of rows share."""
         columns = self.memberships.rows(right.codes)
         result = np.empty((left.num_rows, right.num_rows))
         size = max(1, _ENTRIES // max(1, right.num_rows))
@@ -110,7 +103,6 @@ class MembershipLinearOperator(ClusterOperator):
         return self._covariances(torch.from_numpy(result), left.codes, right.codes.mT).to(self.dtype)
 
     def _covariances(self, common: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-        """Entries of S (float64), given the weights of common sets; item numbers broadcast with these."""
         rows, columns = rows.long(), columns.long()
         if self.item_scales is not None:
             return self.item_scales[rows] * common * self.item_scales[columns]
@@ -179,14 +171,10 @@ class MembershipLinearOperator(ClusterOperator):
 
 class MembershipRootLinearOperator(LinearOperator):
     r"""
-    The exact root of a :class:`MembershipLinearOperator`.
+    The exact root of a :class:`MembershipLinearOperator`, with products in :math:`O(E t)`.
 
-    It is :math:`F = [\sqrt{\textstyle\sum w / 2}\, 1,\ \sqrt2\, (B - \tfrac12) W^{1/2}]` (`n x (m + 1)`), or
-    :math:`\mathrm{diag}(a) B W^{1/2}` (`n x m`). A product, also with the transpose, costs :math:`O(E t)`.
-
-    :param set_values: `m` square roots of the weights of the sets.
-    :param memberships: B (`n x m`).
-    :param item_scales: `n` factors a. (Default: none, the first form.)
+    It is :math:`[\sqrt{\textstyle\sum w / 2}\, 1,\ \sqrt2\, (B - \tfrac12) W^{1/2}]` (`n x (m + 1)`), or
+    :math:`\mathrm{diag}(a) B W^{1/2}` (`n x m`).
     """
 
     def __init__(self, set_values: Tensor, *, memberships: Memberships, item_scales: Tensor | None = None) -> None:

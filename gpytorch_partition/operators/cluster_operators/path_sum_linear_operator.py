@@ -1,4 +1,4 @@
-"""The operator S of trees, which sums node weights along the paths that leaves share, and its exact root."""
+"""The operators S of trees: node weights along paths that leaves share, or that leaves share with points on edges."""
 
 from __future__ import annotations
 
@@ -24,19 +24,15 @@ from gpytorch_partition.operators.cluster_operators.shared_paths import is_cheap
 
 class PathSumLinearOperator(ClusterOperator):
     r"""
-    The covariance :math:`S = \sum_v w_v 1_v 1_v^\top` (`p x p`): two leaves of a tree share the weights of all nodes
-    above both.
+    The covariance :math:`S = \sum_v w_v 1_v 1_v^\top` (`p x p`): two leaves share the weights of all nodes above both.
 
     :class:`~gpytorch_partition.RandomForestKernel` uses it where several levels of its trees count (`heights` of
     `"all"`, `"learned"` or `"impurity"`). Construct it yourself for other trees, or other weights of their nodes.
 
     With the weights of :func:`~gpytorch_partition.clusters.node_weights.height_average_weights` this is the exact
-    average over all heights of the random forest kernel (Davies & Ghahramani 2014, algorithm 1):
-    :math:`S_{ab} = (\mathrm{depth}(\mathrm{lca}(a, b)) + 1) / (h + 1)`.
+    average over all heights of the random forest kernel (Davies & Ghahramani 2014, algorithm 1).
 
-    A product costs :math:`O(V t)` time and workspace for V nodes and t columns: node sums on the way up, path sums on
-    the way down. An entry takes a climb from its row's leaf to the root: :math:`O(h)`, h the height of the tree. The
-    weights and the layout's sums are held.
+    A product costs :math:`O(V t)` time and workspace for V nodes and t columns, an entry a climb to the root.
 
     :param node_weights: `V` nonnegative weights :math:`w_v`, trees one after another.
     :param layout: The trees.
@@ -58,11 +54,9 @@ class PathSumLinearOperator(ClusterOperator):
         self.layout = layout
 
     def root(self) -> NodeLinearOperator:
-        r"""Return the exact root :math:`F` with :math:`S = F F^\top` (`p x V`)."""
         return NodeLinearOperator(self.node_weights.sqrt(), layout=self.layout)
 
     def root_rows(self, clusters: Tensor) -> csr_matrix:
-        r"""Return rows of the root, with :math:`\sqrt{w_v}` for each node v on the path from the root to the leaf."""
         starts, nodes = paths_from_root(self.layout, self.layout.leaf_nodes[clusters])
         values = self.node_weights.detach().double().sqrt()[nodes]
         parts = tuple(part.cpu().numpy() for part in (values, nodes, starts))
@@ -70,16 +64,13 @@ class PathSumLinearOperator(ClusterOperator):
 
     @property
     def structure(self) -> tuple[Any, ...]:
-        """The class and the layout."""
         return (type(self), self.layout)
 
     @property
     def num_nodes(self) -> int:
-        """The number V of nodes of all trees."""
         return self.layout.num_nodes
 
     def dense_block(self, left: Incidence, right: Incidence) -> Tensor | None:
-        r"""Return :math:`Z S Z'^\top` from pairs of rows in small nodes and tables of large ones, if cheaper."""
         if not is_cheaper_than_product(left, right, self.layout):
             return None
         return shared_path_sums(left, right, self.layout, self.node_weights)
@@ -138,23 +129,7 @@ class _PathSums(torch.autograd.Function):
 
 
 class NodeLinearOperator(LinearOperator):
-    r"""
-    The matrix :math:`F = [f_v 1_v]_v` (`p x V`): the indicators of the leaves below each node, times the node's value.
-
-    A product, also with the transpose, costs :math:`O(V t)` time and workspace for t columns.
-
-    :param node_values: `V` values :math:`f_v`.
-    :param layout: The trees.
-
-    Example:
-        >>> from gpytorch_partition.clusters.tree_layout import lay_out_trees
-        >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
-        >>> layout = lay_out_trees(left, right, torch.tensor([0, 5]))
-        >>> NodeLinearOperator(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]), layout=layout).to_dense()
-        tensor([[1., 2., 0., 0., 0.],
-                [1., 0., 3., 4., 0.],
-                [1., 0., 3., 0., 5.]])
-    """
+    """The matrix :math:`F = [f_v 1_v]_v` (`p x V`): indicators of the leaves below each node, times its value."""
 
     def __init__(self, node_values: Tensor, *, layout: TreeLayout) -> None:
         super().__init__(node_values, layout=layout)
@@ -182,12 +157,7 @@ class NodeLinearOperator(LinearOperator):
 
 @dataclass(frozen=True, eq=False)
 class TreeExits:
-    """
-    The exits, where points branch off trees.
-
-    :param layout: The trees.
-    :param nodes: `E` last nodes that the points of each exit share with any leaf.
-    """
+    """The exits, where points branch off trees: the last nodes (`E`) that they share with any leaf."""
 
     layout: TreeLayout
     nodes: Tensor
@@ -210,23 +180,7 @@ class AttachedPathsLinearOperator(ClusterOperator):
     The covariance :math:`S_{eb} = \sum_{u > v_e} w_u 1[b \in u] + q_e 1[b \in v_e]` (`E x p`) of exits and leaves.
 
     Points that leave the trees at an exit e share with a leaf b the weights of the nodes above :math:`v_e`, and the
-    part :math:`q_e` of this node's weight that lies before the exit.
-
-    With all weights of the last nodes, :math:`q_e = w_{v_e}`, and a leaf for each exit this is
-    :class:`PathSumLinearOperator`. Products cost :math:`O((V + E) t)` for V nodes and t columns, entries O(h).
-
-    :param node_weights: `V` nonnegative weights w.
-    :param shares: `E` parts q.
-    :param exits: The trees, and the exits from them.
-
-    Example:
-        >>> from gpytorch_partition.clusters.tree_layout import lay_out_trees
-        >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
-        >>> exits = TreeExits(lay_out_trees(left, right, torch.tensor([0, 5])), torch.tensor([2, 4]))
-        >>> weights, shares = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]), torch.tensor([0.5, 5.0])
-        >>> AttachedPathsLinearOperator(weights, shares, exits=exits).to_dense()
-        tensor([[1.0000, 1.5000, 1.5000],
-                [1.0000, 4.0000, 9.0000]])
+    part :math:`q_e` of this node's weight that lies before the exit. Products cost :math:`O((V + E) t)`.
     """
 
     def __init__(self, node_weights: Tensor, shares: Tensor, *, exits: TreeExits) -> None:
@@ -285,4 +239,4 @@ class AttachedPathsLinearOperator(ClusterOperator):
 
 
 class _LeavesAndExitsLinearOperator(TransposedLinearOperator, ClusterOperator):
-    """The transpose (`p x E`): covariances of the leaves with the exits."""
+    """The transpose (`p x E`)."""

@@ -18,9 +18,8 @@ class TaskLinearOperator(ClusterOperator):
     Use it as the S of your own kernel class for several tasks. It is the `cluster_operator` of GPyTorch's
     `MultitaskKernel` around a kernel of this package, and of products with an `IndexKernel`.
 
-    With it the kernel of a point x and a task t is :math:`k(x, x') B_{tt'}`, the intrinsic coregionalization model
-    (Bonilla, Chai & Williams 2008, eq. 1), at the cost of one partition kernel: a row is in as many clusters as before.
-    A product with t columns costs one with S for T t columns, and :math:`O(p T^2 t)`.
+    With it the kernel of a point x and a task t is :math:`k(x, x') B_{tt'}` (Bonilla, Chai & Williams 2008, eq. 1), at
+    the cost of one partition kernel: a row is in as many clusters as before.
 
     :param task_covariance: `T x T` B, symmetric (or the root of one).
     :param base: `p x p'` S.
@@ -46,26 +45,21 @@ class TaskLinearOperator(ClusterOperator):
 
     @property
     def has_same_clusters(self) -> bool:
-        """Whether the base is the covariance of clusters with themselves."""
         return self.base.has_same_clusters
 
     @property
     def structure(self) -> tuple[Any, ...]:
-        """The class and the structure of the base."""
         return (type(self), self.base.structure)
 
     @property
     def independent_clusters(self) -> Tensor:
-        """The clusters, by task (`pT`, bool), whose effects are independent of those of other clusters."""
         return self.base.independent_clusters.repeat_interleave(self.num_tasks)
 
     @property
     def num_nodes(self) -> int:
-        """The number of nodes that a product visits, once for each task."""
         return self.num_tasks * self.base.num_nodes
 
     def correlated(self, normal: Tensor) -> Tensor:
-        """Return effects of unit variance (`nT x t`) of n independent clusters, correlated between tasks by B."""
         deviations = self.task_covariance.diagonal().clamp_min(torch.finfo(self.dtype).tiny).sqrt()
         root = symmetric_root(self.task_covariance / deviations / deviations.unsqueeze(-1))
         return (root @ normal.unflatten(0, (-1, self.num_tasks))).flatten(0, 1)

@@ -81,7 +81,8 @@ def dense_covariance(model, noise, new=NEW):
 
 @pytest.fixture
 def by_factor(monkeypatch):
-    monkeypatch.setattr(work, "of_feature_factor", lambda noisy: 0.0 if noisy.has_feature_factor else 1e9)
+    has_factor = lambda noisy: module.has_feature_factor(noisy._linear_op.evaluate_kernel())  # noqa: E731
+    monkeypatch.setattr(work, "of_feature_factor", lambda noisy: 0.0 if has_factor(noisy) else 1e9)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
