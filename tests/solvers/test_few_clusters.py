@@ -70,14 +70,6 @@ def test_float32_is_as_right_as_its_products():
     )
 
 
-def test_solves():
-    covariance, _ = noisy(groups(), 0.3, CODES)
-    columns = torch.randn(len(CODES), 3, generator=GENERATOR).double()
-    parts = few_clusters(covariance._linear_op, covariance._diag_tensor)
-    torch.testing.assert_close(parts.solve(columns), torch.linalg.solve(covariance.to_dense().detach(), columns))
-    assert not parts.solve(columns).requires_grad
-
-
 def test_rows_are_counted_once(monkeypatch):
     calls, original = [], module.count_co_occurrences
     monkeypatch.setattr(module, "count_co_occurrences", lambda *counted: (calls.append(1), original(*counted)))
