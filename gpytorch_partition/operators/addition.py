@@ -1,10 +1,9 @@
 """
-Rules for adding this package's operators to any other linear operator, which keep products fast.
+Sums of this package's operators with any other linear operator, which keep products fast.
 
-linear_operator's own rules would be slow: a diagonal makes a plain AddedDiag (with a pivoted Cholesky preconditioner),
-a low-rank term computes Lanczos roots and a dense N x N singular value decomposition, and a constant is a dense matrix.
-Here a low-rank term (of GPyTorch's linear, inducing point and random feature kernels) becomes a partition into a single
-cluster with loadings, and a constant becomes one without.
+linear_operator's own rules would be slow: a low-rank term computes Lanczos roots and a dense N x N singular value
+decomposition, and a constant is a dense matrix. Here a low-rank term (of GPyTorch's linear, inducing point and random
+feature kernels) becomes a partition into a single cluster with loadings, and a constant becomes one without.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """
-Rules for elementwise products of this package's operators with any other linear operator.
+Elementwise products of this package's operators with any other linear operator.
 
-The cost is linear for products of a partition operator with a constant, a diagonal, a low-rank term (of GPyTorch's
-linear and random feature kernels: loadings) or a covariance of tasks (an `IndexKernel`), and for sums of such terms.
-All other products are dense: exact up to `max_cholesky_size` rows, and refused above. linear_operator would take
-Lanczos roots of rank 100, with errors of 94 % on these spectra.
+The cost is linear for products of a partition operator with a constant, a diagonal, a low-rank term (loadings) or a
+covariance of tasks (an `IndexKernel`), and for sums of such terms. All other products are dense: exact up to
+`max_cholesky_size` rows, and refused above. linear_operator would take Lanczos roots of rank 100, with errors of 94 %.
 """
 
 from __future__ import annotations

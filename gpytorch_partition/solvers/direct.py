@@ -9,8 +9,6 @@ With :math:`K = \Phi \Phi^\top` known by a sparse root of q columns, and :math:`
 
 (Rasmussen & Williams 2006, appendix A.3), where the eigenvalues that are the noise alone, at least N - q, are exact. Up
 to 10,000 rows A itself is factorized, above B, for a root of 6,000 columns at most.
-
-Where the noise is a millionth of the outputscale, iterations number thousands, and a factor takes seconds.
 """
 
 from __future__ import annotations

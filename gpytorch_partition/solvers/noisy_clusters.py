@@ -9,9 +9,7 @@ With the counts :math:`G = Z^\top Z = U \Gamma U^\top` (rank r) and :math:`R = U
     A = W B W^\top + \sigma^2 (I - W W^\top), \qquad B = s R^\top S R + \sigma^2 I.
 
 B (`r x r`) is as well conditioned as A itself. It gives the log determinant, solves, traces and the diagonal of the
-inverse, which leave-one-out predictions need (Rasmussen & Williams 2006, section 5.4.2), with gradients by s, S and the
-noise. :mod:`~gpytorch_partition.solvers.few_clusters` does the first two for training with flat partitions, without
-eigenvectors.
+inverse, which leave-one-out predictions need (Rasmussen & Williams 2006, section 5.4.2), with gradients.
 """
 
 from __future__ import annotations

@@ -37,28 +37,19 @@ from gpytorch_partition.solvers.solver import Factorized
 
 
 class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperator):
-    r"""
+    """
     The sum :math:`A = K + D` of a diagonal and any operator K with a fast product (`*batch x N x N`).
 
     Use it to solve with a covariance plus noise, or for its log determinant. `K.add_diagonal(noise)` returns it for an
     operator K of this package, and so do GPyTorch's likelihoods. For any other operator call
     `PartitionSumLinearOperator(K).add_diagonal(noise)`.
 
-    :func:`choose_solver` has the table of its solvers. It differs from its parent in that
-
-    - conjugate gradients stop column by column and have no absolute threshold (GPyTorch's stalls at a relative
-      residual near 1e-5), at a relative residual of `cg_tolerance` or 1e-4, whichever is smaller; together with log
-      determinants, of `cg_tolerance` or 1e-2;
-    - log determinants take `max_lanczos_quadrature_iterations` Lanczos steps or 100, whichever are more;
-    - the preconditioner is the one chosen in :class:`gpytorch_partition.settings.preconditioner`, from
-      `min_preconditioning_size` rows on, with gradients through both its log determinant and its probes;
-    - probe vectors come from a generator of their own, the same at every call: the marginal likelihood is a
-      deterministic function of the hyperparameters;
-    - samples are those of K plus independent noise: exact where K's are;
-    - a dense factorization above `max_cholesky_size` rows raises a `RuntimeError`.
-
-    A solve costs one product with K per iteration, at most `max_cg_iterations`, and memory of four times the right-hand
-    sides. The set-up of the preconditioner is kept, and so are factors.
+    :func:`choose_solver` has the table of its solvers, whose factors are kept. Conjugate gradients stop column by
+        column at a relative residual of `cg_tolerance`, at most 1e-4 (1e-2 with log determinants, of 100 Lanczos steps
+        or more). They take the preconditioner of :class:`gpytorch_partition.settings.preconditioner`, one product with
+        K per iteration, and memory of four times the right-hand sides. Probe vectors are the same at every call: the
+        marginal likelihood is a deterministic function of the hyperparameters. Samples are those of K plus independent
+        noise. A dense factorization above `max_cholesky_size` rows is a `RuntimeError`.
 
     :param linear_ops: K and the diagonal D, in either order.
     :raises RuntimeError: If not exactly one of the two is a `DiagLinearOperator`.
@@ -127,30 +118,18 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         return covariance.zero_mean_mvn_samples(num_samples) + diagonal._diagonal().sqrt() * noise
 
     def sparse_root(self) -> LinearOperator:
-        """
-        Return the exact root (`*batch x N x (q + N)`) as an operator: the root of K beside that of the noise.
-
-        :raises NotImplementedError: If no sparse root of K is known.
-        """
+        """Return the exact root (`*batch x N x (q + N)`) as an operator: the root of K beside that of the noise."""
         covariance, diagonal = self._terms
         return sum_of_roots(covariance.evaluate_kernel(), diagonal)
 
     def root_decomposition(self, method: str | None = None) -> LinearOperator:
-        """
-        Return a root: dense up to `max_cholesky_size` rows, the exact sparse one above.
-
-        :raises RuntimeError: Above that size, if K has no sparse root or a dense method is named.
-        """
+        """Return a root: dense up to `max_cholesky_size` rows, the exact sparse one above."""
         return super().root_decomposition(method) if method is not None or has_few_rows(self) else exact_root(self)
 
     def root_inv_decomposition(
         self, method: str | None = None, initial_vectors: Tensor | None = None, test_vectors: Tensor | None = None
     ) -> LinearOperator:
-        """
-        Return a root of the inverse, for up to `max_cholesky_size` rows: Lanczos roots have large errors here.
-
-        :raises RuntimeError: For more rows.
-        """
+        """Return a root of the inverse, for up to `max_cholesky_size` rows: Lanczos roots have large errors here."""
         check_dense(self, "a root of the inverse")
         return super().root_inv_decomposition(method, initial_vectors, test_vectors)
 
