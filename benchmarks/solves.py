@@ -25,8 +25,9 @@ from gpytorch_partition.inference.spaces.feature_space import measure_of
 from gpytorch_partition.kernels import PartitionKernel
 from gpytorch_partition.linalg.conjugate_gradients import CGState, conjugate_gradients
 from gpytorch_partition.models import ClusterSpaceGP, FeatureSpaceGP, local_rows
-from gpytorch_partition.operators import PartitionAddedDiagLinearOperator, PartitionLinearOperator
+from gpytorch_partition.operators import PartitionLinearOperator
 from gpytorch_partition.partitions.grown_forest import grow_forest
+from gpytorch_partition.solvers import PartitionAddedDiagLinearOperator
 
 from .datasets import friedman_chunk, kin40k
 from .processes import model_of, paper_forest
@@ -126,7 +127,7 @@ def _cost(
 
     with settings.preconditioner(preconditioner), settings.preconditioner_rank(rank):
         start = perf_counter()
-        solve = noisy._solve_preconditioner()
+        solve = noisy.preconditioner_inverse()
         conjugate_gradients(noisy._matmul, rhs, reached, preconditioner=solve, max_iterations=2_000)
     return iterations, perf_counter() - start
 

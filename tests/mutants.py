@@ -20,7 +20,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE, EFFECTS = "gpytorch_partition", "operators/cluster_operators"
-NOISY = "operators/partition_added_diag_linear_operator"
 
 # A file of the package, the right text, the wrong one, and the folder of tests that must notice.
 MUTANTS: list[tuple[str, str, str, str]] = [
@@ -33,14 +32,16 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("operators/partition_linear_operator.py", "left=self.right,\n", "left=self.left,\n", "operators"),
     ("operators/partition_linear_operator.py", "own * torch.einsum(", "own + torch.einsum(", "operators"),
     (f"{EFFECTS}/path_sum_linear_operator.py", "self.node_weights.sqrt()", "self.node_weights", "operators"),
-    (f"{EFFECTS}/path_sum_linear_operator.py", "shared, self.node_weights[node], 0", "shared, 1, 0", "operators"),
+    (f"{EFFECTS}/path_sum_linear_operator.py", "(shared, weight, 0)", "(shared, 1, 0)", "operators"),
     (f"{EFFECTS}/flat_linear_operator.py", "self.weights.sqrt(), num", "self.weights, num", "operators"),
-    ("operators/preconditioners.py", "(rhs - tall_product(root", "(rhs + tall_product(root", "operators"),
-    ("operators/preconditioners.py", "inner = 2 * cholesky", "inner = cholesky", "operators"),
-    ("operators/preconditioners.py", "reciprocal().unsqueeze(-1)", "unsqueeze(-1)", "operators"),
-    (f"{NOISY}.py", "self.dtype != torch.float64 and self.noise_share < _LEAST_SHARE", "False", "extremes"),
-    (f"{NOISY}.py", "(norm > _LEAST_USE * size).any()", "(norm < 0).any()", "operators"),
-    (f"{NOISY}.py", "warnings.warn(told, NumericalWarning, stacklevel=2)", "pass", "extremes"),
+    ("solvers/preconditioners.py", "(rhs - tall_product(root", "(rhs + tall_product(root", "solvers"),
+    ("solvers/preconditioners.py", "inner = 2 * cholesky", "inner = cholesky", "solvers"),
+    ("solvers/preconditioners.py", "reciprocal().unsqueeze(-1)", "unsqueeze(-1)", "solvers"),
+    ("solvers/in_double.py", "noisy.noise_share < _LEAST_SHARE", "False", "extremes"),
+    ("solvers/in_double.py", "(norm > _LEAST_USE * size).any()", "(norm < 0).any()", "solvers"),
+    ("solvers/in_double.py", "warnings.warn(told, NumericalWarning, stacklevel=2)", "pass", "extremes"),
+    ("solvers/conjugate_gradients.py", "noisy.has_failed = True", "pass", "solvers"),
+    ("solvers/choice.py", "(\"solve\", \"likelihood\")", "()", "solvers"),
     # partitions, kernels
     ("partitions/sites.py", "mul_(differences))", "abs_())", "partitions"),
     ("partitions/hashed_cells.py", "(values - shift) / pitch", "values / pitch", "partitions"),

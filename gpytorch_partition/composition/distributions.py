@@ -19,8 +19,8 @@ from torch.distributions.kl import register_kl
 from gpytorch_partition.composition.claims import claim, is_concerned
 from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
 from gpytorch_partition.operators.guards import involves_partitions
-from gpytorch_partition.operators.noisy_clusters import NoisyClusters, noisy_clusters
-from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+from gpytorch_partition.solvers.noisy_clusters import NoisyClusters, noisy_clusters
+from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 
 _ONE_SAMPLE = torch.Size()
 

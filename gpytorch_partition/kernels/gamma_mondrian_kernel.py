@@ -16,12 +16,12 @@ from gpytorch_partition.clusters.cluster_index import ClusterSizes
 from gpytorch_partition.inputs.numbers import checked_positive, random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, median_distance
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel, training_points
-from gpytorch_partition.operators.cluster_operators.attached_paths_linear_operator import (
+from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
+from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import (
     AttachedPathsLinearOperator,
+    PathSumLinearOperator,
     TreeExits,
 )
-from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
-from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import PathSumLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.partitions.mondrian.mondrian_partition import AttachedRows, LeafRows, NestedMondrianPartition
 from gpytorch_partition.partitions.mondrian.mondrian_trees import MondrianTrees

@@ -37,10 +37,10 @@ from gpytorch_partition.inputs.training_rows import encode_missing
 from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.operators.accuracy import prediction_residual
 from gpytorch_partition.operators.addition import low_rank_operator, structured_terms
-from gpytorch_partition.operators.entries import Entries, EntriesPlusNoise, WhiteEntries
-from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+from gpytorch_partition.operators.elementwise import product
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.operators.products import product
+from gpytorch_partition.solvers.entries import Entries, EntriesPlusNoise, WhiteEntries
+from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.training.coregionalization import Coregionalization, Rotation
 
 _LEAST_SIGNAL = 1e-9  # least variance of an independent target, relative to its noise

@@ -1,7 +1,7 @@
-"""The covariance K, and K plus noise, as linear operators whose products are sums over clusters."""
+"""The covariance K as linear operators whose products are sums over clusters."""
 
 from gpytorch_partition.operators import addition as addition  # defines `+`
-from gpytorch_partition.operators import products as products  # defines `*`
+from gpytorch_partition.operators import elementwise as elementwise  # defines `*`
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator as FlatLinearOperator
 from gpytorch_partition.operators.cluster_operators.membership_linear_operator import (
     MembershipLinearOperator as MembershipLinearOperator,
@@ -13,9 +13,6 @@ from gpytorch_partition.operators.cluster_operators.side_by_side_linear_operator
     SideBySideLinearOperator as SideBySideLinearOperator,
 )
 from gpytorch_partition.operators.cluster_operators.task_linear_operator import TaskLinearOperator as TaskLinearOperator
-from gpytorch_partition.operators.partition_added_diag_linear_operator import (
-    PartitionAddedDiagLinearOperator as PartitionAddedDiagLinearOperator,
-)
 from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator as IncidenceLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator as PartitionLinearOperator
 from gpytorch_partition.operators.partition_sum_linear_operator import (
@@ -26,7 +23,6 @@ __all__ = [
     "FlatLinearOperator",
     "IncidenceLinearOperator",
     "MembershipLinearOperator",
-    "PartitionAddedDiagLinearOperator",
     "PartitionLinearOperator",
     "PartitionSumLinearOperator",
     "PathSumLinearOperator",

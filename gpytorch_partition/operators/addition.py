@@ -1,10 +1,9 @@
 """
-Rules for adding this package's operators to any other linear operator, which keep products fast.
+Sums of this package's operators with any other linear operator, which keep products fast.
 
-linear_operator's own rules would be slow: a diagonal makes a plain AddedDiag (with a pivoted Cholesky preconditioner),
-a low-rank term computes Lanczos roots and a dense N x N singular value decomposition, and a constant is a dense matrix.
-Here a low-rank term (of GPyTorch's linear, inducing point and random feature kernels) becomes a partition into a single
-cluster with loadings, and a constant becomes one without.
+linear_operator's own rules would be slow: a low-rank term computes Lanczos roots and a dense N x N singular value
+decomposition, and a constant is a dense matrix. Here a low-rank term (of GPyTorch's linear, inducing point and random
+feature kernels) becomes a partition into a single cluster with loadings, and a constant becomes one without.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ from torch import Tensor
 from gpytorch_partition.clusters.incidence import one_cluster
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
 from gpytorch_partition.operators.guards import CovarianceOperator, expanded_number, is_constant
-from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
 from gpytorch_partition.operators.tasks import noise_of_tasks, repeated_noise_of_tasks
@@ -41,14 +39,12 @@ from gpytorch_partition.operators.tasks import noise_of_tasks, repeated_noise_of
 
 def add(operator: LinearOperator, other: Any) -> LinearOperator:
     """
-    Return the sum of an operator of this package and anything that linear_operator can add.
+    Return the sum of an operator of this package (`*batch x N x M`) and anything that linear_operator can add.
 
-    A diagonal gives a :class:`PartitionAddedDiagLinearOperator`, everything else a :class:`PartitionSumLinearOperator`;
-    zero gives the operator itself. Nothing is computed or copied.
+    A diagonal gives a :class:`~gpytorch_partition.solvers.PartitionAddedDiagLinearOperator`, everything else a
+    :class:`PartitionSumLinearOperator`; zero gives the operator itself. Nothing is computed or copied.
 
-    :param operator: `*batch x N x M`.
-    :param other: An operator or tensor of that shape (batch shapes broadcast), or the number 0.
-    :raises TypeError: If `other` is anything else.
+    :raises TypeError: If `other` is no matrix and not 0.
     :raises ValueError: If `other` is not `N x M`.
     """
     if isinstance(other, ZeroLinearOperator) or (isinstance(other, Number) and other == 0):
@@ -63,9 +59,9 @@ def add(operator: LinearOperator, other: Any) -> LinearOperator:
     if isinstance(other, KroneckerProductLinearOperator) and (parts := noise_of_tasks(other)) is not None:
         return reduce(add, parts, operator)
     if isinstance(other, DiagLinearOperator):
-        return PartitionAddedDiagLinearOperator(operator, other)
+        return CovarianceOperator._plus_noise(operator, other)
     if isinstance(other, AddedDiagLinearOperator):
-        return PartitionAddedDiagLinearOperator(add(operator, other._linear_op), other._diag_tensor)
+        return CovarianceOperator._plus_noise(add(operator, other._linear_op), other._diag_tensor)
     return PartitionSumLinearOperator(*structured_terms(operator), *structured_terms(to_linear_operator(other)))
 
 
@@ -80,23 +76,13 @@ def structured_terms(operator: LinearOperator) -> list[LinearOperator]:
 
 
 def constant_operator(matrix: Tensor) -> LinearOperator:
-    """
-    Return a constant covariance as the partition into a single cluster: O(N) instead of O(N^2) per product.
-
-    :param matrix: `*batch x N x M`, one number per batch element, expanded.
-    """
+    """Return a constant covariance (`*batch x N x M`, expanded) as one cluster, with products in O(N)."""
     num_rows, num_columns = matrix.shape[-2:]
     return _one_cluster(expanded_number(matrix), num_rows, num_columns, is_symmetric=num_rows == num_columns)
 
 
 def low_rank_operator(scale: Tensor, left: Tensor, right: Tensor) -> LinearOperator:
-    r"""
-    Return :math:`s L R^\top` as the partition into a single cluster, with loadings.
-
-    :param scale: `*batch` s; any shape that broadcasts with the batch shapes of L and R.
-    :param left: `*batch x N x k` L.
-    :param right: `*batch x M x k` R; L itself (the same tensor) for points with themselves.
-    """
+    r"""Return :math:`s L R^\top` (`*batch x N x M`) as one cluster with loadings; R is L for points with themselves."""
     batch_shape = torch.broadcast_shapes(scale.shape, left.shape[:-2], right.shape[:-2])
     cluster = _one_cluster(scale.expand(batch_shape), left.shape[-2], right.shape[-2], is_symmetric=left is right)
     return cluster.with_loadings(left, right)

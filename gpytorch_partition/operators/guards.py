@@ -16,8 +16,10 @@ from linear_operator.operators import (
 from torch import Tensor
 
 from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, relative_residual
-from gpytorch_partition.operators import quadrature
 from gpytorch_partition.operators.accuracy import (
+    MOST_CHECKED_STEPS,
+    check_determinant,
+    current_check,
     num_lanczos_steps,
     solve_residual,
     training_residual,
@@ -31,12 +33,9 @@ _ITERATIVE = (
 
 def check_dense(operator: LinearOperator, task: str, remedy: str = _ITERATIVE) -> None:
     """
-    Refuse dense work on more rows than linear_operator's `max_cholesky_size` (Default: 800).
+    Refuse dense work (a task, named for the message) on more rows than linear_operator's `max_cholesky_size`.
 
-    :param operator: `*batch x N x M`, the operator that would become dense.
-    :param task: The computation, for the message.
-    :param remedy: The advice in the message if the dense matrix is unwanted. (Default: iterative solves.)
-    :raises RuntimeError: If N is larger; the message names the remedies.
+    :raises RuntimeError: If there are more; the message names the remedies, iterative solves unless another is given.
     """
     num_rows, limit = operator.shape[-2], settings.max_cholesky_size.value()
     if num_rows > limit:
@@ -52,26 +51,24 @@ class CovarianceOperator(LinearOperator):
     A linear operator with accurate solves, whose factorizations and elementwise products do not silently become dense.
 
     Conjugate gradients stop column by column, at the residuals of :mod:`gpytorch_partition.operators.accuracy`.
-
-    Cholesky, eigen- and singular value decompositions and products over a batch dimension are dense up to
-    `max_cholesky_size` rows, and errors above. So are elementwise products, except those of
-    :mod:`gpytorch_partition.operators.products`.
+    Factorizations and products over a batch dimension are dense up to `max_cholesky_size` rows, and errors above; so
+    are elementwise products, except those of :mod:`gpytorch_partition.operators.elementwise`.
     """
 
     points_require_grad = False  #: whether it was evaluated at points that require a gradient
 
-    # Set by the modules `addition` and `products`, which import every class that a sum or a product can become.
+    # Set by `addition`, `elementwise` and `solvers`, which import every class that a sum or a product can become.
     _sum_of: Callable[[LinearOperator, Any], LinearOperator]
     _product_with: Callable[[LinearOperator, LinearOperator], LinearOperator]
+    _plus_noise: Callable[[LinearOperator, DiagLinearOperator], LinearOperator]
 
     def __add__(self, other: Any) -> LinearOperator:
         return self._sum_of(self, other)
 
     def add_diagonal(self, diag: Tensor) -> LinearOperator:
         """
-        Return the covariance plus a diagonal (the noise), with this package's solves and log determinants.
+        Return the covariance plus a diagonal (a number, `*batch x 1` or `*batch x N`), with this package's solvers.
 
-        :param diag: A number, `*batch x 1` or `*batch x N`.
         :raises ValueError: If it does not fit the rows.
         """
         return self + as_diagonal(diag, self.size(-1))
@@ -83,7 +80,7 @@ class CovarianceOperator(LinearOperator):
         num_tridiag: int | None = 0,
     ) -> Tensor | tuple[Tensor, Tensor | None]:
         batch_shape = torch.broadcast_shapes(rhs.shape[:-2], self.batch_shape)
-        check = quadrature.current() if num_tridiag else None
+        check = current_check() if num_tridiag else None
         result = conjugate_gradients(
             self._matmul,
             rhs.expand(*batch_shape, *rhs.shape[-2:]),
@@ -91,12 +88,12 @@ class CovarianceOperator(LinearOperator):
             preconditioner=preconditioner,
             max_iterations=check.most if check else settings.max_cg_iterations.value(),
             num_tridiag=num_tridiag or 0,
-            max_tridiag_iterations=max(num_lanczos_steps(), quadrature.MOST_STEPS if check else 0),
+            max_tridiag_iterations=max(num_lanczos_steps(), MOST_CHECKED_STEPS if check else 0),
             warn=not (check and check.is_fatal),
         )
         if not num_tridiag:
             return result.solution
-        quadrature.check(result)
+        check_determinant(result)
         return result.solution, result.tridiagonal
 
     def _cholesky(self, upper: bool = False) -> LinearOperator:
@@ -108,21 +105,13 @@ class CovarianceOperator(LinearOperator):
         return super()._symeig(eigenvectors=eigenvectors, return_evals_as_lazy=return_evals_as_lazy)
 
     def diagonalization(self, method: str | None = None) -> tuple[Tensor, LinearOperator]:
-        """
-        Return eigenvalues and eigenvectors; by Lanczos, with large errors on these spectra, only if named.
-
-        :raises RuntimeError: Above `max_cholesky_size` rows, unless a method is named.
-        """
+        """Return eigenvalues and eigenvectors; by Lanczos, with large errors on these spectra, only if named."""
         if method is None:
             check_dense(self, "a diagonalization")
         return super().diagonalization(method=method)
 
     def root_decomposition(self, method: str | None = None) -> LinearOperator:
-        """
-        Return a dense root up to `max_cholesky_size` rows; by Lanczos, with large errors, only if named.
-
-        :raises RuntimeError: For more rows, unless a method is named.
-        """
+        """Return a dense root up to `max_cholesky_size` rows; by Lanczos, with large errors, only if named."""
         if method is None:
             check_dense(self, "a root")
         return super().root_decomposition(method=method)
@@ -161,13 +150,7 @@ def _constant_of(matrix: Tensor | LinearOperator) -> Tensor | None:
 
 
 def as_diagonal(values: Tensor, num_rows: int) -> DiagLinearOperator:
-    """
-    Return a diagonal matrix from the argument of `add_diagonal`: one number, one per batch element, or one per row.
-
-    :param values: A scalar, `*batch x 1`, or `*batch x N`.
-    :param num_rows: N.
-    :return: `*batch x N x N`; constant diagonals hold one number.
-    """
+    """Return a diagonal matrix from the argument of `add_diagonal`; constant diagonals hold one number."""
     if values.dim() == 0 or values.shape[-1] == 1:
         return ConstantDiagLinearOperator(values.reshape(*values.shape[:-1], 1), diag_shape=num_rows)
     return DiagLinearOperator(values)

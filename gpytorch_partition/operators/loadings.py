@@ -1,12 +1,10 @@
 r"""
 Sums over clusters for rows with loadings, :math:`f_i = \sum_r R_{ir} (Z u_r)_i`.
 
-Every cluster has k effects, and a row's loadings are their coefficients.
-
-A table of effects is `p x kt` for t columns: t columns of the first effect, then t of the second, and so on. For a
-single cluster, :math:`Z` is a column of ones, and the sums are products with the matrix of loadings. For one partition
-with few clusters, as in a low-rank term for several targets, they are such products too, with every row's columns in
-places of its cluster. With 5 clusters and 1,000 loadings this takes a fiftieth of the time.
+Every cluster has k effects, and a row's loadings are their coefficients. A table of effects is `p x kt` for t columns:
+t columns of the first effect, then t of the second, and so on. For a single cluster the sums are products with the
+matrix of loadings. For one partition with few clusters, as in a low-rank term for several targets, they are such
+products too, with every row's columns in places of its cluster: a fiftieth of the time for 5 clusters.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ class LoadedRows(NamedTuple):
         return row_values(self.rows, self.loadings, table)
 
     def are_same(self, other: LoadedRows) -> bool:
-        """Return whether clusters and loadings are the same: :math:`O(N (m + k))` unless they are the same objects."""
+        """Return whether clusters and loadings are the same, by value."""
         if self.loadings is None or other.loadings is None:
             return self.loadings is other.loadings and same_codes(self.rows, other.rows)
         is_same = self.loadings is other.loadings or torch.equal(self.loadings, other.loadings)
@@ -45,13 +43,7 @@ class LoadedRows(NamedTuple):
 
 
 def cluster_sums(rows: Incidence, loadings: Tensor | None, values: Tensor) -> Tensor:
-    r"""
-    Return :math:`[Z^\top \mathrm{diag}(R_1) V, \ldots, Z^\top \mathrm{diag}(R_k) V]` (`*batch x p x kt`).
-
-    :param rows: Z (`N x p`).
-    :param loadings: `*batch x N x k` R; None for a single 1.
-    :param values: `*batch x N x t` V.
-    """
+    r"""Return :math:`[Z^\top \mathrm{diag}(R_1) V, \ldots]` (`*batch x p x kt`) of values V (`*batch x N x t`)."""
     if loadings is None:
         return rows.cluster_sums(values)
     if _has_few_clusters(rows):
@@ -65,13 +57,7 @@ def cluster_sums(rows: Incidence, loadings: Tensor | None, values: Tensor) -> Te
 
 
 def row_values(rows: Incidence, loadings: Tensor | None, table: Tensor) -> Tensor:
-    r"""
-    Return :math:`\sum_r \mathrm{diag}(R_r) Z C_r` (`*batch x N x t`).
-
-    :param rows: Z (`N x p`).
-    :param loadings: `*batch x N x k` R; None for a single 1.
-    :param table: `*batch x p x kt`, :math:`[C_1, \ldots, C_k]`.
-    """
+    r"""Return :math:`\sum_r \mathrm{diag}(R_r) Z C_r` (`*batch x N x t`) from a table :math:`[C_1, \ldots, C_k]`."""
     if loadings is None:
         return rows.row_values(table)
     if _has_few_clusters(rows):
@@ -82,14 +68,7 @@ def row_values(rows: Incidence, loadings: Tensor | None, table: Tensor) -> Tenso
 
 
 def loadings_derivative(rows: Incidence, loadings: Tensor, vectors: Tensor, table: Tensor) -> Tensor:
-    r"""
-    Return the derivative by R of :math:`\mathrm{tr}(V^\top \sum_r \mathrm{diag}(R_r) Z C_r)` (`*batch x N x k`).
-
-    :param rows: Z (`N x p`).
-    :param loadings: `*batch x N x k` R.
-    :param vectors: `*batch x N x t` V.
-    :param table: `*batch x p x kt`, :math:`[C_1, \ldots, C_k]`.
-    """
+    r"""Return the derivative by R of :math:`\mathrm{tr}(V^\top \sum_r \mathrm{diag}(R_r) Z C_r)` (`*batch x N x k`)."""
     if rows.num_clusters == 1:
         return vectors @ _effects(table, loadings).squeeze(-3).mT
     parts = [(columns * vectors.unsqueeze(-2)).sum(-1) for _, columns in _blocks_of_loadings(rows, loadings, table)]
@@ -119,7 +98,6 @@ def _places(rows: Incidence, like: Tensor) -> Tensor:
 
 
 def _effects(table: Tensor, loadings: Tensor) -> Tensor:
-    """The table with a dimension for the effects: `*batch x p x k x t`."""
     return table.unflatten(-1, (loadings.shape[-1], -1))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from operator import add
 from typing import Any
@@ -14,11 +15,15 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, as_columns
-from gpytorch_partition.operators.cluster_operators.transposed_linear_operator import TransposedLinearOperator
+from gpytorch_partition.operators.cluster_operators.cluster_operator import (
+    ClusterOperator,
+    TransposedLinearOperator,
+    as_columns,
+    of_columns,
+)
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 from gpytorch_partition.operators.loadings import cluster_sums, loadings_derivative, row_values
-from gpytorch_partition.operators.roots import ExactRootLinearOperator
+from gpytorch_partition.operators.partition_sum_linear_operator import ExactRootLinearOperator
 
 _LOOKUPS = 2**22  # entries looked up at once by index
 # Wide products take a block of columns at a time: where its table of sums stays in the cache, several times as fast.
@@ -35,13 +40,12 @@ class PartitionLinearOperator(CovarianceOperator):
 
     Use it as what a kernel class of your own returns, with an :class:`~gpytorch_partition.IterativeKernel` around that
     kernel for this package's predictions. A subclass of :class:`~gpytorch_partition.PartitionKernel` need only give S
-    (`_cluster_operator`). Kernels of this package evaluate to it, `kernel(x).evaluate_kernel()`, and sums of them to a
-    :class:`PartitionSumLinearOperator`.
+    (`_cluster_operator`). Kernels of this package evaluate to it, `kernel(x).evaluate_kernel()`.
 
-    Z and Z' are the one-hot rows of two sets of points in feature space. S is an operator there: diagonal for flat
-    partitions, path sums for trees, blocks of both for mixtures. R and R' are optional loadings of the rows (absent:
-    1). With :math:`S = I/m` this is the random partition kernel, "how often two points share a cluster" (Davies &
-    Ghahramani 2014, definition 2), and a product is the mean of their eq. 8 over the partitions.
+    Z and Z' are the one-hot rows of two sets of points in feature space, S is an operator there, and R and R' are
+    optional loadings of the rows (absent: 1). With :math:`S = I/m` this is the random partition kernel, "how often two
+    points share a cluster" (Davies & Ghahramani 2014, definition 2), and a product is the mean of their eq. 8 over the
+    partitions.
 
     A product costs :math:`O((N + N') m t)` for t columns and k times that with k loadings, plus the product with S;
     nothing of size N x N or N x p is held. The operator keeps its class under scaling, indexing, transposition, batch
@@ -79,14 +83,8 @@ class PartitionLinearOperator(CovarianceOperator):
         left_loadings: Tensor | None = None,
         right_loadings: Tensor | None = None,
     ) -> None:
-        super().__init__(
-            scale,
-            cluster_operator,
-            left=left,
-            right=right,
-            left_loadings=left_loadings,
-            right_loadings=right_loadings,
-        )
+        sides = {"left": left, "right": right, "left_loadings": left_loadings, "right_loadings": right_loadings}
+        super().__init__(scale, cluster_operator, **sides)
         self.scale = scale
         self.cluster_operator = cluster_operator
         self.left, self.right = left, right
@@ -119,25 +117,17 @@ class PartitionLinearOperator(CovarianceOperator):
         return torch.Size((*self.scale.shape, self.left.num_rows, self.right.num_rows))
 
     def _with(self, **changes: Any) -> PartitionLinearOperator:
-        parts = {
-            "scale": self.scale,
-            "cluster_operator": self.cluster_operator,
-            "left": self.left,
-            "right": self.right,
-            "left_loadings": self.left_loadings,
-            "right_loadings": self.right_loadings,
-            **changes,
-        }
-        return PartitionLinearOperator(parts.pop("scale"), parts.pop("cluster_operator"), **parts)
+        scale = changes.pop("scale", self.scale)
+        cluster_operator = changes.pop("cluster_operator", self.cluster_operator)
+        return PartitionLinearOperator(scale, cluster_operator, **{**self._kwargs, **changes})
 
     # Products: Z S Z'^T V, from right to left.
 
+    @of_columns
     def _matmul(self, rhs: Tensor) -> Tensor:
         size = max(_FEWEST_COLUMNS, _SUMS_AT_ONCE // max(1, self.right.num_clusters))
-        blocks = as_columns(rhs).split(size, -1)
-        products = [self.row_values(self.cluster_product(self.cluster_sums(block))) for block in blocks]
-        product = products[0] if len(products) == 1 else torch.cat(products, -1)
-        return product.squeeze(-1) if rhs.dim() == 1 else product
+        products = [self.row_values(self.cluster_product(self.cluster_sums(block))) for block in rhs.split(size, -1)]
+        return products[0] if len(products) == 1 else torch.cat(products, -1)
 
     def cluster_sums(self, values: Tensor) -> Tensor:
         r"""Return :math:`Z'^\top \mathrm{diag}(R') V` (`*batch x p x kt`), cluster sums of V (`*batch x N' x t`)."""
@@ -185,7 +175,6 @@ class PartitionLinearOperator(CovarianceOperator):
         return self.cluster_operator._bilinear_derivative(*columns)
 
     def _loadings_derivative(self, left_vecs: Tensor, spread: Tensor) -> Tensor | None:
-        """Gradient of the left loadings, given S times the right sums."""
         loadings = self.left_loadings
         if loadings is None or not loadings.requires_grad:
             return None
@@ -214,7 +203,6 @@ class PartitionLinearOperator(CovarianceOperator):
         return self.scale[..., None, None] * matrix
 
     def _dense_of_unit_scale(self) -> Tensor:
-        """The matrix, by pairs of rows where that is cheaper than a product with the identity."""
         if self.left.batch_shape and not self.right.batch_shape:
             return self._dense_of_all_rows()
         if self.batch_shape and self.is_symmetric and self.size(-1) == 1:
@@ -281,15 +269,9 @@ class PartitionLinearOperator(CovarianceOperator):
             for rows, index in ((self.left, row_index), (self.right, col_index))
         )
         loadings = self._select_loadings(self.left_loadings, row_index, batch_indices)
-        return self._with(
-            scale=self.scale[batch_indices] if batch_indices else self.scale,
-            left=left,
-            right=right,
-            left_loadings=loadings,
-            right_loadings=loadings
-            if left is right
-            else self._select_loadings(self.right_loadings, col_index, batch_indices),
-        )
+        others = loadings if left is right else self._select_loadings(self.right_loadings, col_index, batch_indices)
+        scale = self.scale[batch_indices] if batch_indices else self.scale
+        return self._with(scale=scale, left=left, right=right, left_loadings=loadings, right_loadings=others)
 
     def _select(self, incidence: Incidence, rows: Any, batch_indices: tuple[Any, ...]) -> Incidence:
         if not incidence.batch_shape:
@@ -319,14 +301,19 @@ class PartitionLinearOperator(CovarianceOperator):
         def changed(tensor: Tensor) -> Tensor:
             return tensor if tensor.dim() == 2 else change(tensor[(None,) * (num_dims + 2 - tensor.dim())])
 
-        left = self.left.with_codes(changed(self.left.codes))
-        right = left if self.is_symmetric else self.right.with_codes(changed(self.right.codes))
+        return self._on_both_sides(lambda rows: rows.with_codes(changed(rows.codes)), changed, scale=change(self.scale))
+
+    def _on_both_sides(
+        self, of_rows: Callable[[Incidence], Incidence], of_loadings: Callable[[Tensor], Tensor], **changes: Any
+    ) -> PartitionLinearOperator:
+        """The operator with other rows and loadings, which stay the same object where both sides have the same."""
+        left = of_rows(self.left)
+        loadings = None if self.left_loadings is None else of_loadings(self.left_loadings)
+        if self.is_symmetric:
+            return self._with(left=left, right=left, left_loadings=loadings, right_loadings=loadings, **changes)
+        others = None if self.right_loadings is None else of_loadings(self.right_loadings)
         return self._with(
-            scale=change(self.scale),
-            left=left,
-            right=right,
-            left_loadings=None if self.left_loadings is None else changed(self.left_loadings),
-            right_loadings=None if self.right_loadings is None else changed(self.right_loadings),
+            left=left, right=of_rows(self.right), left_loadings=loadings, right_loadings=others, **changes
         )
 
     def _sum_batch(self, dim: int) -> LinearOperator:
@@ -340,11 +327,9 @@ class PartitionLinearOperator(CovarianceOperator):
 
     def with_loadings(self, left: Tensor, right: Tensor) -> PartitionLinearOperator:
         r"""
-        Return :math:`\sum_r \mathrm{diag}(R_r) K \mathrm{diag}(R'_r)`, the entrywise product of K and
-        :math:`R R'^\top`.
+        Return the entrywise product of K and :math:`R R'^\top`; R' is R itself (the same tensor) for points with
+        themselves.
 
-        :param left: `*batch x N x k` R.
-        :param right: `*batch x N' x k` R'; R itself (the same tensor) for points with themselves.
         :raises RuntimeError: If K has loadings already.
         """
         if self.left_loadings is not None:
@@ -367,46 +352,29 @@ class PartitionLinearOperator(CovarianceOperator):
         """Return the operator on another device (or its name) or in another floating point type; codes stay integer."""
         device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
         device, sum_dtype = device or self.device, dtype or self.cluster_operator.dtype
-        left = self.left.to(device)
-        loadings = None if self.left_loadings is None else self.left_loadings.to(device, sum_dtype)
-        return self._with(
+        return self._on_both_sides(
+            lambda rows: rows.to(device),
+            lambda loadings: loadings.to(device, sum_dtype),
             scale=self.scale.to(device, dtype or self.dtype),
             cluster_operator=self.cluster_operator.to(device, sum_dtype),
-            left=left,
-            right=left if self.is_symmetric else self.right.to(device),
-            left_loadings=loadings,
-            right_loadings=loadings
-            if self.right_loadings is None or self.is_symmetric
-            else self.right_loadings.to(device, sum_dtype),
         )
 
     # Roots and samples: K = (sqrt(s) diag(R) Z F)(...)^T with S = F F^T.
 
     def sparse_root(self) -> IncidenceLinearOperator:
-        r"""
+        """
         Return the exact root of a square K as an operator: `*batch x N x kq` with q clusters (or nodes), not dense.
-
-        A product with it costs as much as half a product with K.
 
         :raises RuntimeError: If rows and columns are not the same points.
         """
         if not self.is_symmetric:
             raise RuntimeError("only the covariance of points with themselves has a root")
-        return IncidenceLinearOperator(
-            self.scale.sqrt(),
-            self.cluster_operator.root(),
-            rows=self.left,
-            loadings=self.left_loadings,
-        )
+        root = self.cluster_operator.root()
+        return IncidenceLinearOperator(self.scale.sqrt(), root, rows=self.left, loadings=self.left_loadings)
 
     @cached(name="root_decomposition")
     def root_decomposition(self, method: str | None = None) -> LinearOperator:
-        """
-        Return the exact sparse root, unless another method is asked for by name.
-
-        :raises RuntimeError: If rows and columns are not the same points, or the method is dense and there are more
-            than `max_cholesky_size` rows.
-        """
+        """Return the exact sparse root, unless another method is asked for by name."""
         if method is not None:
             return super().root_decomposition(method=method)
         return ExactRootLinearOperator(self)
@@ -415,9 +383,7 @@ class PartitionLinearOperator(CovarianceOperator):
         """
         Draw exact samples from N(0, K) (`num_samples x *batch x N`): random effects, summed over each row's clusters.
 
-        This costs one product with the root, and :math:`O(q)` numbers per sample from the global random state.
-
-        :raises RuntimeError: If rows and columns are not the same points.
+        This costs one product with the root, and O(q) numbers per sample from the global random state.
         """
         root = self.sparse_root()
         shape, dtype = (*root.batch_shape, root.size(-1), num_samples), self.cluster_operator.dtype
@@ -431,8 +397,6 @@ class IncidenceLinearOperator(LinearOperator):
     Use it for features of rows rather than their covariance, as for samples of functions:
     :meth:`PartitionLinearOperator.sparse_root` returns it. For other points, with codes of the same feature space,
     construct it with the same scale and factor.
-
-    A product costs :math:`O(N m k t)` for t columns (k = 1 without loadings), plus the product with F.
 
     :param scale: `*batch`, the factor :math:`\sqrt{s}`.
     :param factor: `p x q` operator F in feature space.
@@ -462,20 +426,21 @@ class IncidenceLinearOperator(LinearOperator):
     def _size(self) -> torch.Size:
         return torch.Size((*self.scale.shape, self.rows.num_rows, self._num_loadings * self.factor.shape[-1]))
 
+    @of_columns
     def _matmul(self, rhs: Tensor) -> Tensor:
-        effects = as_columns(rhs).to(self.factor.dtype)
+        effects = rhs.to(self.factor.dtype)
         if self.loadings is not None:
             effects = torch.cat(effects.chunk(self._num_loadings, -2), -1)
         table = _over_columns(self.factor._matmul, effects)
-        values = self.scale[..., None, None] * row_values(self.rows, self.loadings, table)
-        return values.squeeze(-1) if rhs.dim() == 1 else values
+        return self.scale[..., None, None] * row_values(self.rows, self.loadings, table)
 
+    @of_columns
     def _t_matmul(self, rhs: Tensor) -> Tensor:
-        values = (self.scale[..., None, None] * as_columns(rhs)).to(self.factor.dtype)
+        values = (self.scale[..., None, None] * rhs).to(self.factor.dtype)
         sums = _over_columns(self.factor._t_matmul, cluster_sums(self.rows, self.loadings, values))
         if self.loadings is not None:
             sums = torch.cat(sums.chunk(self._num_loadings, -1), -2)
-        return (sums.squeeze(-1) if rhs.dim() == 1 else sums).to(self.dtype)
+        return sums.to(self.dtype)
 
     def _transpose_nonbatch(self) -> LinearOperator:
         return TransposedLinearOperator(self)
@@ -485,11 +450,7 @@ class IncidenceLinearOperator(LinearOperator):
         return IncidenceLinearOperator(scale, self.factor, rows=self.rows, loadings=self.loadings)
 
     def to_dense(self) -> Tensor:
-        """
-        Return the dense root, for few rows: linear_operator uses it for products of kernels.
-
-        :raises RuntimeError: Above `max_cholesky_size` rows.
-        """
+        """Return the dense root, for few rows: linear_operator uses it for products of kernels."""
         check_dense(self, "the root")
         return super().to_dense()
 

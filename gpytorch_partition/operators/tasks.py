@@ -36,10 +36,7 @@ def on_every_task(covariance: PartitionLinearOperator, task_covariance: Tensor) 
     r"""
     Return :math:`K \otimes B` (`*batch x NT x N'T`), to which a `MultitaskKernel` evaluates.
 
-    Row `n T + t` is point n on task t.
-
-    :param covariance: `*batch x N x N'` K.
-    :param task_covariance: `T x T` B.
+    Row `n T + t` is point n on task t; B is `T x T`.
     """
     num_tasks = task_covariance.shape[-1]
     left = _every_task(covariance.left, num_tasks)
@@ -54,13 +51,9 @@ def on_every_task(covariance: PartitionLinearOperator, task_covariance: Tensor) 
 def on_own_tasks(
     covariance: PartitionLinearOperator, task_covariance: Tensor, left_tasks: Tensor, right_tasks: Tensor
 ) -> PartitionLinearOperator:
-    r"""
+    """
     Return :math:`K_{ij} B_{t_i t'_j}` (`*batch x N x N'`), the entrywise product of K and an `IndexKernel`'s matrix.
 
-    :param covariance: `*batch x N x N'` K.
-    :param task_covariance: `T x T` B.
-    :param left_tasks: `*batch x N` task numbers of the rows, from 0.
-    :param right_tasks: `*batch x N'` task numbers of the columns.
     :raises IndexError: If a task number is not below T.
     """
     num_tasks = task_covariance.shape[-1]
@@ -78,10 +71,9 @@ def noise_of_tasks(noise: KroneckerProductLinearOperator) -> tuple[LinearOperato
     Return noise that covaries between the tasks of a point, :math:`I_N \otimes B`, as a partition operator and a
     diagonal.
 
-    The diagonal is half of the smallest eigenvalue of B; for the rest every point is a cluster of its own.
+    The diagonal is half of the smallest eigenvalue of B; for the rest every point is a cluster of its own. None if the
+    noise is of another form, or singular for so few rows that all is dense.
 
-    :param noise: `NT x NT`, as GPyTorch's multitask likelihoods add it.
-    :return: The two parts; None if it is of another form, or singular for so few rows that all is dense.
     :raises RuntimeError: If it is singular above `max_cholesky_size` rows, where solves need noise of full rank.
     """
     points, tasks = noise.linear_ops[0], noise.linear_ops[-1].to_dense()
@@ -102,11 +94,7 @@ def noise_of_tasks(noise: KroneckerProductLinearOperator) -> tuple[LinearOperato
 
 
 def repeated_noise_of_tasks(noise: KroneckerProductDiagLinearOperator) -> DiagLinearOperator:
-    r"""
-    Return a noise variance for each task, :math:`I_N \otimes D`, as a diagonal with its period.
-
-    :param noise: `*batch x NT x NT`, as GPyTorch's multitask likelihoods add it.
-    """
+    r"""Return a noise variance for each task, :math:`I_N \otimes D` of GPyTorch, as a diagonal with its period."""
     points, *tasks = noise.linear_ops
     is_identity = isinstance(points, ConstantDiagLinearOperator) and bool((points.diag_values == 1).all())
     period = tasks[0].shape[-1] if is_identity and len(tasks) == 1 and noise.dim() == 2 else None
@@ -114,12 +102,7 @@ def repeated_noise_of_tasks(noise: KroneckerProductDiagLinearOperator) -> DiagLi
 
 
 class RepeatedDiagLinearOperator(DiagLinearOperator):
-    """
-    A diagonal matrix whose entries may repeat.
-
-    :param diag: `*batch x N` diagonal.
-    :param period: The number of entries that repeat, by construction. (Default: None, unknown.)
-    """
+    """A diagonal matrix (`*batch x N x N`) whose entries repeat with a period, by construction; None is unknown."""
 
     def __init__(self, diag: Tensor, *, period: int | None = None) -> None:
         LinearOperator.__init__(self, diag, period=period)
@@ -137,11 +120,7 @@ class EveryTaskLinearOperator(PartitionLinearOperator):
 
 
 def single_task(covariance: LinearOperator) -> tuple[PartitionLinearOperator, Tensor] | None:
-    r"""
-    Return K (`*batch x N x N'`) and B (`T x T`) of a covariance :math:`K \otimes B` between all points on all tasks.
-
-    :return: K and B; None for a covariance of another form.
-    """
+    r"""Return K (`*batch x N x N'`) and B (`T x T`) of :math:`K \otimes B` on all tasks; None for other covariances."""
     if not isinstance(covariance, PartitionLinearOperator):
         return None
     inner, left, right = covariance.cluster_operator, covariance.left, covariance.right
@@ -208,7 +187,6 @@ class _EveryTaskIncidence(Incidence):
         return self._side_by_side(self.rows.row_values, table)
 
     def _side_by_side(self, product: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
-        """A product with Z of values (`*batch x nT x t`) whose tasks become columns."""
         columns = values.unflatten(-2, (-1, self.num_tasks)).flatten(-2)
         return product(columns).unflatten(-1, (self.num_tasks, -1)).flatten(-3, -2)
 

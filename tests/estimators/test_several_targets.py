@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.kernels.seen_targets import OverconfidenceWarning
-from gpytorch_partition.operators import direct
 from gpytorch_partition.presets import Options
+from gpytorch_partition.solvers import direct
 from tests.estimators.copies import assert_copies_predict_the_same
 
 RANDOM = np.random.RandomState(0)

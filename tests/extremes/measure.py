@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import gpytorch_partition
 from gpytorch_partition.linalg.conjugate_gradients import UnconvergedError
-from gpytorch_partition.operators import direct
+from gpytorch_partition.solvers import direct
 from tests.extremes.problems import Cell, Exact, exact, model_of, rows
 
 NUM_SAMPLES = 32

@@ -13,10 +13,10 @@ from gpytorch_partition.inference.prediction import work
 from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, _root_at
 from gpytorch_partition.inference.spaces.feature_space import feature_space_of
 from gpytorch_partition.linalg.conjugate_gradients import UnconvergedError
-from gpytorch_partition.operators import direct
-from gpytorch_partition.operators import feature_factor as factors
-from gpytorch_partition.operators.feature_factor import FeatureFactor, feature_factor
 from gpytorch_partition.operators.loadings import LoadedRows
+from gpytorch_partition.solvers import direct
+from gpytorch_partition.solvers import feature_factor as factors
+from gpytorch_partition.solvers.feature_factor import FeatureFactor, feature_factor
 from tests.extremes.problems import Cell, rows
 from tests.extremes.problems import exact as exact_of_cell
 from tests.extremes.problems import model_of as model_of_cell
@@ -216,7 +216,11 @@ class TestChoice:
 
 @pytest.fixture
 def by_factor(monkeypatch):
-    monkeypatch.setattr(work, "of_feature_factor", lambda noisy: 0.0 if noisy.has_feature_factor else 1e9)
+    monkeypatch.setattr(
+        work,
+        "of_feature_factor",
+        lambda noisy: 0.0 if factors.has_feature_factor(noisy._linear_op.evaluate_kernel()) else 1e9,
+    )
 
 
 def test_points_in_groups_of_their_own(by_factor):

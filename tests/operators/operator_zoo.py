@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from linear_operator.operators import SumLinearOperator
 
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.item_sets import Memberships
@@ -16,7 +17,7 @@ from gpytorch_partition.operators import (
     TaskLinearOperator,
 )
 from gpytorch_partition.operators.addition import low_rank_operator
-from gpytorch_partition.operators.cluster_operators.attached_paths_linear_operator import (
+from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import (
     AttachedPathsLinearOperator,
     TreeExits,
 )
@@ -39,8 +40,12 @@ def rows(seed: int, shape: tuple[int, ...], counts: tuple[int, ...], singletons:
     return Incidence((torch.stack(columns, -1) + offsets).int(), sum(counts))
 
 
-def dense(operator: PartitionLinearOperator) -> torch.Tensor:
-    """s sum_r diag(R_r) Z S Z'^T diag(R'_r), with autograd through the operator's own tensors."""
+def dense(operator) -> torch.Tensor:
+    """s sum_r diag(R_r) Z S Z'^T diag(R'_r), and sums of it, with autograd through the operator's own tensors."""
+    if isinstance(operator, SumLinearOperator):
+        return sum(map(dense, operator.linear_ops))
+    if not isinstance(operator, PartitionLinearOperator):
+        return operator.to_dense()
     dtype = operator.dtype
     left, right = one_hot(operator.left).to(dtype), one_hot(operator.right).to(dtype)
     middle = left @ cluster_matrix(operator.cluster_operator) @ right.mT
@@ -139,13 +144,19 @@ def two_trees() -> tuple[TreeLayout, Incidence]:
     return layout, Incidence(codes, layout.num_leaves)
 
 
+def tree_sums() -> tuple[PathSumLinearOperator, Incidence]:
+    """Two trees with random weights that have gradients, and five rows."""
+    layout, trees = two_trees()
+    weights = torch.rand(layout.num_nodes, generator=torch.Generator().manual_seed(0)) + 0.2
+    return PathSumLinearOperator(weights.requires_grad_(True), layout=layout), trees
+
+
 def mixture(weights: torch.Tensor) -> tuple[SideBySideLinearOperator, Incidence]:
     """Two trees, and beside them flat partitions with weights of their own and with a common one: five rows."""
-    layout, trees = two_trees()
+    paths, trees = tree_sums()
     fine, coarse = rows(4, (5,), (3,)), rows(5, (5,), (2, 2), singletons=False)
-    nodes = torch.rand(layout.num_nodes, generator=torch.Generator().manual_seed(0)) + 0.2
     blocks = [
-        PathSumLinearOperator(nodes.requires_grad_(True), layout=layout),
+        paths,
         FlatLinearOperator(weighted(fine.num_clusters).weights.requires_grad_(True), num_clusters=fine.num_clusters),
         flat_weights(coarse.num_clusters, 2),
     ]

@@ -13,15 +13,16 @@ from linear_operator.operators import (
     MatmulLinearOperator,
     RootLinearOperator,
 )
-from operator_zoo import dense, flat_weights, low_rank, one_hot, rows
 
 from gpytorch_partition import FastClusterKernel, IterativeKernel
 from gpytorch_partition.clusters.incidence import Incidence, one_cluster
-from gpytorch_partition.operators import PartitionLinearOperator, loadings, preconditioners
+from gpytorch_partition.operators import PartitionLinearOperator, loadings
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.loadings import LoadedRows, cluster_sums, loadings_derivative, row_values
-from gpytorch_partition.operators.preconditioners import nystrom_preconditioner
 from gpytorch_partition.operators.tasks import on_own_tasks
+from gpytorch_partition.solvers import preconditioners
+from gpytorch_partition.solvers.preconditioners import nystrom_preconditioner
+from tests.operators.operator_zoo import dense, flat_weights, low_rank, one_hot, rows
 
 GENERATOR = torch.Generator().manual_seed(0)
 R = torch.randn(30, 7, generator=GENERATOR, dtype=torch.float64)

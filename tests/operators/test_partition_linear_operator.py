@@ -1,16 +1,24 @@
+"""Partition operators of every kind against their dense matrices, by linear_operator's own suite."""
+
 from __future__ import annotations
 
 import unittest
+from collections.abc import Callable
 from unittest import mock
 
 import linear_operator
 import pytest
 import torch
+from linear_operator.operators import DenseLinearOperator, DiagLinearOperator
 from linear_operator.test.linear_operator_test_case import (
     LinearOperatorTestCase,
     RectangularLinearOperatorTestCase,
 )
-from operator_zoo import (
+
+from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.operators import MembershipLinearOperator, PartitionLinearOperator, accuracy
+from gpytorch_partition.operators.tasks import on_every_task, on_own_tasks
+from tests.operators.operator_zoo import (
     attached,
     dense,
     flat_weights,
@@ -19,21 +27,12 @@ from operator_zoo import (
     mixture,
     rows,
     task_covariance,
-    two_trees,
+    tree_sums,
     weighted,
 )
 
-from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.operators import (
-    MembershipLinearOperator,
-    PartitionLinearOperator,
-    PathSumLinearOperator,
-    accuracy,
-)
-from gpytorch_partition.operators.tasks import on_every_task, on_own_tasks
 
-
-class _PartitionSuite(LinearOperatorTestCase):
+class _Suite(LinearOperatorTestCase):
     seed = 4
     should_call_cg = False  # but the package's own solver
     should_call_lanczos = False
@@ -53,245 +52,164 @@ class _PartitionSuite(LinearOperatorTestCase):
         return dense(linear_op)
 
 
-class TestFlat(_PartitionSuite, unittest.TestCase):
-    def create_linear_op(self):
-        codes = rows(11, (5,), (2, 3, 2))
-        scale = torch.tensor(2.5, requires_grad=True)
-        return PartitionLinearOperator(scale, flat_weights(codes.num_clusters, 4), left=codes, right=codes)
+class _RectangularSuite(RectangularLinearOperatorTestCase):
+    def evaluate_linear_op(self, linear_op):
+        return dense(linear_op)
 
 
-class TestWeighted(_PartitionSuite, unittest.TestCase):
-    def create_linear_op(self):
-        codes = rows(1, (5,), (2, 3))
-        weights = weighted(codes.num_clusters)
-        weights.requires_grad_(True)
-        return PartitionLinearOperator(torch.tensor(1.5, requires_grad=True), weights, left=codes, right=codes)
+def of(scale, clusters, left, right=None, loadings=None) -> PartitionLinearOperator:
+    """An operator whose scale has a gradient, with the same loadings on both sides, or a pair."""
+    left_loadings, right_loadings = loadings if isinstance(loadings, tuple) else (loadings, loadings)
+    return PartitionLinearOperator(
+        torch.as_tensor(scale).requires_grad_(True),
+        clusters,
+        left=left,
+        right=left if right is None else right,
+        left_loadings=left_loadings,
+        right_loadings=right_loadings,
+    )
 
 
-class TestTree(_PartitionSuite, unittest.TestCase):
-    def create_linear_op(self):
-        layout, codes = two_trees()
-        weights = torch.rand(layout.num_nodes, generator=torch.Generator().manual_seed(0)) + 0.2
-        trees = PathSumLinearOperator(weights.requires_grad_(True), layout=layout)
-        return PartitionLinearOperator(torch.tensor(1.5, requires_grad=True), trees, left=codes, right=codes)
+def random(*shape, seed=0):
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-class TestTreeBatch(_PartitionSuite, unittest.TestCase):
-    def create_linear_op(self):
-        layout, codes = two_trees()
-        weights = torch.rand(layout.num_nodes, generator=torch.Generator().manual_seed(0)) + 0.2
-        trees = PathSumLinearOperator(weights.requires_grad_(True), layout=layout)
-        scale = torch.tensor([1.5, 0.7], requires_grad=True)
-        return PartitionLinearOperator(scale, trees, left=codes, right=codes)
+def trained(clusters):
+    clusters.weights.requires_grad_(True)
+    return clusters
 
 
-class TestMemberships(_PartitionSuite, unittest.TestCase):
+def members(item_scales=None):
     """Five rows of seven items, one of which is in no set."""
-
-    item_scales: torch.Tensor | None = None
-
-    def create_linear_op(self):
-        items = Incidence(torch.tensor([[1], [0], [4], [2], [5]]), num_clusters=7)
-        weights = torch.tensor([0.5, 0.2, 0.8, 0.1, 0.4, 0.3, 0.6, 0.7, 0.2], requires_grad=True)
-        inner = MembershipLinearOperator(weights, memberships=memberships(), item_scales=self.item_scales)
-        return PartitionLinearOperator(torch.tensor(1.5, requires_grad=True), inner, left=items, right=items)
+    items = Incidence(torch.tensor([[1], [0], [4], [2], [5]]), num_clusters=7)
+    weights = torch.tensor([0.5, 0.2, 0.8, 0.1, 0.4, 0.3, 0.6, 0.7, 0.2], requires_grad=True)
+    return of(1.5, MembershipLinearOperator(weights, memberships=memberships(), item_scales=item_scales), items)
 
 
-class TestCommonMembers(TestMemberships):
-    item_scales = torch.tensor([1.0, 0.7, 0.5, 2.0, 1.5, 1.2, 0.0])
+def of_mixture(scale):
+    return of(scale, *mixture(torch.tensor([0.5, 0.2, 0.8])))
 
 
-class TestMixture(_PartitionSuite, unittest.TestCase):
-    def create_linear_op(self):
-        blocks, codes = mixture(torch.tensor([0.5, 0.2, 0.8]))
-        return PartitionLinearOperator(torch.tensor(1.5, requires_grad=True), blocks, left=codes, right=codes)
+def loaded_trees():
+    loadings = random(2, 5, 3, seed=1).requires_grad_(True)
+    return of(1.5, *tree_sums()).with_loadings(loadings, loadings)
 
 
-class TestMixtureBatch(_PartitionSuite, unittest.TestCase):
-    def create_linear_op(self):
-        blocks, codes = mixture(torch.tensor([0.5, 0.2, 0.8]))
-        scale = torch.tensor([1.5, 0.7], requires_grad=True)
-        return PartitionLinearOperator(scale, blocks, left=codes, right=codes)
+def one_cluster(scale, *batch):
+    loadings = random(*batch, 5, 6) + torch.eye(5, 6)
+    return low_rank(torch.as_tensor(scale).requires_grad_(True), loadings.requires_grad_(True))
 
 
-class TestLoaded(_PartitionSuite, unittest.TestCase):
-    def create_linear_op(self):
-        codes = rows(2, (5,), (2,))
-        loadings = torch.rand(5, 2, generator=torch.Generator().manual_seed(0)) + 0.5
-        loadings.requires_grad_(True)
-        return PartitionLinearOperator(
-            torch.tensor(2.0, requires_grad=True),
-            weighted(codes.num_clusters),
-            left=codes,
-            right=codes,
-            left_loadings=loadings,
-            right_loadings=loadings,
-        )
-
-    def evaluate_linear_op(self, linear_op):
-        return dense(linear_op)
+def on_own():
+    tasks = torch.tensor([0, 2, 1, 2, 0])
+    return on_own_tasks(of(2.5, flat_weights(12, 4), rows(11, (5,), (2, 3, 2))), task_covariance(3), tasks, tasks)
 
 
-class TestLowRank(_PartitionSuite, unittest.TestCase):
-    """One cluster with loadings."""
-
-    def create_linear_op(self):
-        loadings = torch.rand(5, 6, generator=torch.Generator().manual_seed(0)) + torch.eye(5, 6)
-        return low_rank(torch.tensor(2.0, requires_grad=True), loadings.requires_grad_(True))
+def noisy(noise, scale, codes):
+    return of(scale, weighted(codes.num_clusters), codes) + DiagLinearOperator(noise.requires_grad_(True))
 
 
-class TestLowRankBatch(_PartitionSuite, unittest.TestCase):
-    def create_linear_op(self):
-        loadings = torch.rand(2, 5, 6, generator=torch.Generator().manual_seed(0)) + torch.eye(5, 6)
-        return low_rank(torch.tensor([2.0, 0.7], requires_grad=True), loadings.requires_grad_(True))
+def sum_with_a_dense_term():
+    vector = torch.tensor([1.0, 0.4, 0.1, 0.3, 0.8])
+    first, second = of(2.5, weighted(10), rows(0, (5,), (2, 3))), of(0.5, weighted(8), rows(9, (5,), (3,)))
+    return first + second + DenseLinearOperator(vector.outer(vector).requires_grad_(True))
 
 
-class TestLoadedTree(_PartitionSuite, unittest.TestCase):
-    def create_linear_op(self):
-        layout, codes = two_trees()
-        generator = torch.Generator().manual_seed(0)
-        weights = torch.rand(layout.num_nodes, generator=generator) + 0.2
-        trees = PathSumLinearOperator(weights.requires_grad_(True), layout=layout)
-        loadings = torch.rand(2, 5, 3, generator=generator).requires_grad_(True)
-        plain = PartitionLinearOperator(torch.tensor(1.5, requires_grad=True), trees, left=codes, right=codes)
-        return plain.with_loadings(loadings, loadings)
+SQUARE: dict[str, Callable[[], PartitionLinearOperator]] = {
+    "Flat": lambda: of(2.5, flat_weights(12, 4), rows(11, (5,), (2, 3, 2))),
+    "Weighted": lambda: of(1.5, trained(weighted(10)), rows(1, (5,), (2, 3))),
+    "Tree": lambda: of(1.5, *tree_sums()),
+    "TreeBatch": lambda: of([1.5, 0.7], *tree_sums()),
+    "Memberships": members,
+    "CommonMembers": lambda: members(torch.tensor([1.0, 0.7, 0.5, 2.0, 1.5, 1.2, 0.0])),
+    "Mixture": lambda: of_mixture(1.5),
+    "MixtureBatch": lambda: of_mixture([1.5, 0.7]),
+    "Loaded": lambda: of(2.0, weighted(7), rows(2, (5,), (2,)), loadings=(random(5, 2) + 0.5).requires_grad_(True)),
+    "LoadedTree": loaded_trees,
+    "LowRank": lambda: one_cluster(2.0),
+    "LowRankBatch": lambda: one_cluster([2.0, 0.7], 2),
+    "EveryTask": lambda: on_every_task(of(1.5, *tree_sums()), task_covariance()),
+    "EveryTaskBatch": lambda: on_every_task(of([1.5, 3.0], weighted(8), rows(4, (2, 3), (2, 3))), task_covariance()),
+    "OwnTask": on_own,
+    "BatchSharedRows": lambda: of([1.5, 3.0], flat_weights(10, 3), rows(3, (5,), (2, 3))),
+    "BatchOwnRows": lambda: of([1.5, 3.0], weighted(10), rows(4, (2, 5), (2, 3))),
+    "PlusNoise": lambda: noisy(torch.tensor([0.5, 1.0, 2.0, 0.7, 1.2]), 2.5, rows(0, (5,), (2, 3))),
+    "PlusNoiseBatch": lambda: noisy(random(2, 5) + 0.5, [1.5, 3.0], rows(4, (2, 5), (2, 3))),
+    "MultiBatch": lambda: of(random(3, 2) + 1, weighted(10), rows(5, (2, 5), (2, 3))),
+}
 
 
-class TestEveryTask(_PartitionSuite, unittest.TestCase):
-    def create_linear_op(self):
-        layout, codes = two_trees()
-        weights = torch.rand(layout.num_nodes, generator=torch.Generator().manual_seed(0)) + 0.2
-        trees = PathSumLinearOperator(weights.requires_grad_(True), layout=layout)
-        scale = torch.tensor(1.5, requires_grad=True)
-        return on_every_task(PartitionLinearOperator(scale, trees, left=codes, right=codes), task_covariance())
+def points(*batch):
+    return rows(6, (*batch, 5), (2, 3), False), rows(7, (6,), (2, 3), False)
 
 
-class TestEveryTaskBatch(_PartitionSuite, unittest.TestCase):
-    def create_linear_op(self):
-        codes = rows(4, (2, 3), (2, 3))
-        scale = torch.tensor([1.5, 3.0], requires_grad=True)
-        plain = PartitionLinearOperator(scale, weighted(codes.num_clusters), left=codes, right=codes)
-        return on_every_task(plain, task_covariance())
+def of_attached(scale):
+    operator, exits, leaves = attached()
+    return of(scale, operator, exits, leaves)
 
 
-class TestOwnTask(_PartitionSuite, unittest.TestCase):
-    def create_linear_op(self):
-        codes = rows(11, (5,), (2, 3, 2))
-        scale = torch.tensor(2.5, requires_grad=True)
-        plain = PartitionLinearOperator(scale, flat_weights(codes.num_clusters, 4), left=codes, right=codes)
-        tasks = torch.tensor([0, 2, 1, 2, 0])
-        return on_own_tasks(plain, task_covariance(3), tasks, tasks)
+def attached_transposed():
+    operator, exits, leaves = attached()
+    return of(2.5, operator._transpose_nonbatch(), leaves, exits)
 
 
-class TestBatchSharedRows(_PartitionSuite, unittest.TestCase):
-    def create_linear_op(self):
-        codes = rows(3, (5,), (2, 3))
-        scale = torch.tensor([1.5, 3.0], requires_grad=True)
-        return PartitionLinearOperator(scale, flat_weights(codes.num_clusters, 3), left=codes, right=codes)
+def attached_tasks():
+    plain = of_attached(2.5)
+    numbers = (torch.arange(plain.shape[-2]) % 2, torch.arange(plain.shape[-1]) % 3 % 2)
+    return on_own_tasks(plain, task_covariance(), *numbers)
 
 
-class TestBatchOwnRows(_PartitionSuite, unittest.TestCase):
-    def create_linear_op(self):
-        codes = rows(4, (2, 5), (2, 3))
-        scale = torch.tensor([1.5, 3.0], requires_grad=True)
-        return PartitionLinearOperator(scale, weighted(codes.num_clusters), left=codes, right=codes)
+RECTANGULAR: dict[str, Callable[[], PartitionLinearOperator]] = {
+    "Plain": lambda: of(2.5, weighted(5), *points()),
+    "Batch": lambda: of([2.5, 0.5], weighted(5), *points(2)),
+    "Loaded": lambda: of(
+        2.5,
+        weighted(5),
+        *points(),
+        loadings=(random(5, 2).requires_grad_(True), random(6, 2, seed=1).requires_grad_(True)),
+    ),
+    "Attached": lambda: of_attached(2.5),
+    "AttachedBatch": lambda: of_attached([2.5, 0.5]),
+    "AttachedTransposed": attached_transposed,
+    "Tasks": attached_tasks,
+    "LowRank": lambda: low_rank(
+        torch.tensor(2.5, requires_grad=True),
+        random(5, 3).requires_grad_(True),
+        random(6, 3, seed=1).requires_grad_(True),
+    ),
+}
 
 
-class TestMultiBatch(_PartitionSuite, unittest.TestCase):
-    skip_slq_tests = True
-
-    def create_linear_op(self):
-        codes = rows(5, (2, 5), (2, 3))
-        scale = torch.rand(3, 2, generator=torch.Generator().manual_seed(0)) + 1
-        scale.requires_grad_(True)
-        return PartitionLinearOperator(scale, weighted(codes.num_clusters), left=codes, right=codes)
+def _cases(suite, operators):
+    for name, create in operators.items():
+        options = {"create_linear_op": staticmethod(create), "skip_slq_tests": name == "MultiBatch"}
+        yield f"Test{suite.__name__}{name}", type(name, (suite, unittest.TestCase), options)
 
 
-class TestRectangular(RectangularLinearOperatorTestCase, unittest.TestCase):
-    def create_linear_op(self):
-        left, right = rows(6, (5,), (2, 3), False), rows(7, (6,), (2, 3), False)
-        scale = torch.tensor(2.5, requires_grad=True)
-        return PartitionLinearOperator(scale, weighted(5), left=left, right=right)
-
-    def evaluate_linear_op(self, linear_op):
-        return dense(linear_op)
-
-
-class TestRectangularBatch(TestRectangular):
-    def create_linear_op(self):
-        left, right = rows(6, (2, 5), (2, 3), False), rows(7, (6,), (2, 3), False)
-        scale = torch.tensor([2.5, 0.5], requires_grad=True)
-        return PartitionLinearOperator(scale, weighted(5), left=left, right=right)
+class _SumSuite(_Suite):
+    def test_root_decomposition(self, **options):
+        """Of a sum with a dense term none is known but a dense one."""
+        if options:
+            super().test_root_decomposition(**options)
+            return
+        with linear_operator.settings.max_cholesky_size(0), self.assertRaisesRegex(RuntimeError, "a root .*dense"):
+            self.create_linear_op().root_decomposition()
 
 
-class TestRectangularLoaded(TestRectangular):
-    def create_linear_op(self):
-        left, right = rows(6, (5,), (2, 3), False), rows(7, (6,), (2, 3), False)
-        generator = torch.Generator().manual_seed(0)
-        return PartitionLinearOperator(
-            torch.tensor(2.5, requires_grad=True),
-            weighted(5),
-            left=left,
-            right=right,
-            left_loadings=torch.rand(5, 2, generator=generator).requires_grad_(True),
-            right_loadings=torch.rand(6, 2, generator=generator).requires_grad_(True),
-        )
+globals().update(_cases(_Suite, SQUARE))
+globals().update(_cases(_SumSuite, {"DenseTerm": sum_with_a_dense_term}))
+globals().update(_cases(_RectangularSuite, RECTANGULAR))
 
 
-class TestRectangularAttached(TestRectangular):
-    def create_linear_op(self):
-        operator, points, leaves = attached()
-        return PartitionLinearOperator(torch.tensor(2.5, requires_grad=True), operator, left=points, right=leaves)
-
-
-class TestRectangularTasks(TestRectangular):
-    def create_linear_op(self):
-        operator, points, leaves = attached()
-        scale = torch.tensor(2.5, requires_grad=True)
-        plain = PartitionLinearOperator(scale, operator, left=points, right=leaves)
-        numbers = (torch.arange(plain.shape[-2]) % 2, torch.arange(plain.shape[-1]) % 3 % 2)
-        return on_own_tasks(plain, task_covariance(), *numbers)
-
-
-class TestRectangularAttachedBatch(TestRectangular):
-    def create_linear_op(self):
-        operator, points, leaves = attached()
-        scale = torch.tensor([2.5, 0.5], requires_grad=True)
-        return PartitionLinearOperator(scale, operator, left=points, right=leaves)
-
-
-class TestRectangularAttachedTransposed(TestRectangular):
-    def create_linear_op(self):
-        operator, points, leaves = attached()
-        scale = torch.tensor(2.5, requires_grad=True)
-        return PartitionLinearOperator(scale, operator._transpose_nonbatch(), left=leaves, right=points)
-
-
-class TestRectangularLowRank(TestRectangular):
-    def create_linear_op(self):
-        generator = torch.Generator().manual_seed(0)
-        left, right = (torch.rand(size, 3, generator=generator).requires_grad_(True) for size in (5, 6))
-        return low_rank(torch.tensor(2.5, requires_grad=True), left, right)
-
-
-class TestBatchesOfPoints:
+@pytest.mark.parametrize("num_points", [1, 3])
+@pytest.mark.parametrize(("kind", "with_others"), [("mixture", True), ("mixture", False), ("attached", True)])
+def test_batches_of_points(kind, num_points, with_others):
     """What BoTorch asks for: each batch element has points of its own, and the other rows are shared."""
-
-    @staticmethod
-    def operator(kind, num_points, with_others):
-        if kind == "attached":
-            effects, points, others = attached()
-        else:
-            effects, others = mixture(torch.tensor([0.5, 0.2, 0.8]))
-            points = Incidence(others.codes.flip(0)[[0, 1, 2, 3, 4, 1]], others.num_clusters)
-        codes = points.codes.view(6 // num_points, num_points, -1)
-        left = Incidence(codes, points.num_clusters)
-        scale = torch.linspace(0.5, 2.0, 6 // num_points)
-        right = others if with_others else left
-        return PartitionLinearOperator(scale, effects.detach(), left=left, right=right)
-
-    @pytest.mark.parametrize("num_points", [1, 3])
-    @pytest.mark.parametrize(("kind", "with_others"), [("mixture", True), ("mixture", False), ("attached", True)])
-    def test_the_dense_matrix(self, kind, num_points, with_others):
-        operator = self.operator(kind, num_points, with_others)
-        torch.testing.assert_close(operator.to_dense(), dense(operator))
+    if kind == "attached":
+        effects, exits, others = attached()
+    else:
+        effects, others = mixture(torch.tensor([0.5, 0.2, 0.8]))
+        exits = Incidence(others.codes.flip(0)[[0, 1, 2, 3, 4, 1]], others.num_clusters)
+    left = Incidence(exits.codes.view(6 // num_points, num_points, -1), exits.num_clusters)
+    operator = of(torch.linspace(0.5, 2.0, 6 // num_points), effects.detach(), left, others if with_others else left)
+    torch.testing.assert_close(operator.to_dense(), dense(operator))

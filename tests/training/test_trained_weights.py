@@ -22,7 +22,7 @@ from gpytorch_partition import (
 )
 from gpytorch_partition.kernels import OverconfidenceWarning
 from gpytorch_partition.models import PartitionGP
-from gpytorch_partition.operators import PartitionAddedDiagLinearOperator
+from gpytorch_partition.solvers import PartitionAddedDiagLinearOperator
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(150, 3, generator=GENERATOR, dtype=torch.float64)

@@ -28,10 +28,7 @@ from gpytorch_partition.inference.spaces.feature_space import (
 from gpytorch_partition.linalg.conjugate_gradients import CGState, UnconvergedError
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators.addition import structured_terms
-from gpytorch_partition.operators.direct import MOST_ROWS, is_small
-from gpytorch_partition.operators.feature_factor import FeatureFactor
 from gpytorch_partition.operators.loadings import LoadedRows
-from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator, PartitionLinearOperator
 from gpytorch_partition.progress import progress
 from gpytorch_partition.settings import (
@@ -41,6 +38,12 @@ from gpytorch_partition.settings import (
     probe_seed,
     variance_tolerance,
 )
+from gpytorch_partition.solvers.conjugate_gradients import ConjugateGradients
+from gpytorch_partition.solvers.dense import Dense
+from gpytorch_partition.solvers.direct import MOST_ROWS, is_small
+from gpytorch_partition.solvers.feature_factor import FeatureFactor
+from gpytorch_partition.solvers.in_double import InDouble
+from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 
 _ROUNDOFFS = 256  # smallest relative residual that rounding allows, in units of roundoff
 # Samples of up to 10,000 rows were 2.4 to 4 times as fast as estimated, at a noise of .1 and .01.
@@ -241,11 +244,11 @@ class ClusterPosterior:
     def _solve(self, function: Tensor, errors: Tensor) -> Tensor:
         """Weights w of the training rows, :math:`A w = f + e` for draws of f and e (`N x t`)."""
         if self._is_dense:
-            return self.noisy.dense_solve(function + errors)
+            return Dense(self.noisy).solve(function + errors)
         certain, least = self._stopping_rule(function, errors)
-        solve = self.noisy.precise_solution if self.is_precise else self.noisy.certain_solution
+        solver = InDouble(self.noisy) if self.is_precise else ConjugateGradients(self.noisy)
         stop = lambda state: certain(state) | (self._weighted_norm(state.residual) <= least)  # noqa: E731
-        return solve(function + errors, stop, certain, preconditioner=self._inverse).solution
+        return solver.within(function + errors, stop, certain, preconditioner=self._inverse).solution
 
     def _stopping_rule(self, function: Tensor, errors: Tensor) -> tuple[Callable[[CGState], Tensor], Tensor]:
         r"""

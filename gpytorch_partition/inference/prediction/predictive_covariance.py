@@ -24,10 +24,14 @@ from gpytorch_partition.linalg.conjugate_gradients import (
 )
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
-from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.progress import progress
 from gpytorch_partition.settings import predictive_variances
+from gpytorch_partition.solvers.choice import choose_solver
+from gpytorch_partition.solvers.conjugate_gradients import ConjugateGradients
+from gpytorch_partition.solvers.dense import Dense
+from gpytorch_partition.solvers.in_double import InDouble
+from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 
 _BLOCK_COLUMNS = 64  # test points solved for at once by conjugate gradients, at most
 _WIDE_BLOCK = 512  # the same by a factor: columns of a covariance take a third of the time
@@ -88,7 +92,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
     k steps is :math:`r_k^\top A^{-1} r_k \le r_k^\top D^{-1} r_k`, so the rule is a guarantee, up to rounding, and the
     value is an upper bound.
 
-    All is computed in float64, by a factor for up to 10,000 rows (:mod:`gpytorch_partition.operators.direct`), if
+    All is computed in float64, by a factor for up to 10,000 rows (:mod:`gpytorch_partition.solvers.direct`), if
     conjugate gradients fail (the noise is tiny beside the prior variance, or float32 rounds too much) or a factor takes
     less time. Where that fails too, a `NumericalWarning` is given. Dense algebra in float32 is also repeated in float64
     where the noise is less than a hundredth of the prior variance.
@@ -145,7 +149,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
 
     @property
     def _needs_precision(self) -> bool:
-        return self.noisy.is_delicate if self.is_dense else self.noisy.is_hard
+        return isinstance(choose_solver(self.noisy, "prediction", self.is_dense), InDouble)
 
     @cached_property
     @torch.enable_grad()
@@ -380,7 +384,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
 
     def _training_solve(self, columns: Tensor) -> Tensor:
         if self.is_dense:
-            return self.noisy.dense_solve(columns)
+            return Dense(self.noisy).solve(columns)
         return self._solution(columns, relative_residual(self.residual)).solution
 
     def _certain(self, columns: Tensor, prior: Tensor, tolerance: float, of_pairs: bool = False) -> CGResult:
@@ -394,8 +398,8 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
 
     @torch.no_grad()
     def _solution(self, columns: Tensor, stop: Any, certain: Any = None) -> CGResult:
-        solve = self.noisy.precise_solution if self.is_precise else self.noisy.certain_solution
-        return solve(columns, stop, certain)
+        solver = InDouble(self.noisy) if self.is_precise else ConjugateGradients(self.noisy)
+        return solver.within(columns, stop, certain)
 
     def _columns(self, block: slice, cross: LinearOperator | None = None) -> Tensor:
         """Dense columns :math:`K_{x2}` (`*batch x N x block`) for a block of test points."""

@@ -29,10 +29,14 @@ from gpytorch_partition.linalg.conjugate_gradients import (
 )
 from gpytorch_partition.operators.accuracy import prediction_residual
 from gpytorch_partition.operators.addition import structured_terms
-from gpytorch_partition.operators.direct import MOST_COLUMNS, MOST_ROWS
 from gpytorch_partition.operators.loadings import LoadedRows
-from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+from gpytorch_partition.solvers.choice import choose_solver
+from gpytorch_partition.solvers.conjugate_gradients import ConjugateGradients
+from gpytorch_partition.solvers.dense import Dense
+from gpytorch_partition.solvers.direct import MOST_COLUMNS, MOST_ROWS
+from gpytorch_partition.solvers.in_double import InDouble, check_entries, is_delicate
+from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 
 _SHARE = 0.03  # of the noise's standard deviation, that the means of training rows may be off by
 _LARGEST_ERROR = 0.1  # the share above which means are refused
@@ -145,17 +149,19 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         be wrong by more than a tenth of it.
         """
         carries_gradients = gpytorch_settings.detach_test_caches.off() and torch.is_grad_enabled()
-        is_usual = self._is_dense and not noisy.is_delicate
-        if carries_gradients or noisy.independent_tasks is not None or is_usual:
+        if carries_gradients or noisy.independent_tasks is not None:
+            return noisy.solve(offset)
+        solver = choose_solver(noisy, "prediction", self._is_dense)
+        if isinstance(solver, Dense):
             return noisy.solve(offset)
         with torch.no_grad():
-            if not self._is_dense and not noisy.is_last_resort:
+            if isinstance(solver, ConjugateGradients):
                 try:
-                    return noisy.certain_solution(offset, _accurate_means(noisy), **options).solution
+                    return solver.within(offset, _accurate_means(noisy), **options).solution
                 except UnconvergedError:
-                    noisy.has_failed = True
+                    pass  # which is remembered
             double = noisy.in_double
-            solution = (double.dense_solve if self._is_dense else partial(_checked, double))(offset.double())
+            solution = (Dense(double).solve if self._is_dense else partial(_checked, double))(offset.double())
             if offset.dtype != torch.float64:
                 self._precise_weights = solution if rows is None else _spread(solution, rows, self.num_train)
             return solution.to(offset.dtype)
@@ -221,7 +227,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
                 "has_global_noise=True). Covariance: build a MultitaskKernel, not a subclass, around the kernel "
                 "instead of replacing its data kernel later"
             )
-        noisy.check_entries()
+        check_entries(noisy)
         return noisy if gpytorch_settings.detach_test_caches.off() else noisy.detach()
 
     @property
@@ -229,7 +235,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         if self.train_labels.dtype == torch.float64:
             return False
         noisy = self.lik_train_train_covar.evaluate_kernel()
-        return isinstance(noisy, PartitionAddedDiagLinearOperator) and self._noisy.is_delicate
+        return isinstance(noisy, PartitionAddedDiagLinearOperator) and is_delicate(self._noisy)
 
     def get_fantasy_strategy(
         self, inputs: Any, targets: Tensor, full_inputs: Any, full_targets: Tensor, full_output: Any, **kwargs: Any
@@ -276,7 +282,7 @@ def _accurate_means(noisy: PartitionAddedDiagLinearOperator, share: float = _SHA
 
 def _checked(noisy: PartitionAddedDiagLinearOperator, offset: Tensor) -> Tensor:
     """The weights by the most precise solver, unless means would be far off."""
-    found = noisy.precise_solution(offset, _accurate_means(noisy))
+    found = InDouble(noisy).within(offset, _accurate_means(noisy))
     noise = noisy._diag_tensor._diagonal().unsqueeze(-1)
     error = float((found.residual.square() / noise).mean(-2).max()) ** 0.5
     if not found.converged and not error <= _LARGEST_ERROR:

@@ -28,10 +28,11 @@ import torch
 
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.spaces.feature_space import cached_feature_space
-from gpytorch_partition.operators.accuracy import expected_iterations
 from gpytorch_partition.operators.addition import structured_terms
-from gpytorch_partition.operators.direct import is_small, sparse_roots
-from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+from gpytorch_partition.solvers.conjugate_gradients import expected_iterations, most_iterations
+from gpytorch_partition.solvers.direct import is_small
+from gpytorch_partition.solvers.feature_factor import has_feature_factor, num_columns
+from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 
 _VARIANCE_FACTOR = 4  # iterations for a variance to within 1 %, over those for a sample
 _PREPARATION = 800  # products that prepare for samples
@@ -102,11 +103,11 @@ def of_feature_factor(noisy: PartitionAddedDiagLinearOperator) -> float:
     """Return the products of a factor of the coefficients of a root's columns."""
     if noisy.knows_feature_factor:
         return 0.0
-    if not noisy.has_feature_factor:
+    covariance = noisy._linear_op.evaluate_kernel()
+    if not has_feature_factor(covariance):
         return float("inf")
-    roots = sparse_roots(noisy._linear_op.evaluate_kernel()) or []
-    num_columns = sum(root.shape[-1] for root in roots)
-    return num_columns * _slowness(noisy) + _factor(num_columns, noisy)
+    size = int(num_columns(covariance))
+    return size * _slowness(noisy) + _factor(size, noisy)
 
 
 def of_direct(noisy: PartitionAddedDiagLinearOperator, num_solves: int) -> float:
@@ -127,7 +128,7 @@ def _slowness(noisy: PartitionAddedDiagLinearOperator) -> float:
 
 def _iterations(noisy: PartitionAddedDiagLinearOperator) -> float:
     """Iterations for a sample, no more than are tried before a better method is."""
-    return min(expected_iterations(noisy.size(-1), noise_ratio(noisy)), noisy.most_iterations)
+    return min(expected_iterations(noisy.size(-1), noise_ratio(noisy)), most_iterations(noisy))
 
 
 def noise_ratio(noisy: PartitionAddedDiagLinearOperator) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
@@ -26,21 +28,15 @@ class ClusterOperator(LinearOperator):
     num_tasks = 1  #: number T of tasks that each cluster has an effect on, numbered c T + t
 
     def root(self) -> LinearOperator:
-        r"""
-        Return the exact root :math:`F` (`p x q`) with :math:`S = F F^\top`, as an operator.
-
-        :raises RuntimeError: If S is not a covariance of clusters with themselves.
-        """
+        r"""Return the exact root :math:`F` (`p x q`) with :math:`S = F F^\top`, as an operator."""
         raise RuntimeError(f"only the covariance of clusters with themselves has a root, not {type(self).__name__}")
 
     def root_rows(self, clusters: Tensor) -> csr_matrix:
-        r"""
-        Return rows of the root as a sparse matrix (`n x q`): features of clusters, whose products are entries of S.
+        """
+        Return rows of the root as a sparse matrix (`n x q`): features of clusters (ascending), whose products are
+        entries of S.
 
         If S is between two sets of clusters, they are features of the first set, in the feature space of the second.
-
-        :param clusters: `n` numbers of clusters, ascending.
-        :raises NotImplementedError: If S has no sparse root.
         """
         raise NotImplementedError(f"{type(self).__name__} has no sparse root")
 
@@ -60,12 +56,12 @@ class ClusterOperator(LinearOperator):
 
     @property
     def structure(self) -> tuple[Any, ...]:
-        """The parts of S beside its tensors, for comparisons: its class, and the layout of its trees."""
+        """The parts of S beside its tensors, for comparisons."""
         return (type(self),)
 
     @property
     def independent_clusters(self) -> Tensor:
-        """The clusters (`p`, bool) whose effects are independent of those of all others, for any task."""
+        """The clusters (`p`, bool) whose effects are independent of all others, for any task."""
         return torch.full(self.shape[-1:], self.is_flat, dtype=torch.bool, device=self.device)
 
     def correlated(self, normal: Tensor) -> Tensor:
@@ -74,20 +70,51 @@ class ClusterOperator(LinearOperator):
 
     @property
     def num_nodes(self) -> int:
-        """The number of tree nodes that a product visits."""
+        """The number of tree nodes, or memberships, that a product visits, once for each task."""
         return 0
 
     def dense_block(self, left: Incidence, right: Incidence) -> Tensor | None:
-        r"""
-        Return :math:`Z S Z'^\top` (`N x N'`) from the pairs of rows that share clusters, in the dtype of S.
-
-        :param left: `N` rows Z, without batch dimensions, on the CPU.
-        :param right: `N'` rows Z'.
-        :return: The matrix; None where a product with the identity is cheaper.
-        """
+        r"""Return :math:`Z S Z'^\top` (`N x N'`) of rows on the CPU; None where a product by columns is cheaper."""
         return None
+
+
+class TransposedLinearOperator(LinearOperator):
+    r"""The transpose :math:`A^\top` of an operator A, whose `_t_matmul` is then the product."""
+
+    def __init__(self, base: LinearOperator) -> None:
+        super().__init__(base)
+        self.base = base
+
+    def _size(self) -> torch.Size:
+        *batch, rows, columns = self.base.shape
+        return torch.Size((*batch, columns, rows))
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        return self.base._t_matmul(rhs)
+
+    def _transpose_nonbatch(self) -> LinearOperator:
+        return self.base
+
+    def _expand_batch(self, batch_shape: torch.Size | list[int]) -> LinearOperator:
+        return TransposedLinearOperator(self.base._expand_batch(batch_shape))
+
+    def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
+        return self.base._get_indices(col_index, row_index, *batch_indices)
+
+    def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
+        return self.base._bilinear_derivative(right_vecs, left_vecs)
 
 
 def as_columns(values: Tensor) -> Tensor:
     """Return a vector as a matrix of one column, a matrix as it is."""
     return values.unsqueeze(-1) if values.dim() == 1 else values
+
+
+def of_columns(product: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Tensor]:
+    """Let a product with matrices take vectors too."""
+
+    @wraps(product)
+    def computed(operator: Any, rhs: Tensor) -> Tensor:
+        return product(operator, rhs) if rhs.dim() > 1 else product(operator, rhs.unsqueeze(-1)).squeeze(-1)
+
+    return computed

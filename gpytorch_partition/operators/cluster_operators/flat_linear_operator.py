@@ -7,22 +7,23 @@ from typing import Any
 import numpy as np
 import torch
 from linear_operator.operators import DiagLinearOperator, LinearOperator
-from scipy.sparse import csr_matrix
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, csr_matrix
 from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
-from gpytorch_partition.operators.cluster_operators.shared_clusters import has_few_pairs, shared_weights
+
+_ENTRIES = 2**22  # entries of the sparse product held at a time, at most, of 12 bytes each
+_COST_OF_PAIR = 2  # time for a pair, in entries of the table of clusters by rows that a product with the identity fills
 
 
 class FlatLinearOperator(ClusterOperator):
     r"""
     The diagonal covariance :math:`S = \mathrm{diag}(w)` (`p x p`), with products in O(p t).
 
-    For w = 1 / m it is that of Davies & Ghahramani 2014, definition 2.
-
-    :class:`~gpytorch_partition.PartitionKernel` uses it, with equal weights. Construct it yourself, in the
-    `_cluster_operator` of a subclass, for flat partitions or clusters of different weights.
+    :class:`~gpytorch_partition.PartitionKernel` uses it, with w = 1 / m (Davies & Ghahramani 2014, definition 2).
+    Construct it yourself, in the `_cluster_operator` of a subclass, for clusters of different weights.
 
     :param weights: `p` nonnegative weights w, or one number (`1`) for all clusters.
     :param num_clusters: Number p of clusters.
@@ -41,21 +42,17 @@ class FlatLinearOperator(ClusterOperator):
         self.has_equal_weights = weights.numel() == 1
 
     def root(self) -> LinearOperator:
-        """Return the diagonal of the square roots."""
         return FlatLinearOperator(self.weights.sqrt(), num_clusters=self.num_clusters)
 
     def root_rows(self, clusters: Tensor) -> csr_matrix:
-        """Return rows of the root, with one entry in each."""
         columns = clusters.cpu().numpy()
         values = self._diagonal().detach().double().sqrt()[clusters].cpu().numpy()
         return csr_matrix((values, columns, np.arange(len(columns) + 1)), shape=(len(columns), self.num_clusters))
 
     def square_root(self) -> LinearOperator:
-        """Return the diagonal of the square roots, in float64."""
         return DiagLinearOperator(self._diagonal().double().sqrt())
 
     def dense_block(self, left: Incidence, right: Incidence) -> Tensor | None:
-        r"""Return :math:`Z S Z'^\top` from the pairs of rows in the same cluster, if these are few."""
         return shared_weights(left, right, self._diagonal()) if has_few_pairs(left, right) else None
 
     def _size(self) -> torch.Size:
@@ -80,3 +77,39 @@ class FlatLinearOperator(ClusterOperator):
         products = left_vecs * right_vecs
         by_cluster = products if products.dim() == 1 else products.sum(-1)
         return (by_cluster.sum_to_size(self.weights.shape),)
+
+
+def has_few_pairs(left: Incidence, right: Incidence) -> bool:
+    """
+    Return whether few enough rows share clusters for a sum over pairs to beat a product with the identity.
+
+    That product fills a table of `p x N'`, and took 2 to 16 times as long on one core where clusters had two rows.
+    """
+    num_pairs = float(_sizes(left) @ _sizes(right))
+    return _COST_OF_PAIR * num_pairs < right.num_rows * right.num_clusters
+
+
+def shared_weights(left: Incidence, right: Incidence, weights: Tensor) -> Tensor:
+    r"""
+    Return :math:`Z \mathrm{diag}(w) Z'^\top` (`N x N'`): for each pair of rows the weights of the clusters that both
+    are in.
+
+    This costs an operation for each such pair and partition, and :math:`O(N N')` to fill the matrix. Rows are on the
+    CPU.
+    """
+    values = weights.detach().numpy()
+    columns = _sparse(right.codes, np.ones_like(values)).T.tocsr()
+    result = np.empty((left.num_rows, right.num_rows), values.dtype)
+    size = max(1, _ENTRIES // max(1, right.num_rows))
+    for codes, rows in zip(left.codes.split(size), torch.from_numpy(result).split(size)):
+        (_sparse(codes, values) @ columns).toarray(out=rows.numpy())
+    return torch.from_numpy(result)
+
+
+def _sizes(incidence: Incidence) -> Tensor:
+    return torch.bincount(incidence.codes.reshape(-1), minlength=incidence.num_clusters).double()
+
+
+def _sparse(codes: Tensor, values: NDArray[np.floating]) -> csr_array:
+    columns, starts = codes.reshape(-1).numpy(), np.arange(len(codes) + 1) * codes.shape[1]
+    return csr_array((values[columns], columns, starts), shape=(len(codes), len(values)))

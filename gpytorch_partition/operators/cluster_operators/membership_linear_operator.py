@@ -13,8 +13,12 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.item_sets import Memberships
-from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, as_columns
-from gpytorch_partition.operators.cluster_operators.transposed_linear_operator import TransposedLinearOperator
+from gpytorch_partition.operators.cluster_operators.cluster_operator import (
+    ClusterOperator,
+    TransposedLinearOperator,
+    as_columns,
+    of_columns,
+)
 
 _ENTRIES = 2**22  # entries of a sparse product held at a time, at most, of 12 bytes each
 _PAIRS = 2**16  # pairs of items looked up at a time
@@ -24,21 +28,19 @@ class MembershipLinearOperator(ClusterOperator):
     r"""
     The covariance :math:`S_{ij} = \sum_s w_s (b_{is} b_{js} + (1 - b_{is}) (1 - b_{js}))` of items (`n x n`).
 
-    It adds up the weights of the sets that two items are both in, or both not in. Each set splits the items in two
-    (Davies & Ghahramani 2014, section 4.2).
+    It adds up the weights of the sets that two items are both in, or both not in (Davies & Ghahramani 2014, section
+    4.2).
 
     :class:`~gpytorch_partition.MembershipKernel` uses it. Construct it yourself for items in so many sets that a code
     for each item and set would be too many.
 
-    With `item_scales` a, S counts common members only: :math:`S_{ij} = a_i a_j \sum_s w_s b_{is} b_{js}`.
-
-    A product costs :math:`O(E t)` for E memberships and t columns:
-    :math:`b b' + (1 - b) (1 - b') = \frac12 + 2 (b - \frac12)(b' - \frac12)`, so S is a sparse matrix times its
-    transpose and a few sums. Nothing else is held.
+    A product costs :math:`O(E t)` for E memberships and t columns: :math:`b b' + (1 - b) (1 - b') = \frac12 + 2 (b -
+    \frac12)(b' - \frac12)`, so S is a sparse matrix times its transpose and a few sums.
 
     :param weights: `m` nonnegative weights w of the sets.
     :param memberships: B (`n x m`).
-    :param item_scales: `n` factors a. (Default: none, and S counts sets that both items are not in as well.)
+    :param item_scales: `n` factors a, with which S counts common members only,
+        :math:`S_{ij} = a_i a_j \sum_s w_s b_{is} b_{js}`. (Default: none.)
 
     Example:
         >>> B = Memberships(torch.tensor([0, 2, 3]), torch.tensor([0, 1, 1]), num_sets=4)  # {0, 1} and {1}
@@ -52,17 +54,15 @@ class MembershipLinearOperator(ClusterOperator):
         self.weights, self.memberships, self.item_scales = weights, memberships, item_scales
 
     def root(self) -> MembershipRootLinearOperator:
-        r"""Return the exact root :math:`F` with :math:`S = F F^\top`, a column for each set (and a constant one)."""
+        """Return the root, with a column for each set (and a constant one)."""
         return MembershipRootLinearOperator(
             self.weights.sqrt(), memberships=self.memberships, item_scales=self.item_scales
         )
 
     def root_rows(self, clusters: Tensor) -> csr_matrix:
-        r"""
-        Return rows of a sparse root of S.
-
-        With `item_scales` it has an entry :math:`a_i \sqrt{w_s}` for each set of an item. Otherwise it has an entry
-        :math:`\sqrt{w_s}` for each of the m sets, in one column for members and in the next for all others.
+        """
+        Return rows of a sparse root: an entry for each set of an item, or in every set a column for members and one for
+        others.
 
         :raises ValueError: If there would be 2^31 entries or more.
         """
@@ -84,16 +84,13 @@ class MembershipLinearOperator(ClusterOperator):
 
     @property
     def structure(self) -> tuple[Any, ...]:
-        """The class, the memberships, and whether items have no scales."""
         return (type(self), self.memberships, self.item_scales is None)
 
     @property
     def num_nodes(self) -> int:
-        """The number of memberships."""
         return self.memberships.sets.numel()
 
     def dense_block(self, left: Incidence, right: Incidence) -> Tensor | None:
-        r"""Return :math:`Z S Z'^\top` from the sets that pairs of rows share."""
         columns = self.memberships.rows(right.codes)
         result = np.empty((left.num_rows, right.num_rows))
         size = max(1, _ENTRIES // max(1, right.num_rows))
@@ -106,7 +103,6 @@ class MembershipLinearOperator(ClusterOperator):
         return self._covariances(torch.from_numpy(result), left.codes, right.codes.mT).to(self.dtype)
 
     def _covariances(self, common: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-        """Entries of S (float64), given the weights of common sets; item numbers broadcast with these."""
         rows, columns = rows.long(), columns.long()
         if self.item_scales is not None:
             return self.item_scales[rows] * common * self.item_scales[columns]
@@ -129,15 +125,14 @@ class MembershipLinearOperator(ClusterOperator):
     def _transpose_nonbatch(self) -> LinearOperator:
         return self
 
+    @of_columns
     def _matmul(self, rhs: Tensor) -> Tensor:
-        sums, total = self._set_sums(as_columns(rhs))
+        sums, total = self._set_sums(rhs)
         weighted = self.weights.unsqueeze(-1) * sums
         product = self.memberships.item_sums(weighted)
-        if self.item_scales is None:
-            product = 2 * product - weighted.sum(0, keepdim=True) + self.weights.sum() / 2 * total
-        else:
-            product = self.item_scales.unsqueeze(-1) * product
-        return product.squeeze(-1) if rhs.dim() == 1 else product
+        if self.item_scales is not None:
+            return self.item_scales.unsqueeze(-1) * product
+        return 2 * product - weighted.sum(0, keepdim=True) + self.weights.sum() / 2 * total
 
     def _set_sums(self, values: Tensor) -> tuple[Tensor, Tensor]:
         r""":math:`(B - \tfrac12)^\top V` and the sums of V, or :math:`B^\top \mathrm{diag}(a) V` and zero."""
@@ -176,14 +171,10 @@ class MembershipLinearOperator(ClusterOperator):
 
 class MembershipRootLinearOperator(LinearOperator):
     r"""
-    The exact root of a :class:`MembershipLinearOperator`.
+    The exact root of a :class:`MembershipLinearOperator`, with products in :math:`O(E t)`.
 
-    It is :math:`F = [\sqrt{\textstyle\sum w / 2}\, 1,\ \sqrt2\, (B - \tfrac12) W^{1/2}]` (`n x (m + 1)`), or
-    :math:`\mathrm{diag}(a) B W^{1/2}` (`n x m`). A product, also with the transpose, costs :math:`O(E t)`.
-
-    :param set_values: `m` square roots of the weights of the sets.
-    :param memberships: B (`n x m`).
-    :param item_scales: `n` factors a. (Default: none, the first form.)
+    It is :math:`[\sqrt{\textstyle\sum w / 2}\, 1,\ \sqrt2\, (B - \tfrac12) W^{1/2}]` (`n x (m + 1)`), or
+    :math:`\mathrm{diag}(a) B W^{1/2}` (`n x m`).
     """
 
     def __init__(self, set_values: Tensor, *, memberships: Memberships, item_scales: Tensor | None = None) -> None:
@@ -198,25 +189,21 @@ class MembershipRootLinearOperator(LinearOperator):
     def _constant(self) -> Tensor:
         return (self.set_values.square().sum() / 2).sqrt()
 
+    @of_columns
     def _matmul(self, rhs: Tensor) -> Tensor:
-        table = as_columns(rhs)
         if self.item_scales is not None:
-            product = self.item_scales.unsqueeze(-1) * self.memberships.item_sums(self.set_values.unsqueeze(-1) * table)
-        else:
-            effects = 2**0.5 * self.set_values.unsqueeze(-1) * table[1:]
-            constant = self._constant * table[:1] - effects.sum(0, keepdim=True) / 2
-            product = self.memberships.item_sums(effects) + constant
-        return product.squeeze(-1) if rhs.dim() == 1 else product
+            return self.item_scales.unsqueeze(-1) * self.memberships.item_sums(self.set_values.unsqueeze(-1) * rhs)
+        effects = 2**0.5 * self.set_values.unsqueeze(-1) * rhs[1:]
+        constant = self._constant * rhs[:1] - effects.sum(0, keepdim=True) / 2
+        return self.memberships.item_sums(effects) + constant
 
+    @of_columns
     def _t_matmul(self, rhs: Tensor) -> Tensor:
-        values = as_columns(rhs)
         if self.item_scales is not None:
-            sums = self.set_values.unsqueeze(-1) * self.memberships.set_sums(self.item_scales.unsqueeze(-1) * values)
-        else:
-            total = values.sum(0, keepdim=True)
-            sums = 2**0.5 * self.set_values.unsqueeze(-1) * (self.memberships.set_sums(values) - total / 2)
-            sums = torch.cat([self._constant * total, sums])
-        return sums.squeeze(-1) if rhs.dim() == 1 else sums
+            return self.set_values.unsqueeze(-1) * self.memberships.set_sums(self.item_scales.unsqueeze(-1) * rhs)
+        total = rhs.sum(0, keepdim=True)
+        sums = 2**0.5 * self.set_values.unsqueeze(-1) * (self.memberships.set_sums(rhs) - total / 2)
+        return torch.cat([self._constant * total, sums])
 
     def _transpose_nonbatch(self) -> LinearOperator:
         return TransposedLinearOperator(self)

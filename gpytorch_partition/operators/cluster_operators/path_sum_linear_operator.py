@@ -1,7 +1,9 @@
-"""The operator S of trees, which sums node weights along the paths that leaves share, and its exact root."""
+"""The operators S of trees: node weights along paths that leaves share, or that leaves share with points on edges."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -11,26 +13,26 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.tree_layout import TreeLayout, paths_from_root
-from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, as_columns
+from gpytorch_partition.operators.cluster_operators.cluster_operator import (
+    ClusterOperator,
+    TransposedLinearOperator,
+    as_columns,
+    of_columns,
+)
 from gpytorch_partition.operators.cluster_operators.shared_paths import is_cheaper_than_product, shared_path_sums
-from gpytorch_partition.operators.cluster_operators.transposed_linear_operator import TransposedLinearOperator
 
 
 class PathSumLinearOperator(ClusterOperator):
     r"""
-    The covariance :math:`S = \sum_v w_v 1_v 1_v^\top` (`p x p`): two leaves of a tree share the weights of all nodes
-    above both.
+    The covariance :math:`S = \sum_v w_v 1_v 1_v^\top` (`p x p`): two leaves share the weights of all nodes above both.
 
     :class:`~gpytorch_partition.RandomForestKernel` uses it where several levels of its trees count (`heights` of
     `"all"`, `"learned"` or `"impurity"`). Construct it yourself for other trees, or other weights of their nodes.
 
     With the weights of :func:`~gpytorch_partition.clusters.tree_layout.height_average_weights` this is the exact
-    average over all heights of the random forest kernel (Davies & Ghahramani 2014, algorithm 1):
-    :math:`S_{ab} = (\mathrm{depth}(\mathrm{lca}(a, b)) + 1) / (h + 1)`.
+    average over all heights of the random forest kernel (Davies & Ghahramani 2014, algorithm 1).
 
-    A product costs :math:`O(V t)` time and workspace for V nodes and t columns: node sums on the way up, path sums on
-    the way down. An entry takes a climb from its row's leaf to the root: :math:`O(h)`, h the height of the tree. The
-    weights and the layout's sums are held.
+    A product costs :math:`O(V t)` time and workspace for V nodes and t columns, an entry a climb to the root.
 
     :param node_weights: `V` nonnegative weights :math:`w_v`, trees one after another.
     :param layout: The trees.
@@ -52,11 +54,9 @@ class PathSumLinearOperator(ClusterOperator):
         self.layout = layout
 
     def root(self) -> NodeLinearOperator:
-        r"""Return the exact root :math:`F` with :math:`S = F F^\top` (`p x V`)."""
         return NodeLinearOperator(self.node_weights.sqrt(), layout=self.layout)
 
     def root_rows(self, clusters: Tensor) -> csr_matrix:
-        r"""Return rows of the root, with :math:`\sqrt{w_v}` for each node v on the path from the root to the leaf."""
         starts, nodes = paths_from_root(self.layout, self.layout.leaf_nodes[clusters])
         values = self.node_weights.detach().double().sqrt()[nodes]
         parts = tuple(part.cpu().numpy() for part in (values, nodes, starts))
@@ -64,16 +64,13 @@ class PathSumLinearOperator(ClusterOperator):
 
     @property
     def structure(self) -> tuple[Any, ...]:
-        """The class and the layout."""
         return (type(self), self.layout)
 
     @property
     def num_nodes(self) -> int:
-        """The number V of nodes of all trees."""
         return self.layout.num_nodes
 
     def dense_block(self, left: Incidence, right: Incidence) -> Tensor | None:
-        r"""Return :math:`Z S Z'^\top` from pairs of rows in small nodes and tables of large ones, if cheaper."""
         if not is_cheaper_than_product(left, right, self.layout):
             return None
         return shared_path_sums(left, right, self.layout, self.node_weights)
@@ -84,28 +81,35 @@ class PathSumLinearOperator(ClusterOperator):
     def _transpose_nonbatch(self) -> LinearOperator:
         return self
 
+    @of_columns
     def _matmul(self, rhs: Tensor) -> Tensor:
-        return self.layout.sums.up_and_down(as_columns(rhs), self.node_weights).view(rhs.shape)
+        return self.layout.sums.up_and_down(rhs, self.node_weights)
 
     def _diagonal(self) -> Tensor:
         return _PathSums.apply(self.layout, self.node_weights)
 
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
-        row_index, col_index = torch.broadcast_tensors(row_index.long(), col_index.long())
-        layout, node = self.layout, self.layout.leaf_nodes[row_index]
-        entries = torch.zeros(node.shape, dtype=self.dtype, device=self.device)
-        below_root = torch.ones_like(node, dtype=torch.bool)
-        while bool(below_root.any()):
-            shared = below_root & (layout.node_low[node] <= col_index) & (col_index < layout.node_high[node])
-            entries = entries + torch.where(shared, self.node_weights[node], 0)
-            below_root = layout.parent[node] != node
-            node = layout.parent[node]
-        return entries
+        node = self.layout.leaf_nodes[row_index.long()]
+        return _shared_weights(self.layout, node, self.node_weights[node], self.node_weights, col_index.long())
 
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
         if not self.node_weights.requires_grad:
             return (None,)
         return (self.layout.sums.inner_products(left_vecs, right_vecs),)
+
+
+def _shared_weights(layout: TreeLayout, node: Tensor, own_weight: Tensor, node_weights: Tensor, leaf: Tensor) -> Tensor:
+    """For each node and leaf the weights of the nodes above both, and the own weight of a node that holds the leaf."""
+    node, weight, leaf = torch.broadcast_tensors(node, own_weight, leaf)
+    entries = torch.zeros(node.shape, dtype=node_weights.dtype, device=node.device)
+    below_root = torch.ones_like(node, dtype=torch.bool)
+    while bool(below_root.any()):
+        shared = below_root & (layout.node_low[node] <= leaf) & (leaf < layout.node_high[node])
+        entries = entries + torch.where(shared, weight, 0)
+        below_root = layout.parent[node] != node
+        node = layout.parent[node]
+        weight = node_weights[node]
+    return entries
 
 
 class _PathSums(torch.autograd.Function):
@@ -125,23 +129,7 @@ class _PathSums(torch.autograd.Function):
 
 
 class NodeLinearOperator(LinearOperator):
-    r"""
-    The matrix :math:`F = [f_v 1_v]_v` (`p x V`): the indicators of the leaves below each node, times the node's value.
-
-    A product, also with the transpose, costs :math:`O(V t)` time and workspace for t columns.
-
-    :param node_values: `V` values :math:`f_v`.
-    :param layout: The trees.
-
-    Example:
-        >>> from gpytorch_partition.clusters.tree_layout import lay_out_trees
-        >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
-        >>> layout = lay_out_trees(left, right, torch.tensor([0, 5]))
-        >>> NodeLinearOperator(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]), layout=layout).to_dense()
-        tensor([[1., 2., 0., 0., 0.],
-                [1., 0., 3., 4., 0.],
-                [1., 0., 3., 0., 5.]])
-    """
+    """The matrix :math:`F = [f_v 1_v]_v` (`p x V`): indicators of the leaves below each node, times its value."""
 
     def __init__(self, node_values: Tensor, *, layout: TreeLayout) -> None:
         super().__init__(node_values, layout=layout)
@@ -151,17 +139,104 @@ class NodeLinearOperator(LinearOperator):
     def _size(self) -> torch.Size:
         return torch.Size((self.layout.num_leaves, self.layout.num_nodes))
 
+    @of_columns
     def _matmul(self, rhs: Tensor) -> Tensor:
-        sums, values = self.layout.sums, self.node_values.unsqueeze(-1) * as_columns(rhs)
-        result = sums.down(values[sums.nodes])
-        return result.squeeze(-1) if rhs.dim() == 1 else result
+        values = self.node_values.unsqueeze(-1) * rhs
+        return self.layout.sums.down(values[self.layout.sums.nodes])
 
+    @of_columns
     def _t_matmul(self, rhs: Tensor) -> Tensor:
-        sums, values = self.layout.sums, self.node_values.unsqueeze(-1)
-        result = torch.empty(self.layout.num_nodes, as_columns(rhs).shape[-1], dtype=rhs.dtype, device=rhs.device)
-        result[sums.nodes] = sums.up(as_columns(rhs))
-        result = values * result
-        return result.squeeze(-1) if rhs.dim() == 1 else result
+        sums = self.layout.sums
+        result = torch.empty(self.layout.num_nodes, rhs.shape[-1], dtype=rhs.dtype, device=rhs.device)
+        result[sums.nodes] = sums.up(rhs)
+        return self.node_values.unsqueeze(-1) * result
 
     def _transpose_nonbatch(self) -> LinearOperator:
         return TransposedLinearOperator(self)
+
+
+@dataclass(frozen=True, eq=False)
+class TreeExits:
+    """The exits, where points branch off trees: the last nodes (`E`) that they share with any leaf."""
+
+    layout: TreeLayout
+    nodes: Tensor
+
+    @cached_property
+    def places(self) -> Tensor:
+        """The positions (`E`) of the nodes in the order of the layout's sums."""
+        order = self.layout.sums.nodes
+        position = torch.empty_like(order)
+        position[order] = torch.arange(order.numel(), device=order.device)
+        return position[self.nodes]
+
+    def to(self, device: Any = None, dtype: Any = None) -> TreeExits:
+        """Return the exits on another device; a dtype is ignored, since node numbers are integers."""
+        return TreeExits(self.layout.to(device), self.nodes.to(device))
+
+
+class AttachedPathsLinearOperator(ClusterOperator):
+    r"""
+    The covariance :math:`S_{eb} = \sum_{u > v_e} w_u 1[b \in u] + q_e 1[b \in v_e]` (`E x p`) of exits and leaves.
+
+    Points that leave the trees at an exit e share with a leaf b the weights of the nodes above :math:`v_e`, and the
+    part :math:`q_e` of this node's weight that lies before the exit. Products cost :math:`O((V + E) t)`.
+    """
+
+    def __init__(self, node_weights: Tensor, shares: Tensor, *, exits: TreeExits) -> None:
+        super().__init__(node_weights, shares, exits=exits)
+        self.node_weights, self.shares, self.exits = node_weights, shares, exits
+
+    def _size(self) -> torch.Size:
+        return torch.Size((self.exits.nodes.numel(), self.exits.layout.num_leaves))
+
+    @property
+    def _ordered_weights(self) -> Tensor:
+        return self.node_weights[self.exits.layout.sums.nodes].unsqueeze(-1)
+
+    @of_columns
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        sums, places, weights = self.exits.layout.sums, self.exits.places, self._ordered_weights
+        inside = sums.up(rhs)
+        above = sums.paths(weights * inside)
+        return above[places] + (self.shares.unsqueeze(-1) - weights[places]) * inside[places]
+
+    @of_columns
+    def _t_matmul(self, rhs: Tensor) -> Tensor:
+        table = self._ordered_weights * self._below(rhs)
+        table.index_add_(0, self.exits.places, self.shares.unsqueeze(-1) * rhs)
+        return self.exits.layout.sums.down(table)
+
+    def _below(self, values: Tensor) -> Tensor:
+        """For every node the sum of the values of the exits at nodes strictly below it (`V x t` from `E x t`)."""
+        own = values.new_zeros(self.exits.layout.num_nodes, values.shape[-1])
+        own.index_add_(0, self.exits.places, values)
+        return self.exits.layout.sums.gathered(own.clone()) - own
+
+    def root_rows(self, clusters: Tensor) -> csr_matrix:
+        r"""Return rows of the root, as for leaves, but :math:`q_e / \sqrt{w_v}` at the last node, for its part q."""
+        starts, nodes = paths_from_root(self.exits.layout, self.exits.nodes[clusters])
+        values = self.node_weights.detach().double().sqrt()[nodes]
+        last = starts[1:] - 1
+        values[last] = (self.shares.detach().double()[clusters] / values[last]).nan_to_num()  # 0 / 0: there is no part
+        parts = tuple(part.cpu().numpy() for part in (values, nodes, starts))
+        return csr_matrix(parts, shape=(len(clusters), self.exits.layout.num_nodes))
+
+    def _transpose_nonbatch(self) -> ClusterOperator:
+        return _LeavesAndExitsLinearOperator(self)
+
+    def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
+        rows = row_index.long()
+        layout, nodes = self.exits.layout, self.exits.nodes[rows]
+        return _shared_weights(layout, nodes, self.shares[rows], self.node_weights, col_index.long())
+
+    def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
+        sums = self.exits.layout.sums
+        inside = sums.up(as_columns(right_vecs))
+        by_node = torch.empty_like(self.node_weights)
+        by_node[sums.nodes] = (self._below(as_columns(left_vecs)) * inside).sum(-1)
+        return by_node, (as_columns(left_vecs) * inside[self.exits.places]).sum(-1)
+
+
+class _LeavesAndExitsLinearOperator(TransposedLinearOperator, ClusterOperator):
+    """The transpose (`p x E`)."""

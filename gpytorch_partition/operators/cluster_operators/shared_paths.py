@@ -47,12 +47,8 @@ def is_cheaper_than_product(left: Incidence, right: Incidence, layout: TreeLayou
     """
     Return whether these sums are cheaper than a product with the identity, which fills a table of `V x N'`.
 
-    They are with many rows on both sides, and trees of many leaves and limited height. For 400 to 2,000 rows and 100
+    They are with many rows on both sides, and trees of many leaves and limited height: for 400 to 2,000 rows and 100
     trees that separate nearly all of them they took a half to a quarter of its time on one core.
-
-    :param left: `N` rows Z of leaves.
-    :param right: `N'` rows Z'.
-    :param layout: The trees.
     """
     have_many_leaves = layout.num_leaves > _FEWEST_LEAVES * layout.num_trees
     are_many = right.num_rows >= _FEWEST_ROWS and left.num_rows <= _MOST_LEFT_ROWS * right.num_rows
@@ -60,26 +56,11 @@ def is_cheaper_than_product(left: Incidence, right: Incidence, layout: TreeLayou
 
 
 def shared_path_sums(left: Incidence, right: Incidence, layout: TreeLayout, node_weights: Tensor) -> Tensor:
-    r"""
-    Return for each pair of rows the sum of the weights of the nodes that both are in.
+    """
+    Return for each pair of rows the weights of the nodes that both are in (`N x N'`, in the dtype of the weights).
 
-    This costs an operation for each pair of rows and tree, and for each pair in a node with few. Tables of all pairs of
-    groups are held, for a few trees at a time.
-
-    :param left: `N` rows Z of leaves, without batch dimensions, on the CPU.
-    :param right: `N'` rows Z'.
-    :param layout: The trees.
-    :param node_weights: `V`, float32 or float64.
-    :return: `N x N'`, in the dtype of the weights; exactly symmetric where both sides are the same rows.
-
-    Example:
-        >>> from gpytorch_partition.clusters.tree_layout import lay_out_trees
-        >>> children = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
-        >>> Z = Incidence(torch.tensor([[0], [1], [2]]), num_clusters=3)
-        >>> shared_path_sums(Z, Z, lay_out_trees(*children, torch.tensor([0, 5])), torch.ones(5))
-        tensor([[2., 1., 1.],
-                [1., 3., 2.],
-                [1., 2., 3.]])
+    This costs an operation for each pair of rows and tree, and for each pair in a node with few. It is exactly
+    symmetric where both sides are the same rows. Rows are on the CPU.
     """
     total = node_weights.new_zeros(left.num_rows, right.num_rows)
     for trees in _blocks_of_trees(left, right, layout, node_weights.detach()):
@@ -132,7 +113,6 @@ def _add_by_groups(total: Tensor, trees: _Trees, has_many: Tensor) -> None:
 
 
 def _starts_of_groups(trees: _Trees, has_many: Tensor) -> Tensor:
-    """The first leaf of each group (largest nodes with few pairs, and leaves with many), ascending."""
     is_root = trees.parent == torch.arange(len(trees.parent))
     is_leaf = trees.high - trees.low == 1
     is_group = torch.where(has_many, is_leaf, has_many[trees.parent] | is_root)

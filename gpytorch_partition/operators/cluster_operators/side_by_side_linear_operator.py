@@ -11,7 +11,7 @@ from linear_operator.operators import LinearOperator
 from scipy.sparse import block_diag, csr_matrix
 from torch import Tensor
 
-from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, as_columns
+from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, of_columns
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
 
 
@@ -20,11 +20,8 @@ class SideBySideLinearOperator(ClusterOperator):
     The block-diagonal covariance :math:`S = \mathrm{diag}(w_1 S_1, \ldots, w_k S_k)` of blocks of any sizes.
 
     :class:`~gpytorch_partition.PartitionMixtureKernel` uses it, unless all its parts are flat. Construct it yourself
-    for a kernel whose clusters are of several kinds, such as flat ones and leaves of trees, in one feature space.
-
-    With S the covariance of cluster effects of several kinds of partitions,
-    :math:`Z S Z^\top = \sum_b w_b Z_b S_b Z_b^\top` is a mixture of their kernels. Products, entries and the root are
-    those of the blocks.
+    for a kernel whose clusters are of several kinds, such as flat ones and leaves of trees, in one feature space: it is
+    a mixture of their kernels.
 
     :param weights: `k` nonnegative weights w.
     :param blocks: `p_b x q_b` operators :math:`S_b`; those of a root may be rectangular.
@@ -42,11 +39,9 @@ class SideBySideLinearOperator(ClusterOperator):
         self.weights, self.blocks = weights, blocks
 
     def root(self) -> LinearOperator:
-        r"""Return the exact root :math:`F` with :math:`S = F F^\top`, from the roots of the blocks."""
         return SideBySideLinearOperator(self.weights.sqrt(), *(block.root() for block in self.blocks))
 
     def root_rows(self, clusters: Tensor) -> csr_matrix:
-        """Return the root's rows, those of the blocks in columns side by side."""
         ends = torch.tensor([*accumulate(self._heights)], device=clusters.device)
         parts = clusters.split(torch.searchsorted(clusters, ends).diff(prepend=ends.new_zeros(1)).tolist())
         starts, weights = accumulate(self._heights, initial=0), self.weights.detach().double().sqrt().tolist()
@@ -56,17 +51,14 @@ class SideBySideLinearOperator(ClusterOperator):
 
     @property
     def structure(self) -> tuple[Any, ...]:
-        """The class and the structures of the blocks."""
         return (type(self), *(block.structure for block in self.blocks))
 
     @property
     def independent_clusters(self) -> Tensor:
-        """The independent clusters of the blocks."""
         return torch.cat([block.independent_clusters for block in self.blocks])
 
     @property
     def num_nodes(self) -> int:
-        """The number of nodes of all blocks."""
         return sum(block.num_nodes for block in self.blocks)
 
     def _size(self) -> torch.Size:
@@ -85,15 +77,15 @@ class SideBySideLinearOperator(ClusterOperator):
         is_own = all(new is old for new, old in zip(blocks, self.blocks))
         return self if is_own else SideBySideLinearOperator(self.weights, *blocks)
 
+    @of_columns
     def _matmul(self, rhs: Tensor) -> Tensor:
-        parts = zip(self.weights, self.blocks, as_columns(rhs).split(self._widths, -2))
-        product = torch.cat([weight * block._matmul(part) for weight, block, part in parts], -2)
-        return product.squeeze(-1) if rhs.dim() == 1 else product
+        parts = zip(self.weights, self.blocks, rhs.split(self._widths, -2))
+        return torch.cat([weight * block._matmul(part) for weight, block, part in parts], -2)
 
+    @of_columns
     def _t_matmul(self, rhs: Tensor) -> Tensor:
-        parts = zip(self.weights, self.blocks, as_columns(rhs).split(self._heights, -2))
-        product = torch.cat([weight * block._t_matmul(part) for weight, block, part in parts], -2)
-        return product.squeeze(-1) if rhs.dim() == 1 else product
+        parts = zip(self.weights, self.blocks, rhs.split(self._heights, -2))
+        return torch.cat([weight * block._t_matmul(part) for weight, block, part in parts], -2)
 
     def _diagonal(self) -> Tensor:
         return torch.cat([weight * block._diagonal() for weight, block in zip(self.weights, self.blocks)])

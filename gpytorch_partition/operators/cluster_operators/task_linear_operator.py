@@ -8,7 +8,7 @@ import torch
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
-from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, as_columns
+from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, as_columns, of_columns
 
 
 class TaskLinearOperator(ClusterOperator):
@@ -18,9 +18,8 @@ class TaskLinearOperator(ClusterOperator):
     Use it as the S of your own kernel class for several tasks. It is the `cluster_operator` of GPyTorch's
     `MultitaskKernel` around a kernel of this package, and of products with an `IndexKernel`.
 
-    With it the kernel of a point x and a task t is :math:`k(x, x') B_{tt'}`, the intrinsic coregionalization model
-    (Bonilla, Chai & Williams 2008, eq. 1), at the cost of one partition kernel: a row is in as many clusters as before.
-    A product with t columns costs one with S for T t columns, and :math:`O(p T^2 t)`.
+    With it the kernel of a point x and a task t is :math:`k(x, x') B_{tt'}` (Bonilla, Chai & Williams 2008, eq. 1), at
+    the cost of one partition kernel: a row is in as many clusters as before.
 
     :param task_covariance: `T x T` B, symmetric (or the root of one).
     :param base: `p x p'` S.
@@ -46,26 +45,21 @@ class TaskLinearOperator(ClusterOperator):
 
     @property
     def has_same_clusters(self) -> bool:
-        """Whether the base is the covariance of clusters with themselves."""
         return self.base.has_same_clusters
 
     @property
     def structure(self) -> tuple[Any, ...]:
-        """The class and the structure of the base."""
         return (type(self), self.base.structure)
 
     @property
     def independent_clusters(self) -> Tensor:
-        """The clusters, by task (`pT`, bool), whose effects are independent of those of other clusters."""
         return self.base.independent_clusters.repeat_interleave(self.num_tasks)
 
     @property
     def num_nodes(self) -> int:
-        """The number of nodes that a product visits, once for each task."""
         return self.num_tasks * self.base.num_nodes
 
     def correlated(self, normal: Tensor) -> Tensor:
-        """Return effects of unit variance (`nT x t`) of n independent clusters, correlated between tasks by B."""
         deviations = self.task_covariance.diagonal().clamp_min(torch.finfo(self.dtype).tiny).sqrt()
         root = symmetric_root(self.task_covariance / deviations / deviations.unsqueeze(-1))
         return (root @ normal.unflatten(0, (-1, self.num_tasks))).flatten(0, 1)
@@ -76,16 +70,15 @@ class TaskLinearOperator(ClusterOperator):
     def _transpose_nonbatch(self) -> LinearOperator:
         return TaskLinearOperator(self.task_covariance.mT, self.base._transpose_nonbatch())
 
+    @of_columns
     def _matmul(self, rhs: Tensor) -> Tensor:
-        return self._product(self.task_covariance, self.base._matmul, rhs)
+        effects = self.task_covariance @ self._by_task(rhs)
+        return self.base._matmul(effects.flatten(1)).view(-1, *effects.shape[1:]).flatten(0, 1)
 
+    @of_columns
     def _t_matmul(self, rhs: Tensor) -> Tensor:
-        return self._product(self.task_covariance.mT, self.base._t_matmul, rhs)
-
-    def _product(self, tasks: Tensor, base_product: Any, rhs: Tensor) -> Tensor:
-        effects = tasks @ self._by_task(as_columns(rhs))
-        product = base_product(effects.flatten(1)).view(-1, *effects.shape[1:]).flatten(0, 1)
-        return product.squeeze(-1) if rhs.dim() == 1 else product
+        effects = self.task_covariance.mT @ self._by_task(rhs)
+        return self.base._t_matmul(effects.flatten(1)).view(-1, *effects.shape[1:]).flatten(0, 1)
 
     def _by_task(self, table: Tensor) -> Tensor:
         return table.unflatten(0, (-1, self.num_tasks))

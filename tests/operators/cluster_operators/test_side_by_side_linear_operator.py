@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 import torch
-from operator_zoo import cluster_matrix, mixture
 
 from gpytorch_partition.operators import PartitionLinearOperator
 from gpytorch_partition.operators.cluster_operators.side_by_side_linear_operator import SideBySideLinearOperator
+from tests.operators.operator_zoo import cluster_matrix, mixture
 
 WEIGHTS = torch.tensor([0.5, 0.2, 0.8])
-
-
-def test_products_entries_and_moves():
-    operator, _ = mixture(WEIGHTS.clone())
-    expected = cluster_matrix(operator)
-    size = len(expected)
-    rhs = torch.randn(size, 3, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(operator @ rhs, expected @ rhs)
-    torch.testing.assert_close(operator @ rhs[:, 0], expected @ rhs[:, 0])
-    torch.testing.assert_close(operator.mT @ rhs, expected @ rhs)
-    torch.testing.assert_close(operator.diagonal(), expected.diagonal())
-    every = torch.arange(size)
-    torch.testing.assert_close(operator._get_indices(every[:, None], every), expected)
-    torch.testing.assert_close(operator.double().to_dense(), expected.double())
-    assert not operator.detach().requires_grad
 
 
 def test_the_root_is_exact():

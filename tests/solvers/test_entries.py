@@ -11,9 +11,9 @@ from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, r
 from gpytorch_partition.linalg.factors import nystrom_factor
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.models import CoregionalizedGP
-from gpytorch_partition.operators.entries import EntriesPlusNoise
-from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+from gpytorch_partition.solvers.entries import EntriesPlusNoise
+from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.training.coregionalization import Coregionalization
 
 GENERATOR = torch.Generator().manual_seed(0)

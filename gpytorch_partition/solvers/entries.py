@@ -2,17 +2,16 @@ r"""
 The covariance of some entries of `N x T` targets plus noise, with a preconditioner that uses their structure.
 
 Entries are pairs of a row and a task, of covariance :math:`k(x, x') B_{tt'}`. If every entry is known, T independent
-tasks are solved (:mod:`gpytorch_partition.operators.independent_tasks`). With missing entries no such basis exists, but
-the same structure preconditions conjugate gradients. With a Nystrom factor :math:`K \approx L L^\top + \lambda I` of
-the N rows and a root :math:`B = C C^\top`,
+tasks are solved (:mod:`gpytorch_partition.solvers.independent_tasks`). With missing entries the same structure
+preconditions conjugate gradients. With a Nystrom factor :math:`K \approx L L^\top + \lambda I` of the N rows and a root
+:math:`B = C C^\top`,
 
 .. math::
 
     P = (L L^\top \otimes C C^\top) + (\lambda I \otimes B) + D
 
-restricted to the entries, where the second and third terms are a block of at most T entries for each row. A factor of
-rank 100 for the rows has rank 100 T for the entries. With five tasks and 30 % missing it took a half to a third of the
-iterations of a Nystrom factor of the entries.
+restricted to the entries, where the second and third terms are a block of at most T entries for each row. With five
+tasks and 30 % missing it took a half to a third of the iterations of a Nystrom factor of the entries.
 
 If the errors of a row are correlated, with covariance S, the entries of each row are whitened: multiplied by the
 inverse of a Cholesky factor of S's block of the known entries. Noise is then I, and an entry is a combination of
@@ -32,8 +31,9 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.linalg.factors import nystrom_factor, stable_cholesky, tall_product, transposed_product
 from gpytorch_partition.linalg.random import solver_generator
-from gpytorch_partition.operators.direct import DirectSolver, direct_solver, is_small
-from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+from gpytorch_partition.solvers.direct import DirectSolver, direct_solver, is_small
+from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+from gpytorch_partition.solvers.preconditioners import is_preconditioned
 
 _MOST_DIRECTIONS = 2_000  # of the low-rank part, a dense matrix of which is decomposed
 _LEAST_SIGNAL = 1.0  # of an independent task, in noises, summed over all rows: below, it needs no low-rank part
@@ -41,15 +41,10 @@ _LEAST_SIGNAL = 1.0  # of an independent task, in noises, summed over all rows: 
 
 class Entries(NamedTuple):
     """
-    The known entries of `N x T` targets, with their covariances.
+    The known entries (`n`) of `N x T` targets: covariances of rows and tasks, noise of tasks, and numbers of rows and
+    tasks.
 
-    :param covariance: `N x N` K.
-    :param task_covariance: `T x T` B.
-    :param noise: `T` variances of the noise.
-    :param rows: `n` row numbers of the entries.
-    :param tasks: `n` task numbers.
-    :param loadings: `n x T`, for entries that combine the functions of several tasks. (Default: None, their own task
-        alone.)
+    Entries that combine the functions of several tasks have loadings (`n x T`) in place of their own task.
     """
 
     covariance: LinearOperator
@@ -92,12 +87,7 @@ class Entries(NamedTuple):
 
 
 class EntriesPlusNoise(PartitionAddedDiagLinearOperator):
-    """
-    The covariance of entries plus noise (`n x n`), whose solves have the preconditioner of this module.
-
-    :param linear_ops: The covariance of the entries and the diagonal of their noise.
-    :param entries: Their rows, tasks and covariances.
-    """
+    """The covariance of entries plus noise (`n x n`), whose solves have the preconditioner of this module."""
 
     def __init__(self, *linear_ops: LinearOperator, entries: Entries, **options: Any) -> None:
         super().__init__(*linear_ops, **options)
@@ -113,7 +103,7 @@ class EntriesPlusNoise(PartitionAddedDiagLinearOperator):
     @cached_property
     def in_double(self) -> EntriesPlusNoise:
         """The operator in float64, with its entries; itself if all its parts are float64."""
-        if self._is_double:
+        if self.is_double:
             return self
         parts = (part.to(dtype=torch.float64) for part in (self._linear_op.evaluate_kernel(), self._diag_tensor))
         covariance = self.entries.covariance.to(dtype=torch.float64)
@@ -130,7 +120,7 @@ class EntriesPlusNoise(PartitionAddedDiagLinearOperator):
 
     def preconditioner_inverse(self) -> Callable[[Tensor], Tensor] | None:
         """Return the inverse of this module's preconditioner where a Nystrom one is chosen, else the parent's."""
-        if not self._is_preconditioned("nystrom"):
+        if not is_preconditioned(self, "nystrom"):
             return super().preconditioner_inverse()
         rank = settings.preconditioner_rank.value()
         if rank not in self._inverses:
@@ -142,8 +132,8 @@ class _Inverse:
     r"""
     :math:`V \mapsto P^{-1} V`, by the matrix inversion lemma.
 
-    B's root C has a column for each independent task with enough signal. The inverses of the rows' own blocks are kept
-    for each pattern of known entries.
+    C has a column for each independent task with enough signal. The inverses of the rows' own blocks are kept for each
+    pattern of known entries.
     """
 
     def __init__(self, entries: Entries) -> None:
@@ -179,34 +169,20 @@ def _root_of_tasks(entries: Entries) -> Tensor:
 
 
 def _factor(covariance: LinearOperator, rank: int) -> tuple[Tensor, Tensor]:
-    """L (`N x rank`), and the eigenvalue in place of those not found."""
     generator = solver_generator(settings.probe_seed.value(), "sketch", covariance.device)
     found = nystrom_factor(covariance._matmul, covariance.shape[:1], rank, generator, covariance.dtype)
     return found.root, found.shift
 
 
 def _own_blocks(entries: Entries, known: Tensor, loadings: Tensor, shift: float) -> Tensor:
-    r"""
-    Inverses of :math:`\lambda L B L^\top + D` for each kind of rows (`u x T x T`, float64), 0 for missing entries.
-
-    :param entries: B and D.
-    :param known: `u x T`, the known entries.
-    :param loadings: `u x T x T` L.
-    :param shift: :math:`\lambda`.
-    """
+    r"""Inverses of :math:`\lambda L B L^\top + D` for each kind of rows (`u x T x T`), 0 for missing entries."""
     noise = torch.where(known, entries.noise.double(), 1.0)
     blocks = loadings @ (shift * entries.task_covariance.double()) @ loadings.mT + torch.diag_embed(noise)
     return known.unsqueeze(-1) * known.unsqueeze(-2) * torch.linalg.inv(blocks)
 
 
 def _capacitance(factor: Tensor, forms: Tensor, patterns: Tensor) -> Tensor:
-    r"""
-    :math:`I + \sum_i l_i l_i^\top \otimes F_i`, a square matrix of rank times q.
-
-    :param factor: L (`N x rank`).
-    :param forms: F (`u x q x q`) of each pattern.
-    :param patterns: `N` the rows' patterns.
-    """
+    r"""The matrix :math:`I + \sum_i l_i l_i^\top \otimes F_i`, with F (`u x q x q`) of each row's pattern."""
     rank, size = factor.shape[-1], forms.shape[-1]
     found = torch.empty(rank, size, rank, size, dtype=factor.dtype, device=factor.device)
     for first in range(size):
@@ -222,9 +198,7 @@ class WhiteEntries(NamedTuple):
     """
     The known entries of each row times the inverse of a Cholesky factor of their errors' covariance.
 
-    :param rows: `n` row numbers of the entries.
-    :param whitening: `n x T`, the coefficients of a row's targets in its entries; 0 for missing ones.
-    :param num_rows: N.
+    `whitening` (`n x T`) has the coefficients of a row's targets in its entries, 0 for missing ones.
     """
 
     rows: Tensor
@@ -233,12 +207,7 @@ class WhiteEntries(NamedTuple):
 
     @classmethod
     def of(cls, known: Tensor, noise: Tensor) -> WhiteEntries:
-        """
-        Return the white entries of targets with missing cells.
-
-        :param known: `N x T`, the known entries.
-        :param noise: `T x T` covariance of the errors of a row.
-        """
+        """Return the white entries of targets (`N x T`, known or not), whose errors covary (`T x T`) in a row."""
         rows, tasks = known.nonzero(as_tuple=True)
         patterns, numbers = torch.unique(known, dim=0, return_inverse=True)
         both = patterns.unsqueeze(-1) & patterns.unsqueeze(-2)

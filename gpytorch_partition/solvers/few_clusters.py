@@ -34,12 +34,7 @@ _FEWEST_ROWS = 2  # for a cluster: with fewer, a factor of the rows' own matrix 
 
 @dataclass(frozen=True)
 class FewClusters:
-    r"""
-    The covariance :math:`A = s Z S Z^\top + \sigma^2 I` in the space of its clusters, in float64.
-
-    :param covariance: :math:`s Z S Z^\top` (`N x N`), S diagonal.
-    :param noise: :math:`\sigma^2`, one number.
-    """
+    r"""The covariance :math:`A = s Z S Z^\top + \sigma^2 I` (`N x N`, S diagonal) by its clusters, in float64."""
 
     covariance: PartitionLinearOperator
     noise: Tensor
@@ -60,11 +55,7 @@ class FewClusters:
 
     @torch.no_grad()
     def solve(self, rhs: Tensor) -> Tensor:
-        r"""
-        Return :math:`A^{-1} V`, without a graph.
-
-        :param rhs: `N x t` V.
-        """
+        """Return :math:`A^{-1} V` (`N x t`), without a graph."""
         rows, values, effects = self.covariance.left, rhs.double(), self.effects.unsqueeze(-1)
         inner = torch.cholesky_solve(effects * rows.cluster_sums(values), self.factor)
         return ((values - rows.row_values(effects * inner)) / self.noise).to(rhs.dtype)
@@ -76,14 +67,10 @@ class FewClusters:
 
 
 def few_clusters(covariance: LinearOperator, noise: DiagLinearOperator) -> FewClusters | None:
-    r"""
+    """
     Return a covariance of flat partitions plus the same noise at every row by its clusters; None for others.
 
-    S must have trained weights: counts then serve many steps. Clusters may be half as many as rows, and
-    `max_cholesky_size`, at most.
-
-    :param covariance: `N x N`.
-    :param noise: `N x N` diagonal.
+    S must have trained weights, and clusters may be half as many as rows, and `max_cholesky_size`, at most.
     """
     if not isinstance(noise, ConstantDiagLinearOperator) or noise.dim() > 2:
         return None

@@ -9,9 +9,7 @@ With the counts :math:`G = Z^\top Z = U \Gamma U^\top` (rank r) and :math:`R = U
     A = W B W^\top + \sigma^2 (I - W W^\top), \qquad B = s R^\top S R + \sigma^2 I.
 
 B (`r x r`) is as well conditioned as A itself. It gives the log determinant, solves, traces and the diagonal of the
-inverse, which leave-one-out predictions need (Rasmussen & Williams 2006, section 5.4.2), with gradients by s, S and the
-noise. :mod:`~gpytorch_partition.operators.few_clusters` does the first two for training with flat partitions, without
-eigenvectors.
+inverse, which leave-one-out predictions need (Rasmussen & Williams 2006, section 5.4.2), with gradients.
 """
 
 from __future__ import annotations
@@ -28,9 +26,9 @@ from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.clusters.co_occurrence import count_co_occurrences, streamed_cluster_sums, zero_counts
 from gpytorch_partition.clusters.incidence import Incidence, same_codes
 from gpytorch_partition.linalg.factors import stable_cholesky
-from gpytorch_partition.operators.few_clusters import co_occurrences
-from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+from gpytorch_partition.solvers.few_clusters import co_occurrences
+from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 
 _MOST_CLUSTERS = 5_000  # whose eigenvectors take half a minute on one core, and 200 MB
 _ROUNDING = 1e-10  # share of a row outside the span of the clusters that is rounding
@@ -38,13 +36,7 @@ _ROUNDING = 1e-10  # share of a row outside the span of the clusters that is rou
 
 @dataclass(frozen=True, eq=False)
 class ClusterSpan:
-    r"""
-    The span of N rows: an orthonormal basis :math:`W = Z V` with :math:`Z = W R^\top`.
-
-    :param rows: Z (`N x p`).
-    :param root: `p x r` R (float64).
-    :param basis: `p x r` V.
-    """
+    r"""The span of N rows: an orthonormal basis :math:`W = Z V` with :math:`Z = W R^\top` (R and V: `p x r`)."""
 
     rows: Incidence
     root: Tensor
@@ -52,7 +44,7 @@ class ClusterSpan:
 
     @classmethod
     def of(cls, rows: Incidence) -> ClusterSpan:
-        """Return the span of some rows, kept with them: :math:`O(N m^2 + p^3)` once."""
+        """Return the span of some rows, kept with them: O(N m^2 + p^3) once."""
         return rows.cache.get(_SPAN, None, lambda: cls.computed(rows))
 
     @classmethod
@@ -82,7 +74,7 @@ class ClusterSpan:
 
     @cached_property
     def shares_outside(self) -> Tensor:
-        r"""The share :math:`1 - |w_i|^2` of each row's unit vector that is outside the span (`N`)."""
+        """The share :math:`1 - |w_i|^2` of each row's unit vector that is outside the span (`N`)."""
         with torch.no_grad():
             outside = 1 - self.forms(torch.eye(self.rank, dtype=self.root.dtype, device=self.root.device))
         return torch.where(outside > _ROUNDING, outside, 0)
@@ -94,13 +86,10 @@ _SPAN: Key[ClusterSpan] = Key("span of the clusters")
 @dataclass(frozen=True, eq=False)
 class NoisyClusters:
     r"""
-    The covariance :math:`A = s Z S Z^\top + \sigma^2 I` (`N x N`), in float64.
+    The covariance :math:`A = s Z S Z^\top + \sigma^2 I` (`N x N`), in float64, of a signal :math:`s R^\top S R` (`r x
+    r`).
 
-    It takes :math:`O(p^3)` operations and `6 p^2` numbers, beside the span.
-
-    :param span: The span of Z, or of Z and other clusters.
-    :param signal: `r x r` :math:`s R^\top S R`.
-    :param noise: :math:`\sigma^2`, one number.
+    It takes :math:`O(p^3)` operations and `6 p^2` numbers, beside the span, which may be that of Z and other clusters.
     """
 
     span: ClusterSpan
@@ -125,11 +114,7 @@ class NoisyClusters:
         return self._num_outside * self.noise.log() + 2 * self._factor.diagonal().log().sum()
 
     def solve(self, rhs: Tensor) -> Tensor:
-        r"""
-        Return :math:`A^{-1} V`.
-
-        :param rhs: `N x t` V.
-        """
+        """Return :math:`A^{-1} V` (`N x t`)."""
         inside = self.span.inside(rhs.double())
         outside = rhs.double() - self.span.values(inside)
         return outside / self.noise + self.span.values(torch.cholesky_solve(inside, self._factor))
@@ -139,23 +124,17 @@ class NoisyClusters:
         return self.span.shares_outside / self.noise + self.span.forms(torch.cholesky_inverse(self._factor))
 
     def trace_of_solve(self, other: NoisyClusters) -> Tensor:
-        r"""
-        Return :math:`\mathrm{tr}(A^{-1} A')`.
-
-        :param other: A', in the same span.
-        """
+        r"""Return :math:`\mathrm{tr}(A^{-1} A')` for another covariance A' in the same span."""
         inside = torch.cholesky_solve(other.inner, self._factor).diagonal().sum()
         return inside + self._num_outside * other.noise / self.noise
 
 
 def noisy_clusters(*noisy: LinearOperator) -> list[NoisyClusters] | None:
     """
-    Return covariances plus noise by their clusters, all in one span; None where that does not apply.
+    Return covariances plus noise of the same rows by their clusters, all in one span; None where that does not apply.
 
     It applies to one partition kernel each, with the same noise at every row, without loadings, batch dimensions and
     tasks. The clusters of all must be fewer than the rows, and 5,000 at most.
-
-    :param noisy: Covariances of the same rows.
     """
     parts = [_parts(each) for each in noisy]
     known = [part for part in parts if part is not None]

@@ -32,9 +32,7 @@ class IndependentTasks:
     r"""
     The covariance :math:`A = K \otimes B + I \otimes \Sigma` as T covariances :math:`\lambda_t K + I`.
 
-    :param covariance: `N x N` K, the covariance of one task.
-    :param task_covariance: `T x T` B.
-    :param noise: `T x T` :math:`\Sigma`, positive definite.
+    K is `N x N`, B and the noise :math:`\Sigma`, positive definite, are `T x T`.
     """
 
     covariance: PartitionLinearOperator
@@ -69,16 +67,11 @@ class IndependentTasks:
         return scaled.add_diagonal(self._forms(self.noise).unsqueeze(-1))
 
     def _forms(self, matrix: Tensor) -> Tensor:
-        """The quadratic forms (`T`) of a matrix with the columns of W."""
         return torch.einsum("it,ij,jt->t", self.rotation, matrix.to(self.rotation.dtype), self.rotation)
 
     @torch.no_grad()
     def solve(self, rhs: Tensor) -> Tensor:
-        r"""
-        Return :math:`A^{-1} V` (`*batch x NT x t`), without a graph.
-
-        :param rhs: `*batch x NT x t` V.
-        """
+        """Return :math:`A^{-1} V` (`*batch x NT x t`), without a graph."""
         columns = torch.einsum("...ntc,ts->...snc", rhs.unflatten(-2, (-1, len(self.rotation))), self.rotation)
         solutions = self.covariances.solve(columns)
         return torch.einsum("...snc,ts->...ntc", solutions, self.rotation).flatten(-3, -2)
@@ -95,12 +88,7 @@ class IndependentTasks:
 
 @torch.enable_grad()
 def independent_tasks(covariance: LinearOperator, noise: DiagLinearOperator) -> IndependentTasks | None:
-    r"""
-    Return the independent tasks of :math:`K \otimes B` plus the same noise at every point; None for other covariances.
-
-    :param covariance: `NT x NT`, or a sum with noise that covaries between the tasks of a point.
-    :param noise: `NT x NT` diagonal.
-    """
+    r"""Return the independent tasks of :math:`K \otimes B` plus the same noise at every point; None for others."""
     terms = covariance.linear_ops if isinstance(covariance, PartitionSumLinearOperator) else [covariance]
     split = [single_task(term) if term.dim() == 2 else None for term in terms]
     found = [parts for parts in split if parts is not None]

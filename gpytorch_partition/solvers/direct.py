@@ -9,8 +9,6 @@ With :math:`K = \Phi \Phi^\top` known by a sparse root of q columns, and :math:`
 
 (Rasmussen & Williams 2006, appendix A.3), where the eigenvalues that are the noise alone, at least N - q, are exact. Up
 to 10,000 rows A itself is factorized, above B, for a root of 6,000 columns at most.
-
-Where the noise is a millionth of the outputscale, iterations number thousands, and a factor takes seconds.
 """
 
 from __future__ import annotations
@@ -20,54 +18,39 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from gpytorch_partition.linalg.factors import stable_cholesky
-from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator, PartitionLinearOperator
-from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
+from gpytorch_partition.solvers.feature_factor import (
+    MOST_COLUMNS,
+    num_columns,
+    root_precision,
+    root_sums,
+    root_values,
+    sparse_roots,
+)
 
 # Most rows of A to factorize: 800 MB twice, one of them for a moment, and ten seconds on one core.
 MOST_ROWS = 10_000
-# Most columns of a root whose B is factorized, and most rows of dense matrices with gradients or eigenvectors.
-MOST_COLUMNS = 6_000
-_BLOCK_COLUMNS = 64  # columns of the root that are held at once
 _BLOCK_ROWS = 512  # rows of A that are computed at once
 _MOST_REFINEMENTS = 10
 
 
 class DirectSolver:
-    r"""
+    """
     A Cholesky factor in float64 for solves with :math:`A = K + D` (`*batch x N x N`) and its log determinant.
 
-    :param covariance: K, float64.
-    :param noise: The diagonal of D, `*batch x N`, float64.
-    :raises torch.linalg.LinAlgError: If B is factorized, and not positive definite in float64.
-
-    Example:
-        >>> from linear_operator.operators import DenseLinearOperator
-        >>> K = DenseLinearOperator(torch.tensor([[2.0, 1.0], [1.0, 2.0]]).double())
-        >>> solver = DirectSolver(K, torch.full((2,), 1e-9).double())
-        >>> solver.solve(torch.ones(2, 1).double()).squeeze(-1).round(decimals=6)
-        tensor([0.3333, 0.3333], dtype=torch.float64)
+    K and the diagonal of D are float64; `torch.linalg.LinAlgError` says that B is not positive definite there.
     """
 
     def __init__(self, covariance: LinearOperator, noise: Tensor) -> None:
         self.covariance, self.noise = covariance, noise.unsqueeze(-1)
         # A's own factor is backward stable; in the other identity differences of large numbers lose digits.
         self.roots = None if is_small(covariance) else sparse_roots(covariance)
-        self.factor = stable_cholesky(self._dense()) if self.roots is None else torch.linalg.cholesky(self._inner())
-
-    @staticmethod
-    def is_possible(covariance: LinearOperator) -> bool:
-        """Return whether A or B is small enough."""
-        if is_small(covariance):
-            return True
-        roots = sparse_roots(covariance)
-        return roots is not None and sum(root.shape[-1] for root in roots) <= MOST_COLUMNS
+        if self.roots is None:
+            self.factor = stable_cholesky(self._dense())
+        else:
+            self.factor = torch.linalg.cholesky(root_precision(covariance, noise, most_rows=len(noise)))
 
     def solve(self, rhs: Tensor) -> Tensor:
-        r"""
-        Return :math:`A^{-1} V` (`*batch x N x t`).
-
-        :param rhs: V, float64.
-        """
+        r"""Return :math:`A^{-1} V` (`*batch x N x t`) for V in float64."""
         return self.refined(rhs)[0]
 
     def refined(self, rhs: Tensor) -> tuple[Tensor, Tensor]:
@@ -76,8 +59,6 @@ class DirectSolver:
 
         Each step leaves a share of the residual that grows with the rows and with one over the noise: 3e-5 for 50,000
         rows and a noise of 5e-6 of the prior variance; at most 1e-8 is left in the end.
-
-        :param rhs: V, float64.
         """
         solution = self._solve(rhs)
         residual = self._residual(rhs, solution)
@@ -106,42 +87,17 @@ class DirectSolver:
         dense.diagonal(dim1=-2, dim2=-1).add_(self.noise.squeeze(-1))
         return dense
 
-    def _inner(self) -> Tensor:
-        """B, by blocks of columns."""
-        size = sum(root.shape[-1] for root in self._features)
-        blocks = []
-        for start in range(0, size, _BLOCK_COLUMNS):
-            block = torch.zeros(size, min(_BLOCK_COLUMNS, size - start), dtype=self.noise.dtype)
-            block[start:].fill_diagonal_(1)
-            block = block.to(self.noise.device)
-            blocks.append(block + self._sums(self._values(block) / self.noise))
-        inner = torch.cat(blocks, -1)
-        return 0.5 * (inner + inner.mT)
-
     def _solve(self, rhs: Tensor) -> Tensor:
         if self.roots is None:
             return self._substituted(rhs)
         scaled = rhs / self.noise
-        return scaled - self._values(self._substituted(self._sums(scaled))) / self.noise
+        inner = self._substituted(root_sums(self.roots, scaled))
+        return scaled - root_values(self.roots, inner) / self.noise
 
     def _substituted(self, rhs: Tensor) -> Tensor:
         """Two triangular solves: `torch.cholesky_solve` copies the factor, for 64 columns four times as slow."""
         half = torch.linalg.solve_triangular(self.factor, rhs, upper=False)
         return torch.linalg.solve_triangular(self.factor.mT, half, upper=True)
-
-    @property
-    def _features(self) -> list[IncidenceLinearOperator]:
-        assert self.roots is not None
-        return self.roots
-
-    def _values(self, table: Tensor) -> Tensor:
-        r""":math:`\Phi C`."""
-        parts = table.split([root.shape[-1] for root in self._features], -2)
-        return torch.stack([root._matmul(part) for root, part in zip(self._features, parts)]).sum(0)
-
-    def _sums(self, values: Tensor) -> Tensor:
-        r""":math:`\Phi^\top V`."""
-        return torch.cat([root._t_matmul(values) for root in self._features], -2)
 
 
 def is_small(covariance: LinearOperator) -> bool:
@@ -149,28 +105,14 @@ def is_small(covariance: LinearOperator) -> bool:
     return covariance.shape.numel() <= (MOST_ROWS if covariance.dim() == 2 else MOST_COLUMNS) ** 2
 
 
-def sparse_roots(covariance: LinearOperator) -> list[IncidenceLinearOperator] | None:
-    """
-    Return the sparse roots of the terms of a covariance; None if one has none, or for batch dimensions.
-
-    :param covariance: K, of one term or a sum.
-    """
-    terms = covariance.linear_ops if isinstance(covariance, PartitionSumLinearOperator) else [covariance]
-    if covariance.dim() > 2 or not all(isinstance(term, PartitionLinearOperator) for term in terms):
-        return None
-    if not all(term.is_symmetric and bool(term.scale >= 0) for term in terms):
-        return None
-    return [term.sparse_root() for term in terms]
+def has_direct_solver(covariance: LinearOperator) -> bool:
+    """Return whether A or B is small enough to factorize."""
+    return is_small(covariance) or num_columns(covariance) <= MOST_COLUMNS
 
 
 def direct_solver(covariance: LinearOperator, noise: Tensor) -> DirectSolver | None:
-    """
-    Return the solver, without a graph; None where matrices are too large, or not positive definite in float64.
-
-    :param covariance: K (`*batch x N x N`).
-    :param noise: The diagonal of D (`*batch x N`).
-    """
-    if not DirectSolver.is_possible(covariance) or not bool((noise > 0).all()):
+    """Return the solver, without a graph; None where matrices are too large, or not positive definite in float64."""
+    if not has_direct_solver(covariance) or not bool((noise > 0).all()):
         return None
     try:
         with torch.no_grad():

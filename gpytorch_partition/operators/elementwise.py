@@ -1,10 +1,9 @@
 """
-Rules for elementwise products of this package's operators with any other linear operator.
+Elementwise products of this package's operators with any other linear operator.
 
-The cost is linear for products of a partition operator with a constant, a diagonal, a low-rank term (of GPyTorch's
-linear and random feature kernels: loadings) or a covariance of tasks (an `IndexKernel`), and for sums of such terms.
-All other products are dense: exact up to `max_cholesky_size` rows, and refused above. linear_operator would take
-Lanczos roots of rank 100, with errors of 94 % on these spectra.
+The cost is linear for products of a partition operator with a constant, a diagonal, a low-rank term (loadings) or a
+covariance of tasks (an `IndexKernel`), and for sums of such terms. All other products are dense: exact up to
+`max_cholesky_size` rows, and refused above. linear_operator would take Lanczos roots of rank 100, with errors of 94 %.
 """
 
 from __future__ import annotations
@@ -33,10 +32,8 @@ from gpytorch_partition.operators.tasks import on_own_tasks
 
 def product(first: LinearOperator, second: LinearOperator) -> LinearOperator:
     """
-    Return the elementwise product of two covariances, at linear cost where possible.
+    Return the elementwise product of two covariances (`*batch x N x M`), at linear cost where possible.
 
-    :param first: `*batch x N x M`.
-    :param second: `*batch x N x M`; batch shapes broadcast.
     :raises RuntimeError: If a dense product has more than `max_cholesky_size` rows and columns.
     """
     first, second = first.evaluate_kernel(), second.evaluate_kernel()
@@ -59,7 +56,7 @@ def _terms(operator: LinearOperator) -> list[LinearOperator]:
 
 
 def _structured_product(first: LinearOperator, second: LinearOperator) -> LinearOperator | None:
-    """The product of two terms: a partition operator, or dense if one is and none has clusters; else None."""
+    """The product of two terms, dense if one is and none has clusters; None for others."""
     if isinstance(first, DiagLinearOperator) or isinstance(second, DiagLinearOperator):
         return DiagLinearOperator(first.diagonal(dim1=-2, dim2=-1) * second.diagonal(dim1=-2, dim2=-1))
     for own, other in ((first, second), (second, first)):
@@ -89,7 +86,6 @@ def _is_single_cluster(operator: PartitionLinearOperator) -> bool:
 
 
 def _times_loadings(own: PartitionLinearOperator, other: PartitionLinearOperator) -> PartitionLinearOperator:
-    r"""The product with a constant or a low-rank term :math:`s L R^\top`, whose factors become loadings."""
     scale = other.scale * other.cluster_operator._diagonal()[0].to(other.dtype)
     scaled = own._with(scale=own.scale * scale)
     if other.left_loadings is None or other.right_loadings is None:
@@ -108,7 +104,6 @@ def _pairwise(first: Tensor | None, second: Tensor) -> Tensor:
 def _times_tasks(
     own: PartitionLinearOperator, scale: Tensor, tasks: InterpolatedLinearOperator
 ) -> PartitionLinearOperator | None:
-    """The product with a covariance of tasks (`T x T`), one for all elements of a batch."""
     covariance = _shared_by_batch(tasks.base_linear_op.to_dense())
     if covariance is None:
         return None

@@ -9,22 +9,11 @@ Chosen by :class:`gpytorch_partition.settings.preconditioner`:
 - `"partition"`: the average of the inverses of the single partitions. It has no log determinant: for solves only.
 - `"none"`.
 
-Measured on the kin40k set (m = 100, one solve with 11 columns, unit outputscale, on 2 cores, set-up included):
-iterations and seconds of `"nystrom"` relative to `"none"`, over N = 8,000 and 32,000, noise .1 and .01 and residuals
-of 1e-2 and 1e-4:
-
-=====================  ==========  ==========  ======================
-kernel                 iterations  seconds     seconds, `"partition"`
-=====================  ==========  ==========  ======================
-forest, all heights    .34 - .37   .45 - .66   not applicable
-fast cluster           .32 - .35   .52 - .66   1.1 - 1.4 (.68 - .70)
-Mondrian               .24 - .26   .38 - .53   1.3 - 1.7 (.77 - .81)
-forest, leaves         .73 - .88   1.1 - 1.7   1.2 - 2.6 (.77 - 1.2)
-=====================  ==========  ==========  ======================
-
-(In brackets the iterations of `"partition"`, N = 8,000.) The leaf kernel's spectrum is flat: it needs no
-preconditioner. A rank of 50 to 100 was fastest everywhere. `python -m benchmarks preconditioners --data DIR`
-repeats the measurements.
+For the kin40k set (m = 100, one solve with 11 columns, unit outputscale, on 2 cores, set-up included; N = 8,000 and
+32,000, noise .1 and .01, residuals of 1e-2 and 1e-4) `"nystrom"` took .24 to .37 of the iterations and .38 to .66 of
+the seconds of `"none"`. Forests of leaves have a flat spectrum and need none: .73 to .88, and 1.1 to 1.7. `"partition"`
+took 1.1 to 2.6 times the seconds of `"none"`. A rank of 50 to 100 was fastest everywhere. `python -m benchmarks
+preconditioners --data DIR` repeats the measurements.
 """
 
 from __future__ import annotations
@@ -32,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from linear_operator import settings as linear_settings
 from linear_operator.operators import ConstantDiagLinearOperator, DiagLinearOperator, LinearOperator
 from torch import Tensor
 
@@ -44,8 +34,9 @@ from gpytorch_partition.linalg.factors import (
     transposed_product,
 )
 from gpytorch_partition.linalg.random import solver_generator
+from gpytorch_partition.operators.cluster_operators.cluster_operator import of_columns
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.settings import preconditioner_rank, probe_seed
+from gpytorch_partition.settings import preconditioner, preconditioner_rank, probe_seed
 
 _FACTOR: Key[NystromFactor] = Key("nystrom")  # the Nystrom factor of unit scale, kept with the rows
 
@@ -56,25 +47,9 @@ class NystromPreconditioner(LinearOperator):
     samples.
 
     All four are exact for one matrix P (`*batch x N x N`), as stochastic Lanczos quadrature requires. Gradients flow to
-    s and D through the log determinant and through :meth:`_bilinear_derivative` alike; L is a constant.
-
-    A product, a solve or t samples cost :math:`O(N \ell t)`. The first solve and the log determinant also factorize, in
-    :math:`O(\ell^3)`, and :math:`O(N \ell^2)` more unless D is constant. L, of :math:`N \ell` numbers, is held.
-
-    :param scale: `*batch`, the factor s.
-    :param noise: The diagonal D, `*batch x N x N`.
-    :param factor: L and :math:`\lambda_\ell`.
-
-    Example:
-        >>> from gpytorch_partition.linalg.factors import nystrom_factor
-        >>> K, generator = torch.diag(torch.tensor([9.0, 4.0, 0.5, 0.5])), torch.Generator().manual_seed(0)
-        >>> noise = ConstantDiagLinearOperator(torch.tensor([0.5]), diag_shape=4)
-        >>> factor = nystrom_factor(K.matmul, K.shape[:1], 3, generator, K.dtype)
-        >>> P = NystromPreconditioner(torch.tensor(1.0), noise, factor=factor)
-        >>> torch.allclose(P.inverse_closure()(P @ torch.eye(4)), torch.eye(4), atol=1e-5)
-        True
-        >>> torch.allclose(P.log_determinant(), P.to_dense().logdet())
-        True
+    s and D through the log determinant and through the bilinear derivative alike; L is a constant. A product, a solve
+    or t samples cost :math:`O(N \ell t)`, after a factor in :math:`O(\ell^3)`, and :math:`O(N \ell^2)` unless D is
+    constant.
     """
 
     def __init__(self, scale: Tensor, noise: DiagLinearOperator, *, factor: NystromFactor) -> None:
@@ -111,11 +86,10 @@ class NystromPreconditioner(LinearOperator):
         eye = torch.eye(root.shape[-1], dtype=self.dtype, device=self.device)
         return eye + self.scale[..., None, None] * gram
 
+    @of_columns
     def _matmul(self, rhs: Tensor) -> Tensor:
-        columns = rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs
-        low_rank = tall_product(self.factor.root, transposed_product(self.factor.root, columns))
-        product = self.scale[..., None, None] * low_rank + self._shifted_noise * columns
-        return product.squeeze(-1) if rhs.dim() == 1 else product
+        low_rank = tall_product(self.factor.root, transposed_product(self.factor.root, rhs))
+        return self.scale[..., None, None] * low_rank + self._shifted_noise * rhs
 
     def inverse_closure(self) -> Callable[[Tensor], Tensor]:
         r"""Return :math:`V \mapsto P^{-1} V` (`*batch x N x t`) by the matrix inversion lemma, without a graph."""
@@ -161,17 +135,35 @@ class NystromPreconditioner(LinearOperator):
         return (scale_grad, *self.noise._bilinear_derivative(left_vecs, right_vecs))
 
 
+def is_preconditioned(noisy: LinearOperator, name: str) -> bool:
+    """Return whether a covariance of so many rows is solved with the preconditioner of that name."""
+    wanted = linear_settings.max_preconditioner_size.value() > 0
+    large = noisy.size(-1) >= linear_settings.min_preconditioning_size.value()
+    return wanted and large and preconditioner.value() == name
+
+
+@torch.no_grad()
+def probe_vectors(noisy: LinearOperator, chosen: NystromPreconditioner | None) -> tuple[Tensor, Tensor]:
+    """Return fixed draws from N(0, P) as unit vectors (`*batch x N x probes`) and their norms; P is I without one."""
+    generator = solver_generator(probe_seed.value(), "probes", noisy.device)
+    num_probes = linear_settings.num_trace_samples.value()
+    if chosen is None:
+        size = (*noisy.shape[:-1], num_probes)
+        probes = torch.randn(size, generator=generator, dtype=noisy.dtype, device=noisy.device)
+    else:
+        probes = chosen.sample(num_probes, generator)
+    norms = probes.norm(dim=-2, keepdim=True)
+    return probes / norms, norms
+
+
 def nystrom_preconditioner(operator: LinearOperator, noise: DiagLinearOperator) -> NystromPreconditioner:
     r"""
-    Return the Nystrom preconditioner of `operator + noise`.
+    Return the Nystrom preconditioner of `operator + noise` (`*batch x N x N`), for any operator with a fast product.
 
     For a partition operator K is factorized without its scale, once in a training run: the factor is kept while its
     rows and S are the same. Sums and operators with loadings are factorized at the current hyperparameters, in every
-    step. This costs rank products and :math:`O(N\, \text{rank}^2)`; rank numbers per row are held. Rank and seed are
-    those of :mod:`gpytorch_partition.settings`.
-
-    :param operator: Any operator with a fast product, `*batch x N x N`.
-    :param noise: The diagonal, `*batch x N x N`.
+    step. This costs rank products and :math:`O(N\, \text{rank}^2)`; rank and seed are those of
+    :mod:`gpytorch_partition.settings`.
     """
     rank, seed = preconditioner_rank.value(), probe_seed.value()
     if not isinstance(operator, PartitionLinearOperator) or operator.left_loadings is not None:
@@ -192,7 +184,8 @@ def _factor(operator: LinearOperator, rank: int, seed: int) -> NystromFactor:
 
 def partition_inverse(operator: LinearOperator, noise: DiagLinearOperator) -> Callable[[Tensor], Tensor]:
     r"""
-    Return the average of the inverses of the single partitions, :math:`B = \frac1m \sum_r (s K_r + D)^{-1}`.
+    Return the average of the inverses of the single partitions, :math:`B = \frac1m \sum_r (s K_r + D)^{-1}`, as a
+    closure.
 
     This is eq. 9 of Davies & Ghahramani 2014, with 1/m for its factor m, and its terms are eq. 10, whose second term
     lacks a factor :math:`1/\sigma` (as printed, B is indefinite for :math:`\sigma > 1`). By the Sherman-Morrison
@@ -203,12 +196,9 @@ def partition_inverse(operator: LinearOperator, noise: DiagLinearOperator) -> Ca
         B v = D^{-1} v - \frac1m D^{-1} Z\, \mathrm{diag}\Big(\frac{a_c}{1 + a_c \sum_{i \in c} 1/d_i}\Big)
         Z^\top D^{-1} v.
 
-    An application costs as much as a product with K. There is no cheap log determinant: for solves only.
+    An application costs as much as a product with K.
 
-    :param operator: A square :class:`PartitionLinearOperator` of flat partitions.
-    :param noise: The diagonal D, `*batch x N x N`.
-    :return: :math:`V \mapsto B V` (`*batch x N x t`).
-    :raises ValueError: For other operators, such as trees (`heights="all"`), sums, and covariances with loadings.
+    :raises ValueError: If K is not of flat partitions alone: for trees (`heights="all"`), sums and loadings.
     """
     is_flat = isinstance(operator, PartitionLinearOperator) and operator.cluster_operator.is_flat
     if not is_flat or operator.left_loadings is not None:

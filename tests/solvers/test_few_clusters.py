@@ -11,8 +11,8 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import ScaleKernel
 
 from gpytorch_partition import FastClusterKernel, GroupKernel, MondrianKernel, PartitionMixtureKernel
-from gpytorch_partition.operators import few_clusters as module
-from gpytorch_partition.operators.few_clusters import few_clusters
+from gpytorch_partition.solvers import few_clusters as module
+from gpytorch_partition.solvers.few_clusters import few_clusters
 
 GENERATOR = torch.Generator().manual_seed(0)
 CODES = torch.stack([torch.randint(size, (1_200,), generator=GENERATOR) for size in (3, 4, 5)], -1).double()
@@ -68,14 +68,6 @@ def test_float32_is_as_right_as_its_products():
     torch.testing.assert_close(
         found.double(), dense_log_prob(covariance.to_dense(), torch.zeros(1), y), rtol=1e-5, atol=0
     )
-
-
-def test_solves():
-    covariance, _ = noisy(groups(), 0.3, CODES)
-    columns = torch.randn(len(CODES), 3, generator=GENERATOR).double()
-    parts = few_clusters(covariance._linear_op, covariance._diag_tensor)
-    torch.testing.assert_close(parts.solve(columns), torch.linalg.solve(covariance.to_dense().detach(), columns))
-    assert not parts.solve(columns).requires_grad
 
 
 def test_rows_are_counted_once(monkeypatch):

@@ -1,0 +1,8 @@
+"""K plus noise as a linear operator, and the solvers that it chooses from."""
+
+from gpytorch_partition.solvers.choice import choose_solver as choose_solver
+from gpytorch_partition.solvers.partition_added_diag_linear_operator import (
+    PartitionAddedDiagLinearOperator as PartitionAddedDiagLinearOperator,
+)
+
+__all__ = ["PartitionAddedDiagLinearOperator", "choose_solver"]

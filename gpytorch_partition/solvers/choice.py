@@ -1,0 +1,66 @@
+"""The choice of a solver for a covariance plus noise."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from linear_operator import settings
+from linear_operator.operators import AddedDiagLinearOperator
+
+from gpytorch_partition.solvers.conjugate_gradients import ConjugateGradients, is_hard
+from gpytorch_partition.solvers.dense import Dense, has_few_rows
+from gpytorch_partition.solvers.few_clusters import few_clusters
+from gpytorch_partition.solvers.in_double import InDouble, is_delicate
+from gpytorch_partition.solvers.solver import Factorized, Solver
+
+Task = Literal["solve", "likelihood", "determinant", "form", "prediction"]
+
+
+def choose_solver(noisy: AddedDiagLinearOperator, task: Task, is_dense: bool | None = None) -> Solver:
+    """
+    Return the solver of a covariance plus noise for a task: the first of this table that applies.
+
+    A `"likelihood"` is a quadratic form with a log determinant; a `"determinant"` or a `"form"` is one of them alone. A
+    `"prediction"` stops its solves where a mean or a variance is accurate enough. A `"solve"` is any other, of many
+    rows (few are solved by linear_operator).
+
+    ===========================  ====================  ==============================================================
+    solver                       tasks                 where
+    ===========================  ====================  ==============================================================
+    :mod:`.few_clusters`         likelihood            flat partitions with trained weights have few clusters, and
+                                                       all rows the same noise
+    :mod:`.in_double`            all but solve         there are at most `max_cholesky_size` rows, in float32, and
+                                                       the noise is below 1 % of the prior variance
+    :mod:`.dense`                all but solve         there are at most `max_cholesky_size` rows
+    :mod:`.independent_tasks`    solve, likelihood     all points are on all tasks, with the same noise at every point
+    :mod:`.in_double`            all but form          conjugate gradients have failed, or are expected to take more
+                                                       than 300 iterations where A has a factor (up to 10,000 rows)
+    :mod:`.in_double`            solve, prediction     all is float64 already, and neither A nor a root has a factor
+                                                       (6,000 columns at most): no other solver is left to fall back to
+    :mod:`.conjugate_gradients`  all                   else; what does not converge is solved in float64
+    ===========================  ====================  ==============================================================
+
+    Two more are asked for by name. Predictions take :mod:`.feature_factor` where it takes less time than solves
+    (:mod:`gpytorch_partition.inference.prediction.work` has the costs), and divergences between distributions take
+    :mod:`.noisy_clusters`.
+
+    :param noisy: `*batch x N x N`.
+    :param task: `"solve"`, `"likelihood"`, `"determinant"`, `"form"` or `"prediction"`.
+    :param is_dense: Whether there are few rows. (Default: None, as `max_cholesky_size` says; for likelihoods also if
+        linear_operator's `fast_computations` are off.)
+    """
+    if task == "likelihood" and (clusters := few_clusters(noisy._linear_op, noisy._diag_tensor)) is not None:
+        return Factorized(noisy, clusters)
+    if task != "solve" and _is_dense(noisy, task, is_dense):
+        return InDouble(noisy) if is_delicate(noisy) else Dense(noisy)
+    if task in ("solve", "likelihood") and (tasks := noisy.independent_tasks) is not None:
+        return Factorized(noisy, tasks)
+    is_last = task in ("solve", "prediction") and noisy.is_double and not noisy.has_direct
+    in_double = task != "form" and (is_last or is_hard(noisy))
+    return InDouble(noisy) if in_double else ConjugateGradients(noisy)
+
+
+def _is_dense(noisy: AddedDiagLinearOperator, task: Task, is_dense: bool | None) -> bool:
+    if is_dense is not None:
+        return is_dense
+    return has_few_rows(noisy) or (task != "prediction" and settings.fast_computations.log_prob.off())

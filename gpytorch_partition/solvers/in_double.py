@@ -1,0 +1,168 @@
+"""The last resort: everything in float64, by a factor where matrices are small enough."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from linear_operator import settings as linear_settings
+from linear_operator.operators import (
+    AddedDiagLinearOperator,
+    CholLinearOperator,
+    LinearOperator,
+    SumLinearOperator,
+    TriangularLinearOperator,
+)
+from linear_operator.utils.warnings import NumericalWarning
+from torch import Tensor
+
+from gpytorch_partition.linalg.conjugate_gradients import CGResult, CGState, UnconvergedError, relative_residual
+from gpytorch_partition.linalg.random import solver_generator
+from gpytorch_partition.operators import guards
+from gpytorch_partition.operators.accuracy import solve_residual
+from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+from gpytorch_partition.settings import probe_seed
+from gpytorch_partition.solvers.direct import DirectSolver, is_small
+from gpytorch_partition.solvers.feature_factor import MOST_COLUMNS
+from gpytorch_partition.solvers.solver import Rule, Terms, expanded, quadratic_forms
+
+_REMEDY = "Raise the noise (a constraint of the likelihood), or make the outputscale smaller."
+
+# The least noise, as a share of the prior variance, at which dense algebra in float32 gives posterior variances to a
+# percent, and the share that float64 resolves, in units of its roundoff and rows.
+_LEAST_SHARE = 1e-2
+_RESOLVED = 100.0
+_ROUNDED = 10.0  # the same for entries in float32, in units of its roundoff and the root of the rows
+_LEAST_USE = 1e-6  # relative residual of a factor above which it is of no use
+
+
+@dataclass(frozen=True)
+class InDouble:
+    """
+    A solver in float64: by a factor (:mod:`.direct`), else by conjugate gradients, with a warning where they fail.
+
+    A root's factor is refined until the residual is rounding. A residual that is too large for the rule is a warning,
+    and a factor of no use an error.
+    """
+
+    noisy: AddedDiagLinearOperator
+
+    @property
+    def _double(self) -> AddedDiagLinearOperator:
+        return self.noisy.in_double
+
+    def solve(self, rhs: Tensor) -> Tensor:
+        r"""Return :math:`A^{-1} V`, in the dtype of V and without a graph."""
+        columns = expanded(self.noisy, rhs).double()
+        return self.within(columns, relative_residual(solve_residual())).solution.to(rhs.dtype)
+
+    @torch.no_grad()
+    def within(self, columns: Tensor, stop: Rule, certain: Rule | None = None, **options: Any) -> CGResult:
+        r"""
+        Return :math:`A^{-1} V`, all in float64, as accurate as a rule says.
+
+        :param columns: `*batch x N x t` V.
+        :param stop: The stopping rule of iterations.
+        :param certain: The accuracy that the rule is for, if rounding may stop it too.
+        :param options: `preconditioner` or `initial_guess` of
+            :func:`~gpytorch_partition.linalg.conjugate_gradients.conjugate_gradients`.
+        :raises UnconvergedError: If a factor is of no use.
+        """
+        noisy = self._double
+        if noisy.direct is not None:
+            return self._factored(noisy.direct, columns, stop if certain is None else certain)
+        options = {"preconditioner": noisy.preconditioner_inverse(), **options}
+        most = linear_settings.max_cg_iterations.value()
+        found = guards.conjugate_gradients(
+            noisy._matmul, columns, stop, certain=certain, max_iterations=most, **options
+        )
+        if not found.converged:
+            check_resolution(noisy)
+        return found
+
+    def _factored(self, direct: DirectSolver, columns: Tensor, certain: Rule) -> CGResult:
+        """Solve by a factor of A, which is backward stable, or of clusters, whose residual is checked."""
+        noisy = self._double
+        check_resolution(noisy)
+        solution, residual = direct.refined(columns)
+        form = ((columns + residual) * solution).sum(-2, keepdim=True)
+        if direct.roots is None:
+            return CGResult(solution, form, None, 0, True, residual)
+        norm, size = (each.norm(dim=-2, keepdim=True) for each in (residual, columns))
+        if bool((norm > _LEAST_USE * size).any()):
+            raise UnconvergedError(f"{_too_little(noisy)}. {_REMEDY}")
+        is_certain = bool(certain(CGState(norm, size, form, solution, residual)).all())
+        if not is_certain:
+            told = f"{_too_little(noisy)}: means and variances may be wrong. {_REMEDY}"
+            warnings.warn(told, NumericalWarning, stacklevel=2)
+        return CGResult(solution, form, None, 0, is_certain, residual)
+
+    def inv_quad_logdet(self, rhs: Tensor | None, logdet: bool | None, reduce: bool | None) -> Terms:
+        """Return both terms, with gradients: exact for up to 6,000 rows, from probe vectors for more."""
+        noisy, columns, dtype = self._double, None if rhs is None else rhs.double(), self.noisy.dtype
+        check_resolution(self.noisy)
+        if is_small(self.noisy) and self.noisy.shape.numel() <= MOST_COLUMNS**2:
+            factor = CholLinearOperator(TriangularLinearOperator(noisy.dense_root()))
+            form, determinant = factor.inv_quad_logdet(columns, logdet, reduce)
+        else:
+            form, determinant = _by_probes(noisy, columns, reduce)
+        return None if form is None else form.to(dtype), None if determinant is None else determinant.to(dtype)
+
+
+def _by_probes(noisy: AddedDiagLinearOperator, rhs: Tensor | None, reduce: bool | None) -> Terms:
+    """Both terms, with derivatives exact for quadratic forms and from probe vectors for the log determinant."""
+    if (direct := noisy.direct) is None:
+        raise UnconvergedError(f"{_too_little(noisy)}. {_REMEDY}")
+    generator = solver_generator(probe_seed.value(), "probes", noisy.device)
+    size = (noisy.size(-1), linear_settings.num_trace_samples.value())
+    probes = torch.randn(size, generator=generator, dtype=noisy.dtype, device=noisy.device)
+    with torch.no_grad():
+        value, weights = direct.log_determinant(), direct.solve(probes)
+    trace = (weights * noisy.matmul(probes)).sum() / size[-1]
+    determinant = value + trace - trace.detach()
+    return None if rhs is None else quadratic_forms(noisy, rhs, direct, reduce), determinant
+
+
+def terms_of(noisy: AddedDiagLinearOperator) -> list[LinearOperator]:
+    """Return the terms of the covariance without the noise."""
+    covariance = noisy._linear_op.evaluate_kernel()
+    return list(covariance.linear_ops) if isinstance(covariance, SumLinearOperator) else [covariance]
+
+
+def is_delicate(noisy: AddedDiagLinearOperator) -> bool:
+    """Return whether dense algebra in the operator's dtype may change posterior variances by more than a percent."""
+    return noisy.dtype != torch.float64 and noisy.noise_share < _LEAST_SHARE
+
+
+def _too_little(noisy: AddedDiagLinearOperator) -> str:
+    """Return the beginning of a message about noise that float64 does not resolve."""
+    return f"the noise is {noisy.noise_share:.1e} of the prior variance, too little for a factor in float64"
+
+
+def check_resolution(noisy: AddedDiagLinearOperator) -> None:
+    """Warn if the noise is so small beside the prior variance that rounding in float64 hides it."""
+    least = _RESOLVED * noisy.size(-1) * torch.finfo(torch.float64).eps
+    if noisy.noise_share < least:
+        warnings.warn(
+            f"the noise is {noisy.noise_share:.1e} of the prior variance, and {noisy.size(-1):,} rows resolve "
+            f"{least:.0e} of it in float64: means and variances may be wrong. {_REMEDY}",
+            NumericalWarning,
+            stacklevel=2,
+        )
+
+
+def check_entries(noisy: AddedDiagLinearOperator) -> None:
+    """Warn if the noise is below the float32 rounding of entries, where a term is no partition kernel's."""
+    if noisy.dtype == torch.float64 or all(isinstance(term, PartitionLinearOperator) for term in terms_of(noisy)):
+        return
+    least = _ROUNDED * torch.finfo(noisy.dtype).eps * noisy.size(-1) ** 0.5
+    if noisy.noise_share < least:
+        warnings.warn(
+            f"the noise is {noisy.noise_share:.1e} of the prior variance, and a sum with a kernel whose entries are "
+            f"rounded to {noisy.dtype} resolves {least:.0e} of it: means and variances may be wrong. Use float64, "
+            "or raise the noise (a constraint of the likelihood).",
+            NumericalWarning,
+            stacklevel=2,
+        )

@@ -1,0 +1,72 @@
+"""The protocol of solvers, and the solver made of an exact factorization."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from linear_operator.operators import AddedDiagLinearOperator
+from torch import Tensor
+
+from gpytorch_partition.linalg.conjugate_gradients import CGState
+from gpytorch_partition.operators.cluster_operators.cluster_operator import as_columns
+
+Rule = Callable[[CGState], Tensor]  # which columns of a solve are accurate enough
+Terms = tuple[Tensor | None, Tensor | None]  # a quadratic form and a log determinant
+
+
+class Solver(Protocol):
+    """A way to solve with a covariance plus noise A (`*batch x N x N`), as :func:`choose_solver` returns it."""
+
+    def solve(self, rhs: Tensor) -> Tensor:
+        r"""Return :math:`A^{-1} V` (`*batch x N x t`), at the accuracy of :mod:`.accuracy`."""
+
+    def inv_quad_logdet(self, rhs: Tensor | None, logdet: bool | None, reduce: bool | None) -> Terms:
+        r"""Return :math:`v^\top A^{-1} v` and :math:`\log |A|` with gradients, as linear_operator's method does."""
+
+
+class Factorization(Protocol):
+    """An exact factorization of A."""
+
+    def solve(self, rhs: Tensor) -> Tensor:
+        r"""Return :math:`A^{-1} V`, without a graph."""
+
+    def log_determinant(self) -> Tensor:
+        r"""Return :math:`\log |A|`."""
+
+
+@dataclass(frozen=True)
+class Factorized:
+    """A solver by an exact factorization, whose log determinant has gradients."""
+
+    noisy: AddedDiagLinearOperator
+    parts: Factorization
+
+    def solve(self, rhs: Tensor) -> Tensor:
+        r"""Return :math:`A^{-1} V`, without a graph."""
+        return self.parts.solve(rhs)
+
+    def inv_quad_logdet(self, rhs: Tensor | None, logdet: bool | None, reduce: bool | None) -> Terms:
+        """Return both terms, of right-hand sides that are given."""
+        assert rhs is not None
+        return quadratic_forms(self.noisy, rhs, self.parts, reduce), self.parts.log_determinant()
+
+
+def quadratic_forms(noisy: AddedDiagLinearOperator, rhs: Tensor, parts: Factorization, reduce: bool | None) -> Tensor:
+    r"""
+    Return :math:`2 v^\top w - w^\top A w` (`*batch x t`) for each column v (`*batch x N x t`), with a constant w.
+
+    At :math:`w = A^{-1} v` this is :math:`v^\top A^{-1} v`, with the same derivatives. It is summed if `reduce`.
+    """
+    columns = as_columns(rhs)
+    weights = parts.solve(columns.detach())
+    forms = ((2 * columns - noisy.matmul(weights)) * weights).sum(-2)
+    return forms.sum(-1) if reduce else forms
+
+
+def expanded(noisy: AddedDiagLinearOperator, rhs: Tensor) -> Tensor:
+    """Return right-hand sides with all batch dimensions of A."""
+    batch_shape = torch.broadcast_shapes(rhs.shape[:-2], noisy.batch_shape)
+    return rhs.expand(*batch_shape, *rhs.shape[-2:])
