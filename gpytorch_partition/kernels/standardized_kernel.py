@@ -9,8 +9,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from gpytorch_partition.descriptions import counted
-from gpytorch_partition.files import take_shapes
-from gpytorch_partition.inputs.numbers import bits_of, floats_of
+from gpytorch_partition.inputs.numbers import bits_of, floats_of, take_shapes
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.inputs.training_rows import checked_rows, decode_missing
 from gpytorch_partition.kernels.given import checked_kernel

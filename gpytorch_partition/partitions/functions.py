@@ -23,8 +23,8 @@ class CallablePartition(Partition):
     """
     A partition given by a function from points to labels (Davies & Ghahramani 2014, section 4.2).
 
-    :class:`~gpytorch_partition.PartitionKernel` makes one of any function. Use it to give a function a `version`, if
-    counts of rows are saved or come from other processes.
+    Use it to give a function a `version`, if counts of rows are saved or come from other processes;
+    :class:`~gpytorch_partition.PartitionKernel` makes one of any function.
 
     :param function: Maps points `N x D`, a torch tensor, to integer labels `N x m`, or `N` for one partition, in a
         torch tensor or a NumPy array. Labels of a point must not depend on the other rows, and NaN and infinity are the
