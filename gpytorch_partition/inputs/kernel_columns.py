@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.descriptions import listed
-from gpytorch_partition.files import take_shapes
-from gpytorch_partition.inputs.numbers import bits_of, floats_of, tensor_of
+from gpytorch_partition.inputs.numbers import bits_of, floats_of, take_shapes, tensor_of
 from gpytorch_partition.inputs.training_rows import decode_missing
 
 _FEWEST = 10  # rows to remember, and points to judge

@@ -1,8 +1,9 @@
-"""Checks of numbers that callers give, random states of seeds, and floats as bit patterns."""
+"""Checks of numbers that callers give, random states of seeds, floats as bit patterns, and buffers that hold them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
 
@@ -102,3 +103,22 @@ def bits_of(values: Tensor) -> Tensor:
 def floats_of(bits: Tensor) -> Tensor:
     """Return floats from bit patterns, the inverse of :func:`bits_of`."""
     return bits.view(torch.float64 if bits.dtype == torch.int64 else torch.float32)
+
+
+def take_shapes(module: torch.nn.Module, state: Mapping[str, Any], prefix: str) -> None:
+    """
+    Give a module's own buffers the shapes of saved ones, so that `load_state_dict` copies them unchanged.
+
+    Buffers hold bit patterns, codes and flags, which a cast to floats would change. A state that was cast, or has other
+    dimensions, raises a RuntimeError, and nothing has changed.
+    """
+    found = {name: state[prefix + name] for name in module._buffers if prefix + name in state}
+    for name, saved in found.items():
+        own, integers = module.get_buffer(name), (torch.int32, torch.int64)
+        if saved.dim() != own.dim() or saved.dtype not in (integers if own.dtype in integers else (own.dtype,)):
+            raise RuntimeError(
+                f"{type(module).__name__} expected the state {prefix}{name} to be a {own.dim()}-dimensional "
+                f"{own.dtype} tensor, got {saved.dim()} dimensions of {saved.dtype}: give a state that was not cast"
+            )
+    for name, saved in found.items():
+        module._buffers[name] = torch.empty_like(saved, device=module.get_buffer(name).device)

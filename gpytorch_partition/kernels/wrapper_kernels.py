@@ -10,9 +10,8 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from gpytorch_partition.descriptions import counted
-from gpytorch_partition.files import take_shapes
 from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
-from gpytorch_partition.inputs.numbers import bits_of, floats_of
+from gpytorch_partition.inputs.numbers import bits_of, floats_of, take_shapes
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.inputs.training_rows import checked_rows, decode_missing
 from gpytorch_partition.operators.addition import structured_terms

@@ -23,7 +23,7 @@ class CallablePartition(Partition):
     """
     A partition given by a function from points to labels (Davies & Ghahramani 2014, section 4.2).
 
-    Use it to give a function a `version`, if counts of rows are saved or come from other processes; else
+    Use it to give a function a `version`, if counts of rows are saved or come from other processes;
     :class:`~gpytorch_partition.PartitionKernel` makes one of any function.
 
     :param function: Maps points `N x D`, a torch tensor, to integer labels `N x m`, or `N` for one partition, in a

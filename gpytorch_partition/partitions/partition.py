@@ -15,8 +15,7 @@ from gpytorch_partition.clusters.cache import without_computed
 from gpytorch_partition.clusters.cluster_index import BoundedClusterIndex, ClusterIndex, SeenClusterIndex
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.descriptions import counted, ranged
-from gpytorch_partition.files import take_shapes
-from gpytorch_partition.inputs.numbers import same_bits
+from gpytorch_partition.inputs.numbers import same_bits, take_shapes
 from gpytorch_partition.inputs.training_rows import MISSING
 from gpytorch_partition.linalg.parallel import slices
 from gpytorch_partition.progress import progress

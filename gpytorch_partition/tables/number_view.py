@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from sklearn.preprocessing import OneHotEncoder, TargetEncoder
 from torch import Tensor
 
-from gpytorch_partition.files import take_shapes
-from gpytorch_partition.inputs.numbers import bits_of, floats_of
+from gpytorch_partition.inputs.numbers import bits_of, floats_of, take_shapes
 from gpytorch_partition.inputs.row_choice import row_folds
 from gpytorch_partition.inputs.training_rows import checked_categories, decode_missing
 

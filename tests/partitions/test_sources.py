@@ -323,3 +323,12 @@ class TestCodes:
             CallablePartition(floors).incidences(X, X)
         assert "80 rows x 2 partitions" in caplog.text
         assert "GiB" in caplog.text
+
+
+def test_items_in_sets_have_the_variance_1_where_only_members_count():
+    memberships, weights = np.random.RandomState(0).rand(8, 5) < 0.5, np.arange(1.0, 6.0)
+    memberships[3] = False
+    scales = MembershipPartition(memberships, set_weights=weights, members_only=True).item_scales
+    variances = scales**2 * torch.from_numpy(memberships @ (weights / 15))
+    assert variances.tolist() == pytest.approx(memberships.any(1).astype(float).tolist())
+    assert MembershipPartition(memberships).item_scales is None
