@@ -16,7 +16,7 @@ from linear_operator.operators import (
 
 from gpytorch_partition import FastClusterKernel, IterativeKernel
 from gpytorch_partition.clusters.incidence import Incidence, one_cluster
-from gpytorch_partition.operators import PartitionLinearOperator, loadings
+from gpytorch_partition.operators import PartitionLinearOperator, loadings, partition_linear_operator
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.loadings import LoadedRows, cluster_sums, loadings_derivative, row_values
 from gpytorch_partition.operators.tasks import on_own_tasks
@@ -79,9 +79,8 @@ def test_one_cluster_is_a_matrix_product_without_a_table_of_rows(monkeypatch):
 @pytest.mark.parametrize("shape", [(30,), (2, 30)])
 @pytest.mark.parametrize(("sums", "expected"), [(40, [5, 2]), (14, [3, 3, 1])])
 def test_a_wide_product_takes_a_few_columns_at_once(shape, sums, expected, monkeypatch):
-    module = "gpytorch_partition.operators.partition_linear_operator"
-    monkeypatch.setattr(f"{module}._SUMS_AT_ONCE", sums)
-    monkeypatch.setattr(f"{module}._FEWEST_COLUMNS", 3)
+    monkeypatch.setattr(partition_linear_operator, "_SUMS_AT_ONCE", sums)
+    monkeypatch.setattr(partition_linear_operator, "_FEWEST_COLUMNS", 3)
     widths, original = [], PartitionLinearOperator.cluster_sums
     monkeypatch.setattr(
         PartitionLinearOperator,
@@ -95,7 +94,7 @@ def test_a_wide_product_takes_a_few_columns_at_once(shape, sums, expected, monke
 
 
 def test_a_diagonal_of_many_loadings_looks_up_few_entries_at_once(monkeypatch):
-    monkeypatch.setattr("gpytorch_partition.operators.partition_linear_operator._LOOKUPS", 21)
+    monkeypatch.setattr(partition_linear_operator, "_LOOKUPS", 21)
     sizes, original = [], PartitionLinearOperator._entries
     monkeypatch.setattr(
         PartitionLinearOperator,
