@@ -18,7 +18,7 @@ from gpytorch_partition.estimators.given_kernels import name_of, sees_raw_column
 from gpytorch_partition.estimators.kernels import resolved_kernel
 from gpytorch_partition.estimators.tables import ReadsTables
 from gpytorch_partition.inputs.standardization import Standardization
-from gpytorch_partition.tables.cells import plain_targets
+from gpytorch_partition.tables.cells import as_pandas
 
 # Squares of larger numbers, or of one over them, may leave the range of floating point numbers.
 LARGEST = 1e100
@@ -168,7 +168,7 @@ def optional_targets(y: Any, num_rows: int) -> Tensor | None:
     """
     if y is None:
         return None
-    values = np.asarray(plain_targets(y))
+    values = np.asarray(as_pandas(y))
     if values.shape[:1] != (num_rows,):
         raise ValueError(f"expected one target for each of {num_rows} rows, got targets of shape {values.shape}")
     if values.dtype.kind not in "fiub":

@@ -27,7 +27,7 @@ from gpytorch_partition.presets.default import FEWEST_ROWS
 from gpytorch_partition.presets.folds import Blocks
 from gpytorch_partition.presets.options import DEFAULT, some_rows
 from gpytorch_partition.presets.targets import default_targets_model, imputed
-from gpytorch_partition.tables.cells import plain_targets
+from gpytorch_partition.tables.cells import as_pandas
 from gpytorch_partition.training.coregionalization import LEAST_NOISE
 from gpytorch_partition.training.marginal_likelihood import NOISE_AT_BOUND
 
@@ -91,7 +91,7 @@ class SeveralTargets:
         if self._has_several:
             return known_score(y, cast(Any, self).predict(X), self.target_names_.tolist(), sample_weight)
         check_targets(y, are_numbers=True)
-        return float(super().score(X, plain_targets(y), sample_weight))  # type: ignore[misc]  # that of RegressorMixin
+        return float(super().score(X, as_pandas(y), sample_weight))  # type: ignore[misc]  # that of RegressorMixin
 
     def _check_several(self) -> None:
         check_is_fitted(self, "model_")
