@@ -133,8 +133,8 @@ def random_forest(options: Namespace, train: TrainingData, test: TrainingData) -
     x, y = torch.from_numpy(encoder.fit_transform(train.table)), torch.from_numpy(train.y)
     sizes = {place: len(levels) for place, levels in encoder.categories_.items()}
     blocks = Blocks.of(train.blocks.get("groups"), train.blocks.get("time"), len(train.y))
-    random, groups = np.random.RandomState(options.seed), None if blocks is None else blocks.groups
-    view, rows = view_in_folds(x, sizes, y, random, groups=groups)
+    random = np.random.RandomState(options.seed)
+    view, rows = view_in_folds(x, sizes, y, random, groups=None if blocks is None else blocks.groups)
     forest = RandomForestRegressor(options.num_partitions, oob_score=True, random_state=options.seed)
     forest.fit(view(rows).numpy(), train.y, weights)
     squares = (train.y - forest.oob_prediction_) ** 2
@@ -227,10 +227,8 @@ def _print_foot(train: TrainingData, test: TrainingData, names: Container[str]) 
     )
     if test.weights is not None:
         print("All scores are averages over test rows by their weights, which divide the variance of each row's noise.")
-    if "random_forest" in names:
-        print("The random forest's standard deviation is that of its out-of-bag errors (over the root of the weight).")
-        if "rbf_ard" not in names:
-            print(f"The RBF-ARD GP is left out above {MOST_ROWS_FOR_RBF:,} training rows.")
+    if "random_forest" in names and "rbf_ard" not in names:
+        print(f"The RBF-ARD GP is left out above {MOST_ROWS_FOR_RBF:,} training rows.")
 
 
 def _write(

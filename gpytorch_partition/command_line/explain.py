@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from gpytorch_partition.command_line.outputs import (
     say,
 )
 from gpytorch_partition.command_line.table_files import Dialect
+from gpytorch_partition.command_line.training_data import Table
 from gpytorch_partition.explain.importance import Importance
 from gpytorch_partition.progress import doing
 
@@ -28,11 +29,8 @@ _GRID = 20  # values of a column
 _FILES = ("importance.png", "partial_dependence.png")  # that are written
 
 
-class Rows(NamedTuple):
-    """Rows to explain a model by (`N`), and their targets: NaN where missing, None without a target column."""
-
-    X: dict[str, np.ndarray]
-    y: np.ndarray | None
+# Rows to explain a model by, and their targets: NaN where missing, None without a target column.
+Rows = tuple[Table, np.ndarray | None]
 
 
 def explain(options: Namespace) -> None:
@@ -61,15 +59,15 @@ def _rows(model: SavedModel, options: Namespace) -> Rows:
     if len(some) < found.num_rows:
         say([f"columns are explained by {len(some):,} random rows of {found.num_rows:,}"], options.quiet)
     y = found.table.get(model.target)
-    return Rows({name: found.table[name][some] for name in model.columns}, None if y is None else y[some])
+    return {name: found.table[name][some] for name in model.columns}, None if y is None else y[some]
 
 
 def _importance(model: SavedModel, rows: Rows | None) -> Importance:
     """Return importances by structure, and by permutation if two rows or more have a target."""
-    known = np.array([]) if rows is None or rows.y is None else np.flatnonzero(~np.isnan(rows.y))
-    if rows is None or rows.y is None or len(known) < 2:
+    X, y = rows or ({}, None)
+    if y is None or len(known := np.flatnonzero(~np.isnan(y))) < 2:
         return model.regressor.importance()
-    return model.regressor.importance({name: values[known] for name, values in rows.X.items()}, rows.y[known])
+    return model.regressor.importance({name: values[known] for name, values in X.items()}, y[known])
 
 
 def _draw(folder: Path, model: SavedModel, rows: Rows | None, importance: Importance) -> None:
@@ -97,7 +95,7 @@ def _figure_of_curves(model: SavedModel, rows: Rows, importance: Importance) -> 
     panels = figure.subplots(height, width, squeeze=False).ravel()
     for panel, number in zip(panels, chosen):
         with doing(f"partial dependence on {importance.columns[number]}"):
-            model.regressor.partial_dependence(rows.X, int(number), grid_resolution=_GRID).plot(panel)
+            model.regressor.partial_dependence(rows[0], int(number), grid_resolution=_GRID).plot(panel)
     for panel in panels[len(chosen) :]:
         panel.set_axis_off()
     return figure

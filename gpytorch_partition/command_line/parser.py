@@ -106,11 +106,10 @@ def _add_explain(commands: Any) -> None:
         commands,
         explain,
         "say what a fitted model consists of, and which columns matter",
-        "Print the parts of a model with their shares, its noise and scales, and how much of the variance that it "
-        "explains each column has; with DATA that has the target, also how much R squared falls where a column's "
-        "values are exchanged between rows (best rows that fit has not seen). --plot draws it, and with DATA the "
-        "average prediction against each of the columns that matter most, with 90 % intervals. Of more than 1,000 "
-        "rows, 1,000 are taken at random.",
+        "Print the parts of a model, its noise and scales, and the share of the variance that each column explains; "
+        "with DATA that has the target, also how much R squared falls where a column's values are exchanged between "
+        "rows. --plot draws it, and with DATA the average prediction against each of the columns that matter most. Of "
+        "more than 1,000 rows, 1,000 are taken at random.",
     )
     add = command.add_argument
     add("model", metavar="MODEL", help="the model file that fit wrote")
@@ -137,7 +136,7 @@ def _add_fitting(command: ArgumentParser) -> None:
     for option, told in (("--drop", "columns to leave out"), ("--categorical", "numbers that are categories")):
         add(option, nargs="+", action="extend", default=[], metavar="COLUMN", help=told)
     add("--id", metavar="COLUMN", help="a column that names the rows: left out, and passed through to predictions")
-    weight = "how much each row counts, a number from 0: the variance of the noise is divided by it; no feature"
+    weight = "how much each row counts, from 0: the variance of the noise is divided by it; no feature"
     add("--weight", metavar="COLUMN", help=weight)
     count = _number("a whole number of 1 or more", 1, inf, int)
     add("--num-partitions", type=count, default=200, metavar="M", help="trees or clusterings (default: %(default)s)")
@@ -150,14 +149,10 @@ def _add_fitting(command: ArgumentParser) -> None:
     add("--thousands", choices=(",", ".", " ", "'"), help="the mark between thousands")
     add = command.add_mutually_exclusive_group().add_argument
     groups = (
-        "patients, shops and the like, if rows of new ones are to be predicted: auto holds out whole groups, and "
-        "compare predicts groups that no model has seen; no feature"
+        "patients, shops, if rows of new ones are to be predicted: auto and compare hold out whole ones; no feature"
     )
     add("--groups", metavar="COLUMN", help=groups)
-    times = (
-        "numbers or dates, if later rows are to be predicted: auto predicts rows from earlier ones only, and compare "
-        "the latest; a feature, unless --drop names it"
-    )
+    times = "numbers or dates, if later rows are to be predicted: auto and compare hold out the latest"
     add("--time", metavar="COLUMN", help=times)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import warnings
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -17,7 +17,9 @@ from gpytorch_partition.command_line.outputs import listed
 from gpytorch_partition.command_line.table_files import Dialect, read_frame, texts_of, told_of
 from gpytorch_partition.estimators.machine import check_magnitudes
 from gpytorch_partition.inputs.copies import rows_without_copies, told_of_copies
+from gpytorch_partition.inputs.row_weights import checked_weights
 from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_of_odd
+from gpytorch_partition.presets.folds import Blocks
 from gpytorch_partition.progress import doing
 from gpytorch_partition.tables import TableEncoder
 from gpytorch_partition.tables.cells import CATEGORY, DATES, EMPTY, ID, LEFT_OUT, LEVELS, NUMBERS, TEXT, is_missing
@@ -130,23 +132,29 @@ class _Columns:
 
     def _rows_that_count(self) -> np.ndarray:
         """Return the numbers of the rows with a target and a weight above 0; refuse what cannot be learned from."""
-        for problem in (*self._wrong_target(), *self._wrong_weights(), *self._wrong_blocks()):
-            raise ValueError(problem)
+        self._check_target()
+        for role, values in self._blocks().items():
+            given = {"groups": None, "time": None, role: np.where(self.known, values, values[self.known][0])}
+            cast(Blocks, Blocks.of(**given, num_rows=len(values))).of_rows(self.known).check()
         for name, values in self.values.items():
             if self.kinds[name] == NUMBERS:
                 check_magnitudes(values[:, None], f"column {name!r}")
-        weight = self.roles.weight
-        counts = self.known if weight is None else self.known & (self.values[weight] > 0)
+        counts, what = self.known, "a target"
+        if (weight := self.roles.weight) is not None:
+            weights = checked_weights(np.where(self.known, self.values[weight], 0.0), len(counts))
+            counts, what = counts if weights is None else weights > 0, "a target and a weight above 0"
         if counts.sum() < _FEWEST_TRAINING_ROWS:
-            what = "a target" + " and a weight above 0" * (weight is not None)
             raise ValueError(f"{counts.sum()} rows have {what}, but learning takes {_FEWEST_TRAINING_ROWS}")
         return np.flatnonzero(counts)
 
     def _without_copies(self, rows: np.ndarray) -> np.ndarray:
         """Return the rows that are no copies of others, where copies matter."""
+        from pandas import factorize
+
         reasons, y = self._reasons(rows), self.values[self.roles.target]
-        cells = [_codes(self.values[name][rows]) for name in self.candidates if name not in reasons]
-        kept = rows_without_copies(np.column_stack(cells), y[rows]) if cells else None
+        cells = [self.values[name][rows] for name in self.candidates if name not in reasons]
+        codes = [np.where(_missing(values), np.nan, factorize(values)[0]) for values in cells]
+        kept = rows_without_copies(np.column_stack(codes), y[rows]) if cells else None
         return rows if kept is None else rows[kept]
 
     def _reasons(self, rows: np.ndarray) -> dict[str, str]:
@@ -166,7 +174,11 @@ class _Columns:
             f"without a target ({self.roles.target!r})": np.flatnonzero(~self.known),
             f"of weight 0 ({self.roles.weight!r})": np.setdiff1d(np.flatnonzero(self.known), counted),
         }
-        notes = [f"{len(rows):,} rows {what} left out: {_rows(rows)}" for what, rows in told.items() if len(rows)]
+        notes = [
+            f"{len(rows):,} rows {what} left out: {listed(rows.tolist())} (from 0)"
+            for what, rows in told.items()
+            if len(rows)
+        ]
         num_copies = len(counted) - len(kept)
         return [*notes, *([told_of_copies(num_copies, len(counted))] if num_copies else [])]
 
@@ -179,40 +191,18 @@ class _Columns:
         width = max(map(len, told))
         return "\n  ".join(["columns were read as", *(f"{name:{width}}  {what}" for name, what in told.items())])
 
-    def _wrong_target(self) -> Iterator[str]:
+    def _check_target(self) -> None:
         name, kind = self.roles.target, self.kinds[self.roles.target]
         values = self.values[name][self.known]
         if not len(values):
-            yield f"the target {name!r} is empty in all rows: name the column to predict by --target"
-        elif kind == DATES:
-            yield f"the target {name!r} holds dates: give a number, such as days since one of them"
-        elif kind != NUMBERS:
+            raise ValueError(f"the target {name!r} is empty in all rows: name the column to predict by --target")
+        if kind == DATES:
+            raise ValueError(f"the target {name!r} holds dates: give a number, such as days since one of them")
+        if kind != NUMBERS:
             told = told_of_odd(odd_targets(_texts(self.frame[name])), len(values), _REMEDIES)
-            yield f"the target {name!r} holds text: {told}"
-        elif np.ptp(values) == 0:
-            yield f"the target {name!r} is always {values[0]:g}: there is nothing to learn"
-
-    def _wrong_weights(self) -> Iterator[str]:
-        if (name := self.roles.weight) is None:
-            return
-        values, told = self.values[name], f"--weight: column {name!r}"
-        if self.kinds[name] != NUMBERS:
-            yield f"{told} holds {self.kinds[name]}, and weights are numbers from 0"
-        elif len(wrong := np.flatnonzero(self.known & ~(values >= 0))):
-            yield f"{told} is empty or negative in {_rows(wrong)}: give a weight above 0, or 0 to leave the row out"
-        elif not (values[self.known] > 0).any():
-            yield f"{told} is 0 in all rows with a target: no row is left to learn from"
-
-    def _wrong_blocks(self) -> Iterator[str]:
-        for role, values in self._blocks().items():
-            name = getattr(self.roles, role)
-            told = f"--{role}: column {name!r}"
-            if role == "time" and self.kinds[name] not in (NUMBERS, DATES):
-                yield f"{told} holds {self.kinds[name]}, and times are numbers or dates"
-            elif len(empty := np.flatnonzero(self.known & _missing(values))):
-                yield f"{told} is empty in {_rows(empty)}: fill these cells in, or drop the rows"
-            elif len(set(values[self.known].tolist())) < 3:
-                yield f"{told} has fewer than three values, too few to hold some out: leave {role} out"
+            raise ValueError(f"the target {name!r} holds text: {told}")
+        if np.ptp(values) == 0:
+            raise ValueError(f"the target {name!r} is always {values[0]:g}: there is nothing to learn")
 
 
 def check_columns(names: Iterable[str], frame: Any, told: str, remedy: str = "") -> None:
@@ -244,10 +234,6 @@ def _missing(values: np.ndarray) -> np.ndarray:
     return np.array([is_missing(value) for value in values]) if values.dtype == object else values != values
 
 
-def _rows(numbers: np.ndarray) -> str:
-    return f"row{'s' * (len(numbers) > 1)} {listed(numbers.tolist())} (from 0)"
-
-
 def _reason_against(name: str, values: np.ndarray, kind: str) -> str:
     if kind in LEFT_OUT or (missing := _missing(values)).all():
         return LEFT_OUT.get(kind, LEFT_OUT[EMPTY])
@@ -259,11 +245,3 @@ def _reason_against(name: str, values: np.ndarray, kind: str) -> str:
         return LEFT_OUT[ID]
     counts = kind == NUMBERS and values[0] in (0, 1) and bool((np.diff(values) == 1).all())
     return "left out: it counts the rows (rename it to keep it)" if counts and _COUNTERS.fullmatch(name) else ""
-
-
-def _codes(values: np.ndarray) -> np.ndarray:
-    """Return a number for each cell (`N`), equal for equal cells, and NaN for missing ones."""
-    if values.dtype != object:
-        return np.where(_missing(values), np.nan, values.astype(np.float64))
-    codes: dict[Any, float] = {None: np.nan}
-    return np.array([codes.setdefault(value, float(len(codes))) for value in values.tolist()])

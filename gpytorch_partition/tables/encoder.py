@@ -29,6 +29,7 @@ from gpytorch_partition.tables.cells import (
     Level,
     as_pandas,
     names_of,
+    pandas_for,
     read_cells,
 )
 from gpytorch_partition.tables.notations import ISO, NUMBER_NOTATIONS, OPEN, as_in_fit, as_read, written_in
@@ -36,7 +37,6 @@ from gpytorch_partition.tables.number_view import MOST_ONE_HOT
 
 logger = logging.getLogger(__name__)
 
-_DAY, _HOUR = np.timedelta64(1, "D"), np.timedelta64(1, "h")
 _OF_NUMBERS = "numbers as categories"
 _FEWEST_IDS = 20  # rows from which texts that all differ are ids
 _MOST_COPIES = 0.1  # share of the rows that may be copies, whose ids are the same
@@ -373,12 +373,9 @@ def _as_category(cells: Cells, name: str) -> Cells:
 
 def _warn_of_two_readings(name: str, cells: Cells) -> None:
     other = "the other decimal mark" if cells.kind == NUMBERS else "the month first (pd.to_datetime reads both)"
-    warnings.warn(
-        f"column {name!r}: its {cells.kind} are text, read as {written_in(cells.notation)}, and could have {other}: "
-        "convert the column, so that it can be read in one way only",
-        MisreadColumnWarning,
-        stacklevel=level_of_caller(),
-    )
+    read = f"its {cells.kind} are text, read as {written_in(cells.notation)}, and could have {other}"
+    told = f"column {name!r}: {read}: convert the column, so that it can be read in one way only"
+    warnings.warn(told, MisreadColumnWarning, stacklevel=level_of_caller())
 
 
 def _are_ids(texts: np.ndarray, columns: Iterable[np.ndarray]) -> bool:
@@ -425,6 +422,8 @@ def _of_fit(column: _Column, values: Any) -> Cells:
         cells = as_in_fit(cells, notation, column.name)
     if cells.kind == EMPTY or column.kind in LEFT_OUT:
         return cells
+    if cells.kind in LEVELS and all(level is None for level in cells.values):
+        return cells._replace(kind=EMPTY)
     wanted, got = _shown(column.kind, column.levels, column.zone), _shown(cells.kind, cells.values, cells.zone)
     if wanted == got:
         return cells
@@ -456,7 +455,7 @@ def _encoded(column: _Column, cells: Cells) -> np.ndarray:
         _check_finite(column.name, cells)
         return cells.values[:, None]
     if column.kind == DATES:
-        days, parts = (cells.values - np.datetime64(0, "us")) / _DAY, _calendar(cells.values)
+        days, parts = (cells.values - np.datetime64(0, "us")) / np.timedelta64(1, "D"), _calendar(cells.values)
         return np.stack([days, *(parts[part] for part in column.parts)], axis=1)
     codes = {level: float(code) for code, level in enumerate(column.levels or [])}
     return np.array([codes.get(level, np.nan) for level in cells.values.tolist()])[:, None]
@@ -468,15 +467,9 @@ def _names(column: _Column) -> list[str]:
 
 def _calendar(dates: np.ndarray) -> dict[str, np.ndarray]:
     """Return month 1 ... 12, day of the year 1 ... 366, weekday 0 (Monday) ... 6, and hour with a fraction."""
-    day, month, year = (dates.astype(f"datetime64[{unit}]") for unit in "DMY")
-    since = (day - np.datetime64("1970-01-01", "D")) / _DAY
-    parts = {
-        "month": (month - year.astype("datetime64[M]")) / np.timedelta64(1, "M") + 1,
-        "day_of_year": (day - year.astype("datetime64[D]")) / _DAY + 1,
-        "weekday": (since + 3) % 7,  # the first of January 1970 was a Thursday
-        "hour": (dates - day) / _HOUR,
-    }
-    return {name: np.where(np.isnat(dates), np.nan, part) for name, part in parts.items()}
+    index = pandas_for("dates").DatetimeIndex(dates)
+    parts = {name: np.asarray(getattr(index, name), np.float64) for name in ("month", "day_of_year", "weekday")}
+    return {**parts, "hour": (dates - dates.astype("datetime64[D]")) / np.timedelta64(1, "h")}
 
 
 def _reading(column: _Column) -> str:

@@ -30,23 +30,17 @@ class NumberView(torch.nn.Module):
     A map from a table matrix (`N x D`) to numbers without missing cells (`N x k`), for smooth, linear and
     distance-based kernels.
 
-    Use it to give a table to a kernel of distances: `EncodedKernel(kernel, view)`. Forests need none, and estimators
-    make their own.
+    Use it to give a table to a kernel of distances: `EncodedKernel(kernel, view)`. Estimators make their own.
 
     - A number is unchanged; a missing one becomes the median of the training rows (0 if there is none).
     - A category of up to 10 levels is one-hot, zeros for missing cells and unknown levels. Where that would make more
       than 100 columns, only categories of two levels are one-hot.
     - A category of more levels becomes the mean of the targets at its level, shrunk to that of all rows
-      (:class:`sklearn.preprocessing.TargetEncoder`), and standardized. Unknown levels are missing cells, which are a
-      level where training rows have some. Without targets, it is the logarithm of one plus the number of rows of its
-      level, standardized.
+      (:class:`sklearn.preprocessing.TargetEncoder`), or the log of one plus its number of rows, standardized. Unknown
+      levels are missing cells, which are a level where training rows have some.
 
-    The mean target of a training row's level contains the row's own target; that of a new row does not. A Gaussian
-    process trained on the first predicts the second with too much certainty: with 150 levels without information, 90 %
-    intervals covered 75 %. Models are therefore trained on rows that hold their fold (:meth:`in_folds`), whose levels
-    become mean targets of the other folds: the view has one more table for each fold.
-
-    Costs one pass over the cells, and one for each fold.
+    The mean target of a training row's level contains the row's own target, that of a new row does not. Models are
+    therefore trained on rows that hold their fold (:meth:`in_folds`), whose levels become mean targets of other folds.
 
     :param x: `N x D` rows of a table matrix, in the units of the kernel. (Default: None, an unfitted view for
         `load_state_dict`.)

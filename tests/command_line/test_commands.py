@@ -541,7 +541,7 @@ class TestGroupsAndTimes:
         """Return what the default model is fitted to; other kernels are fitted as they are."""
         days, holes = np.datetime64("2024-01-30") + np.arange(60) // 2, ["", *range(59)]
         columns = {"a": X[:, 0], "who": self.WHO, "b": X[:, 1], "c": X[:, 2], "day": days, "holes": holes}
-        pd.DataFrame({**columns, "same": [*30 * "pq"], "y": Y}).to_csv("blocks.csv", index=False)
+        pd.DataFrame({**columns, "same": "p", "y": Y}).to_csv("blocks.csv", index=False)
         fitted, original = [], PartitionGPRegressor.fit
 
         def fit_forest(self, X, y, sample_weight=None, **blocks):
@@ -583,17 +583,17 @@ class TestGroupsAndTimes:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            (["--groups", "whom"], "--groups: no column is called 'whom'; did you mean 'who'?"),
+            (["--groups", "whom"], "--groups: no column is called 'whom'; did you mean 'who'"),
             (["--groups", "y"], "--groups: 'y' is named by another option too"),
-            (["--time", "who"], "--time: column 'who' holds text, and times are numbers or dates"),
-            (["--groups", "holes"], "--groups: column 'holes' is empty in row 0 (from 0): fill these cells in"),
-            (["--time", "holes"], "--time: column 'holes' is empty in row 0"),
-            (["--groups", "same"], "column 'same' has fewer than three values"),
+            (["--time", "who"], "expected time as numbers or dates, got .* cells such as 'a'"),
+            (["--groups", "holes"], "expected groups of every row, got none for row 0"),
+            (["--time", "holes"], "expected time of every row, got none for row 0"),
+            (["--groups", "same"], "expected two groups or more"),
         ],
     )
     def test_mistakes(self, seen, capsys, options, message):
         assert compared(*options, data="blocks.csv") == 2
-        assert message in capsys.readouterr().err
+        assert re.search(message, capsys.readouterr().err)
 
 
 def test_notes_say_what_a_model_leaves_out_for_its_budget(folder, capsys, monkeypatch):

@@ -138,7 +138,7 @@ class TestRoles:
         data = training_data(file("a,y\n5,\n" + rows(20) + "6,NA\n"))
         assert data.rows.tolist() == list(range(1, 21))
         assert data.table["a"].tolist() == list(range(20))
-        assert data.notes[0] == "2 rows without a target ('y') left out: rows 0, 21 (from 0)"
+        assert data.notes[0] == "2 rows without a target ('y') left out: 0, 21 (from 0)"
 
     @pytest.mark.parametrize(
         ("header", "column", "said"),
@@ -180,7 +180,7 @@ class TestRoles:
         data = training_data(file("a,w,y\n" + rows(20, "{i},2.5,{i}.5") + "7,0,8\n9,,\n"), weight="w")
         assert list(data.table) == ["a"]
         np.testing.assert_array_equal(data.weights, np.full(20, 2.5))
-        assert "1 rows of weight 0 ('w') left out: row 20 (from 0)" in data.notes
+        assert "1 rows of weight 0 ('w') left out: 20 (from 0)" in data.notes
 
     def test_unknown_categories_are_said_and_warned_of(self, file):
         data = training_data(file("a,b,y\n" + rows(20, "x,{i},{i}.5") + rows(20, "y,{i},{i}.7")))
@@ -221,15 +221,15 @@ WEIGHTED = "a,w,y\n" + rows(20, "{i},CELL,{i}.5")
         (
             WEIGHTED.replace("CELL", "2") + "7,-3,8\n9,,1\n",
             {"weight": "w"},
-            r"'w' is empty or negative in rows 20, 21 ",
+            "weights of rows from 0, .* got -3 for row 20",
         ),
         (WEIGHTED.replace("CELL", "2") + "7,inf,8\n", {"weight": "w"}, "infinity in 1 cell.* of column 'w'"),
         (
             WEIGHTED.replace("CELL", "{i}x").format(i=1),
             {"weight": "w"},
-            "'w' holds text, and weights are numbers from 0",
+            "weight as numbers, one for each row: .*'1x'",
         ),
-        (WEIGHTED.replace("CELL", "0"), {"weight": "w"}, "is 0 in all rows with a target"),
+        (WEIGHTED.replace("CELL", "0"), {"weight": "w"}, "weights of rows .* that are not all zero"),
         (WEIGHTED.replace("CELL", "0") + "1,1,2\n", {"weight": "w"}, "1 rows have a target and a weight above 0"),
     ],
 )

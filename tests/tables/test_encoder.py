@@ -159,6 +159,10 @@ def test_new_levels_and_new_holes_are_missing():
     expected = MATRIX.copy()
     expected[:, 1], expected[:, 2], expected[:, 3:] = [NAN, 1, NAN], [NAN, 2, 1], NAN
     np.testing.assert_array_equal(TableEncoder().fit(FRAME).transform(new), expected)
+    void = FRAME.assign(kind=pd.Categorical([None] * 3, ["a", "b"]), color=pd.array([None] * 3, dtype="string"))
+    expected = MATRIX.copy()
+    expected[:, 1:3] = NAN
+    np.testing.assert_array_equal(TableEncoder().fit(FRAME).transform(void), expected)
 
 
 def test_state():
