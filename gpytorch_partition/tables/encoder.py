@@ -468,8 +468,9 @@ def _names(column: _Column) -> list[str]:
 def _calendar(dates: np.ndarray) -> dict[str, np.ndarray]:
     """Return month 1 ... 12, day of the year 1 ... 366, weekday 0 (Monday) ... 6, and hour with a fraction."""
     index = pandas_for("dates").DatetimeIndex(dates)
-    parts = {name: np.asarray(getattr(index, name), np.float64) for name in ("month", "day_of_year", "weekday")}
-    return {**parts, "hour": (dates - dates.astype("datetime64[D]")) / np.timedelta64(1, "h")}
+    days = {"month": index.month, "day_of_year": index.day_of_year, "weekday": index.day_of_week}
+    hours = (dates - dates.astype("datetime64[D]")) / np.timedelta64(1, "h")
+    return {**{name: np.asarray(part, np.float64) for name, part in days.items()}, "hour": hours}
 
 
 def _reading(column: _Column) -> str:

@@ -1,4 +1,4 @@
-"""Ten files as people have them, made up here: each has a target that its other columns explain, and its own mess."""
+"""Nine files as people have them, made up here: each has a target that its other columns explain, and its own mess."""
 
 from __future__ import annotations
 
@@ -132,23 +132,6 @@ def excel(random: np.random.Generator) -> bytes:
     return (text.replace("; \r", ";\r") + 5 * ";;;;\r\n").encode("cp1252")
 
 
-def codes(random: np.random.Generator) -> bytes:
-    """Text only: not a number but the target; one column has a level for nearly every row."""
-    make, color = random.integers(4, size=NUM_ROWS), random.choice(["red", "blue", ""], NUM_ROWS)
-    price = np.array([9, 10, 4, 6])[make] + 0.5 * (color == "red") + random.normal(0, 0.5, NUM_ROWS)
-    plate = [
-        f"{letter}-{number}"
-        for letter, number in zip(random.choice([*"ABC"], NUM_ROWS), random.integers(150, size=NUM_ROWS))
-    ]
-    columns = {
-        "make": np.array(["audi", "bmw", "fiat", "ford"])[make],
-        "color": color,
-        "plate": plate,
-        "price": price.round(3),
-    }
-    return text_of(columns).encode()
-
-
 def wide(random: np.random.Generator) -> bytes:
     """Sixty columns of measurements, most of them with holes, one empty, one constant, numbers with exponents."""
     x = random.normal(size=(60, NUM_ROWS))
@@ -183,7 +166,6 @@ SMALL = [
     Case("frame.csv", frame, "fare", [], ["left out: it counts the rows"]),
     Case("orders.zip", orders, "days", [], ["dates as %m/%d/%Y"]),
     Case("excel.csv", excel, "Gewicht", [], ["numbers as 1.234,5"]),
-    Case("codes.csv", codes, "price", ["--drop", "plate"]),
     Case("wide.csv", wide, "result", [], ["m07     left out: empty", "m08     left out: always 0.0"]),
 ]
 BIG = Case("big.csv", big, "fare", ["--id", "trip"], num_rows=100_000)

@@ -308,32 +308,27 @@ class TestCompare:
         assert (folder / "here/there/plot.png").stat().st_size > 10_000
 
     def test_rows_have_weights(self, folder, capsys):
+        """Their unit changes nothing; a row is judged at its own weight, which divides the noise's variance."""
         y, weights = 10 * np.sin(2 * X).sum(1), np.where(np.arange(60) % 4 == 0, 1e-6, 1.0)
         y[::4] += 1000 * np.random.RandomState(1).randn(15)
-        write("weighted.csv", ["a", "b", "c", "w", "y"], np.column_stack([X, weights, y]))
-        assert compared("--weight", "w", data="weighted.csv", size="50") == 0
-        assert "averages over test rows by their weights" in capsys.readouterr().out
-        for row in read("compare/table.csv"):
-            assert float(row["rmse"]) < 20  # by the polluted targets 500
-
-    def test_the_unit_of_weights_changes_nothing(self, folder):
-        """A row is judged at its own weight, which divides the noise's variance, by each of the models."""
-        weights = np.where(np.arange(60) % 2, 1.0, 16.0)
         for unit in (1, 100):
-            write(f"{unit}.csv", ["a", "b", "c", "w", "y"], np.column_stack([X, unit * weights, Y]))
+            write("weighted.csv", ["a", "b", "c", "w", "y"], np.column_stack([X, unit * weights, y]))
             options = ["--weight", "w", "--output", str(unit)]
-            assert compared(*options, data=f"{unit}.csv", kernels=["mondrian", "forest"], size="20") == 0
+            assert compared(*options, data="weighted.csv", kernels=["mondrian", "forest"], size="50") == 0
+        assert "averages over test rows by their weights" in capsys.readouterr().out
         found, others = read("1/predictions.csv"), read("100/predictions.csv")
         for name in ("mondrian", "forest", "random_forest", "rbf_ard"):
             for kind in ("mean", "std", "lower_90", "upper_90"):
                 one, other = (column(table, f"{name}_{kind}") for table in (found, others))
-                np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3)
+                np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-2)
         for one, other in zip(read("1/table.csv"), read("100/table.csv")):
+            assert float(one["rmse"]) < 20  # by the polluted targets 500
             for score in ("rmse", "nlpd", "crps", "interval_score_90", "coverage_90"):
-                assert float(one[score]) == pytest.approx(float(other[score]), rel=1e-4)
-        own, heavy = column(found, "weight"), column(found, "weight") > 1
+                assert float(one[score]) == pytest.approx(float(other[score]), rel=1e-3)
+        own = column(found, "weight")
         np.testing.assert_array_equal(own, weights[column(found, "row").astype(int)])
-        assert column(found, "random_forest_std")[heavy].max() < 0.3 * column(found, "random_forest_std")[~heavy].min()
+        deviations = column(found, "random_forest_std") * own**0.5
+        np.testing.assert_allclose(deviations, deviations[0])
 
     def test_pictures_count_rows_by_their_weights(self, folder, drawn):
         write("weighted.csv", ["a", "b", "c", "w", "y"], np.column_stack([X, np.where(np.arange(60) % 2, 1, 30), Y]))
@@ -387,21 +382,15 @@ class TestCompare:
         write("weighted.csv", ["a", "b", "c", "w", "y"], np.column_stack([X, weights, Y]))
         assert compared("--test-size", ".5", *weight, data="weighted.csv", size="20") == 0
         predictions = read("compare/predictions.csv")
-        y, mean, std = (column(predictions, name) for name in ("target", "mondrian_mean", "mondrian_std"))
-        rows = column(predictions, "row").astype(int)
-        own = weights[rows] if weight[0] == "--weight" else np.ones(len(rows))
-        random, found, judged = np.random.RandomState(0), [], Judgement.gaussian(y, mean, std)
-        for _ in range(3000):
-            some = random.randint(len(y), size=len(y))
-            inside = np.abs(y - mean)[some] < 1.6448536 * std[some]
-            densities = norm.logpdf(y[some], mean[some], std[some])
-            squared, scores = (y - mean)[some] ** 2, (judged.crps[some], judged.interval_score[some])
-            means = [np.average(each, weights=own[some]) for each in (squared, densities, *scores, inside)]
-            found.append([means[0] ** 0.5, *means[1:]])
+        y, mean, std, rows = (column(predictions, name) for name in ("target", "mondrian_mean", "mondrian_std", "row"))
+        own, judged = weights[rows.astype(int)] ** (weight[0] == "--weight"), Judgement.gaussian(y, mean, std)
+        inside, some = np.abs(y - mean) < 1.6448536 * std, np.random.RandomState(0).randint(len(y), size=(3000, len(y)))
+        scores = np.stack([(y - mean) ** 2, norm.logpdf(y, mean, std), judged.crps, judged.interval_score, inside])
+        found = (scores[:, some] * own[some]).sum(-1) / own[some].sum(-1)
+        found[0] **= 0.5
         (line, *_) = read("compare/table.csv")
-        names = ("rmse", "nlpd", "crps", "interval_score_90", "coverage_90")
-        errors = [float(line[f"{name}_error"]) for name in names]
-        np.testing.assert_allclose(errors, np.std(found, axis=0), rtol=0.1)
+        errors = [float(line[f"{name}_error"]) for name in ("rmse", "nlpd", "crps", "interval_score_90", "coverage_90")]
+        np.testing.assert_allclose(errors, found.std(1), rtol=0.1)
         assert f"+- {errors[1]:.3f}" in capsys.readouterr().out
 
     def test_a_folder_that_was_not_named_is_not_written_over(self, folder, capsys):

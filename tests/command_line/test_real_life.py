@@ -1,4 +1,4 @@
-"""Ten files of real life through compare, fit and predict, as they are; and files that are beyond help."""
+"""Nine files of real life through compare, fit and predict, as they are; and files that are beyond help."""
 
 from __future__ import annotations
 
