@@ -38,27 +38,20 @@ class SavedModel(NamedTuple):
     A fitted regressor, with the names and the reader of its columns.
 
     Use it for a model of the command line in Python: :func:`load_model` returns it, :meth:`read` reads rows.
-
-    :param regressor: The :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
-    :param reader: Kinds and notation of its columns and the target.
-    :param columns: Names of its columns, in its order.
-    :param target: Name of the column that it predicts.
-    :param id: Name of the column that names rows; None if none was given.
     """
 
     regressor: PartitionGPRegressor
-    reader: TableEncoder
-    columns: list[str]
+    reader: TableEncoder  # of its columns and the target, in their kinds and notations
+    columns: list[str]  # in the regressor's order
     target: str
-    id: str | None = None
+    id: str | None = None  # the column that names rows
 
     def read(self, path: str | Path) -> Table:
         """
         Return the rows of a file as the regressor takes them, as the command `predict` does.
 
-        Columns are found by name and read as in the fit. The log (level INFO) reports cells taken for missing.
+        The log (level INFO) reports cells taken for missing.
 
-        :param path: A file, with or without the target.
         :raises CommandError: If the file cannot be read, or lacks a column.
         """
         rows = read_new_rows(Path(path), self.reader, self.columns)
@@ -102,7 +95,6 @@ def fit(options: Namespace) -> None:
 
 
 def new_regressor(options: Namespace, kernel: str, categorical: Sequence[str] | None) -> PartitionGPRegressor:
-    """Return an unfitted regressor of the options of a command; the budget is for the kernel `auto`."""
     budget = options.budget if kernel == "auto" else None
     return PartitionGPRegressor(
         kernel, options.num_partitions, random_state=options.seed, budget=budget, categorical_features=categorical
@@ -136,12 +128,7 @@ def predict(options: Namespace) -> None:
 
 
 def save_model(path: Path, model: SavedModel) -> None:
-    """
-    Write a model file, which replaces an existing one once it is complete.
-
-    :raises CommandError: If it cannot be written; an existing file then stays.
-    :raises TypeError: If the kernel of the regressor came from a function.
-    """
+    """Write a model file, which replaces an existing one once it is complete."""
     content = {**model._asdict(), "regressor": model.regressor.to_state(), "reader": model.reader.to_state()}
     content["regressor"]["target_names"] = content["regressor"]["target_names"] or [model.target]
     with cannot_write(path):

@@ -44,18 +44,15 @@ def say(notes: Iterable[str], quiet: bool) -> None:
 
 
 def has_matplotlib() -> bool:
-    """Return whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
 
 def save_figure(path: Path, figure: Any) -> None:
-    """Write a figure as a PNG file."""
     with cannot_write(path), replacing(path) as file:
         figure.savefig(file, format="png")
 
 
 def save_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Write a CSV file as :func:`write_table`."""
     with cannot_write(path), replacing(path, "w", newline="", encoding="utf-8") as file:
         write_table(cast(TextIO, file), columns, rows)
 

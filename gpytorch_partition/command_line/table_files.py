@@ -36,7 +36,6 @@ class Dialect(NamedTuple):
 
     @classmethod
     def of_options(cls, options: Namespace) -> Dialect:
-        """Return the dialect in the options of a command."""
         return cls(**{name: getattr(options, name, None) for name in cls._fields})
 
 

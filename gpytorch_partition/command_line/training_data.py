@@ -22,7 +22,7 @@ from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_o
 from gpytorch_partition.presets.folds import Blocks
 from gpytorch_partition.progress import doing
 from gpytorch_partition.tables import TableEncoder
-from gpytorch_partition.tables.cells import CATEGORY, DATES, EMPTY, ID, LEFT_OUT, LEVELS, NUMBERS, TEXT, is_missing
+from gpytorch_partition.tables.cells import DATES, LEFT_OUT, LEVELS, NUMBERS, is_missing
 
 _FEWEST_TRAINING_ROWS = 20
 # Names of columns that may count the rows, such as the index of pandas.
@@ -48,7 +48,6 @@ class Roles(NamedTuple):
 
     @classmethod
     def of_options(cls, options: Namespace) -> Roles:
-        """Return the roles in the options of a command."""
         return cls(*(getattr(options, name) for name in cls._fields))
 
 
@@ -68,7 +67,6 @@ class TrainingData(NamedTuple):
     categorical: Sequence[str] | None = None  # names of the features that are categories
 
     def at(self, rows: np.ndarray) -> TrainingData:
-        """Return the rows of these numbers."""
         return self._replace(
             table={name: values[rows] for name, values in self.table.items()},
             y=self.y[rows],
@@ -96,14 +94,13 @@ class _Columns:
     """The columns of a file as they are read, with their roles."""
 
     def __init__(self, frame: Any, roles: Roles, dialect: Dialect) -> None:
-        for name in roles.categorical:
-            frame[name] = texts_of(frame[name])
-        self.frame, self.roles = frame, roles
+        self.frame = frame.assign(**{name: texts_of(frame[name]) for name in roles.categorical})
+        self.roles, self.dialect = roles, dialect
         self.reader = TableEncoder(list(roles.categorical), dialect.decimal, dialect.thousands)
         apart = {*roles.drop, roles.id, roles.groups} - {roles.time}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the table of columns reports it
-            self.values = self.reader.fit_read(frame[[name for name in frame if name not in apart]])
+            self.values = self.reader.fit_read(self.frame[[name for name in frame if name not in apart]])
         self.kinds = self.reader.kinds_
         self.known = ~_missing(self.values[roles.target])
         self.candidates = [name for name in self.values if name not in {roles.target, roles.weight, *roles.drop}]
@@ -111,23 +108,24 @@ class _Columns:
     def training_data(self) -> TrainingData:
         roles, counted = self.roles, self._rows_that_count()
         kept = self._without_copies(counted)
-        reasons = self._reasons(kept)
-        features = {name: self.values[name][kept] for name in self.candidates if name not in reasons}
+        columns = self if len(kept) == len(self.frame) else _Columns(self.frame.iloc[kept], roles, self.dialect)
+        reasons = columns._reasons()
+        features = {name: columns.values[name] for name in columns.candidates if name not in reasons}
         if not features:
             told = [f"column {name!r}: {reason}" for name, reason in reasons.items()]
             raise ValueError("; ".join(["no column is left to learn from", *told]))
         return TrainingData(
             features,
-            self.values[roles.target][kept],
+            columns.values[roles.target],
             roles.target,
-            self.reader,
+            columns.reader,
             kept,
             roles.id,
-            None if roles.id is None else _texts(self.frame[roles.id], "")[kept],
-            [*self._notes_of_rows(counted, kept), self._told(reasons)],
-            None if roles.weight is None else self.values[roles.weight][kept],
-            {role: values[kept] for role, values in self._blocks().items()},
-            [name for name in features if self.kinds[name] in LEVELS] or None,
+            None if roles.id is None else _texts(columns.frame[roles.id], ""),
+            [*self._notes_of_rows(counted, kept), columns._told(reasons)],
+            None if roles.weight is None else columns.values[roles.weight],
+            columns._blocks(),
+            [name for name in features if columns.kinds[name] in LEVELS] or None,
         )
 
     def _rows_that_count(self) -> np.ndarray:
@@ -157,10 +155,12 @@ class _Columns:
         kept = rows_without_copies(np.column_stack(codes), y[rows]) if cells else None
         return rows if kept is None else rows[kept]
 
-    def _reasons(self, rows: np.ndarray) -> dict[str, str]:
+    def _reasons(self, rows: Any = slice(None)) -> dict[str, str]:
         """Return the reasons against columns that tell nothing about other rows, by name."""
-        kinds = {**self.kinds, **dict.fromkeys(self.roles.categorical, CATEGORY)}
-        found = {name: _reason_against(name, self.values[name][rows], kinds[name]) for name in self.candidates}
+        found = {
+            name: LEFT_OUT.get(self.kinds[name]) or _reason_against(name, self.values[name][rows])
+            for name in self.candidates
+        }
         return {name: reason for name, reason in found.items() if reason}
 
     def _blocks(self) -> dict[str, np.ndarray]:
@@ -234,14 +234,10 @@ def _missing(values: np.ndarray) -> np.ndarray:
     return np.array([is_missing(value) for value in values]) if values.dtype == object else values != values
 
 
-def _reason_against(name: str, values: np.ndarray, kind: str) -> str:
-    if kind in LEFT_OUT or (missing := _missing(values)).all():
-        return LEFT_OUT.get(kind, LEFT_OUT[EMPTY])
-    if missing.any():
+def _reason_against(name: str, values: np.ndarray) -> str:
+    if _missing(values).any():
         return ""
     if (values == values[0]).all():
         return f"left out: always {values[:1].tolist()[0]!r:.40}"
-    if kind == TEXT and len(set(values.tolist())) == len(values):
-        return LEFT_OUT[ID]
-    counts = kind == NUMBERS and values[0] in (0, 1) and bool((np.diff(values) == 1).all())
+    counts = values.dtype == np.float64 and values[0] in (0, 1) and bool((np.diff(values) == 1).all())
     return "left out: it counts the rows (rename it to keep it)" if counts and _COUNTERS.fullmatch(name) else ""

@@ -36,17 +36,11 @@ class Chunk(NamedTuple):
 
 class ChunkSource:
     """
-    A source of chunks of rows, which can be read several times and checks them while reading. A pass whose targets or
-    order differ from the first pass raises an error at its end.
+    A source of chunks of rows, in the forms that
+    :meth:`~gpytorch_partition.estimators.PartitionGPRegressor.fit_chunks` describes.
 
-    :param chunks: A path of a parquet file or of a folder of parquet files; a pair of arrays, memory-mapped ones too;
-        an iterable of pairs (X, y) that can be iterated over again; or a function without arguments that returns an
-        iterator of them.
-    :param target: The column of parquet files that holds the targets; None for all others.
-    :raises TypeError: If chunks are anything else, such as a generator, which can be read only once, or the target is
-        no text.
-    :raises ValueError: If the target is no column, or is not given for parquet files, or given for others.
-    :raises ImportError: If parquet files are to be read without pyarrow and pandas.
+    It can be read several times, and checks chunks while reading. A pass whose targets or order differ from the first
+    pass raises a :class:`RuntimeError` at its end.
 
     Example:
         >>> source = ChunkSource([(np.zeros((2, 1)), [1, 2]), (np.ones((1, 1)), [3])])
@@ -102,16 +96,10 @@ class ChunkSource:
 class RowSample:
     """
     A uniform sample, the rows with the least random priorities (a reservoir, Vitter 1985; by keys as Efraimidis &
-    Spirakis 2006).
+    Spirakis 2006): of `size` rows, or half of the rows where there are fewer than twice as many.
 
-    Row i of all rows has the i-th number of a stream as its priority. The sample depends on seed, size and the order of
-    the rows, not on the sizes of chunks, and keeps the order of the rows. Holds twice the sample at most, and a chunk.
-
-    :param size: Number of rows wanted; half of the rows where there are fewer than twice as many.
-    :param random: Source of the seed of the priorities.
-
-    Attributes: `x` and `y`, the rows in the form of the chunks and their targets; `rows`, their numbers among all
-    `num_rows` rows, from 0.
+    Row i of all rows has the i-th number of a stream as its priority, so that the sample does not depend on the sizes
+    of chunks. It keeps the order of the rows. Holds twice the sample at most, and a chunk.
 
     Example:
         >>> chunks = [Chunk(np.arange(5.0)[:, None], np.arange(5.0), first, "") for first in (0, 5)]
@@ -120,9 +108,9 @@ class RowSample:
         (3, True, 10)
     """
 
-    x: Any
+    x: Any  # the rows, in the form of the chunks
     y: np.ndarray
-    rows: np.ndarray
+    rows: np.ndarray  # their numbers among all `num_rows` rows, from 0
 
     def __init__(self, size: int, random: np.random.RandomState) -> None:
         self.size, self.num_rows = size, 0
@@ -289,12 +277,7 @@ def _checked_columns(chunk: Chunk, known: list[str] | int | None) -> list[str] |
 
 
 def _parquet(path: Path, target: str | None) -> tuple[Callable[[], Iterator[Any]], int]:
-    """
-    Return a function that reads pairs of a DataFrame and its targets, and the number of pairs.
-
-    Files come in the order of their names. Each has the columns of all, missing where its own lacks one, in a type that
-    holds those of all. Indexes of pandas are left out; folders `key=value/` are a column of text.
-    """
+    """Return a function that reads pairs of a DataFrame and its targets, file by file, and the number of pairs."""
     if find_spec("pandas") is None or find_spec("pyarrow") is None:
         raise ImportError('parquet files are read by pyarrow and pandas: pip install "gpytorch_partition[tables]"')
     if not path.exists():
@@ -337,7 +320,7 @@ def _files_and_keys(path: Path) -> tuple[list[Any], list[str]]:
 
 
 def _schema_of_all(files: list[Any], keys: list[str]) -> Any:
-    """Return the columns of all files, each in a type that holds those of all, without the indexes of pandas."""
+    """Return the columns of all files and keys, each in a type that holds those of all, without indexes of pandas."""
     import pyarrow
 
     indexes = [name for file in files for name in (file.physical_schema.pandas_metadata or {}).get("index_columns", ())]

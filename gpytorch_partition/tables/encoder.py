@@ -77,9 +77,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     :param decimal: The decimal mark of numbers written as text, `"."` or `","`. (Default: None, found for each column.)
     :param thousands: The mark between their thousands, `","`, `"."`, `" "` or `"'"`. (Default: None, any.)
 
-    Fitted attributes: `categories_`, the levels of each column of categories by its number in the matrix;
-    `messages_` and `readings_`, how columns were read; `n_features_in_` and `feature_names_in_`, as in scikit-learn.
-
     Example:
         >>> table = {"size": np.array([1.5, np.nan]), "color": np.array(["red", "blue"])}
         >>> encoder = TableEncoder().fit(table)
@@ -194,14 +191,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return [number for number, column in enumerate(self._known) for _ in _names(column)]
 
     def to_state(self) -> dict[str, Any]:
-        """
-        Return the fitted encoder as plain values.
-
-        Example:
-            >>> encoder = TableEncoder().fit({"color": np.array(["red", "blue"])})
-            >>> TableEncoder.from_state(encoder.to_state()).categories_
-            {0: ['blue', 'red']}
-        """
+        """Return the fitted encoder as plain values, for :meth:`from_state`."""
         names = getattr(self, "feature_names_in_", None)
         return {
             "columns": [{**column._asdict(), "parts": list(column.parts)} for column in self._known],
@@ -210,7 +200,14 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> TableEncoder:
-        """Return the encoder of a state of :meth:`to_state`, which has an example."""
+        """
+        Return the encoder of a state.
+
+        Example:
+            >>> encoder = TableEncoder().fit({"color": np.array(["red", "blue"])})
+            >>> TableEncoder.from_state(encoder.to_state()).categories_
+            {0: ['blue', 'red']}
+        """
         encoder = cls()
         encoder._columns = [_Column(**{**column, "parts": tuple(column["parts"])}) for column in state["columns"]]
         encoder.n_features_in_ = len(encoder._columns)

@@ -138,9 +138,6 @@ class NumberView(torch.nn.Module):
         Return rows (`N x D`) that hold their fold in codes which this view reads. In a column of mean targets, the code
         of level c in fold k is -2 - (k (C + 1) + c), with c = C where the cell is missing.
 
-        :param x: `N x D` rows of a table matrix.
-        :param folds: `N` numbers of folds, as the view was given.
-
         Example:
             >>> x, y = torch.arange(4.0)[:, None] % 2, torch.tensor([0.0, 1.0, 0.0, 3.0])
             >>> folds = torch.tensor([0, 0, 1, 1])
@@ -175,13 +172,9 @@ def view_in_folds(
     Return a view, and its training rows in the form that a model holds: :meth:`NumberView.in_folds` of five random
     folds. `view(rows)` are the training rows with mean targets of the rows of other folds.
 
-    :param x: `N x D` rows of a table matrix.
-    :param categories: As for :class:`NumberView`.
-    :param y: `N` (or `N x k`) targets.
+    :param x, categories, y, weights: As for :class:`NumberView`.
     :param random: Source of the folds. Nothing is drawn where no level becomes a mean target, or rows are too few.
-    :param weights: As for :class:`NumberView`.
-    :param groups: `N` numbers of groups, which folds keep whole. Mean targets are then those of other groups, as for a
-        new group. (Default: None, folds of single rows.)
+    :param groups: `N` numbers of groups, which folds keep whole. (Default: None, folds of single rows.)
     """
     if len(x) < _NUM_FOLDS or max(categories.values(), default=0) <= _most_one_hot(categories):
         return NumberView(x, categories, y, weights=weights), x

@@ -188,6 +188,9 @@ class TestRoles:
             read_new_rows(file("a\nX\nY\n\n"), data.reader, ["a"])
         new = read_new_rows(file("a\nx\nY\n"), data.reader, ["a"])
         assert new.notes == ["column 'a': fit did not learn 'Y': taken for missing cells (1 in all)"]
+        data = training_data(file("a,b,y\n" + rows(20, "x,{i},{i}.5") + rows(20, "y,{i},{i}.7") + "z,1,\n"))
+        new = read_new_rows(file("a\nx\nz\n"), data.reader, ["a"])  # z had no target
+        assert new.notes == ["column 'a': fit did not learn 'z': taken for missing cells (1 in all)"]
 
 
 WEIGHTED = "a,w,y\n" + rows(20, "{i},CELL,{i}.5")
