@@ -22,7 +22,7 @@ from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_o
 from gpytorch_partition.presets.folds import Blocks
 from gpytorch_partition.progress import doing
 from gpytorch_partition.tables import TableEncoder
-from gpytorch_partition.tables.cells import DATES, LEFT_OUT, LEVELS, NUMBERS, is_missing
+from gpytorch_partition.tables.cells import DATES, LEFT_OUT, LEVELS, NUMBERS
 
 _FEWEST_TRAINING_ROWS = 20
 # Names of columns that may count the rows, such as the index of pandas.
@@ -231,7 +231,9 @@ def _texts(column: Any, missing: str | None = None) -> np.ndarray:
 
 
 def _missing(values: np.ndarray) -> np.ndarray:
-    return np.array([is_missing(value) for value in values]) if values.dtype == object else values != values
+    from pandas import isna
+
+    return np.asarray(isna(values))
 
 
 def _reason_against(name: str, values: np.ndarray) -> str:

@@ -17,9 +17,7 @@ import numpy as np
 from gpytorch_partition.tables.cells import DATES, NUMBERS, Cells, names_of, pandas_for
 
 # Texts that stand for missing cells beside numbers or dates, in lower case.
-MARKS = frozenset(
-    {*("", "?", "-", "--", ".", "k. a."), *["na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none", "nat", "k.a."]}
-)
+MARKS = {"", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none", "nat", "?", "-", "--", ".", "k.a.", "k. a."}
 NUMBER_NOTATIONS = (".,", ",.", ". ", ", ", ".'", ",'")
 ISO = "ISO8601"
 OPEN = "?"  # stands for the mark where two notations fit
@@ -95,7 +93,7 @@ def written_in(notation: str) -> str:
 def _stripped(cells: Cells) -> tuple[list[str | None], list[str]]:
     """Return the texts of rows without spaces around, None for marks of missing cells; and the distinct ones."""
     texts = (None if text is None else text.strip() for text in cells.values.tolist())
-    rows = [None if text is None or text.casefold() in MARKS else text for text in texts]
+    rows = [None if text is None or (len(text) < 6 and text.casefold() in MARKS) else text for text in texts]
     return rows, [text for text in dict.fromkeys(rows) if text is not None]
 
 
