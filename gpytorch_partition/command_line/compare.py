@@ -20,17 +20,9 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.model_selection import GroupShuffleSplit, train_test_split
 
 from gpytorch_partition import settings
+from gpytorch_partition.command_line import outputs
 from gpytorch_partition.command_line.model_file import left_out, new_regressor
-from gpytorch_partition.command_line.outputs import (
-    INSTALL,
-    CommandError,
-    check_folder,
-    check_writable,
-    has_matplotlib,
-    save_figure,
-    save_table,
-    say,
-)
+from gpytorch_partition.command_line.outputs import CommandError
 from gpytorch_partition.command_line.table_files import Dialect
 from gpytorch_partition.command_line.training_data import Roles, TrainingData, read_training_data
 from gpytorch_partition.estimators import PartitionGPRegressor
@@ -62,12 +54,12 @@ def compare(options: Namespace) -> None:
     if options.budget is not None and "auto" not in options.kernels:
         raise CommandError("--budget is for the kernel auto, which knows what it can leave out: add it to --kernels")
     folder = Path(options.output or FOLDER)
-    check_folder(folder, "--output", options.output is not None)
+    outputs.check_folder(folder, "--output", options.output is not None)
     for name in _FILES if folder.is_dir() else ():
-        check_writable(folder / name, options.data)
+        outputs.check_writable(folder / name, options.data)
     data = _data(options)
     train, test = split_rows(data, options.test_size, options.seed)
-    say(data.notes, options.quiet)
+    outputs.say(data.notes, options.quiet)
     models, results, lines = _models(train, options), dict[str, Judgement](), list[Line]()
     _print_head(train, test)
     for number, (name, model) in enumerate(models.items(), 1):
@@ -123,7 +115,7 @@ def _models(train: TrainingData, options: Namespace) -> dict[str, Model]:
 def _judged(kernel: str, options: Namespace, train: TrainingData, test: TrainingData) -> Judgement:
     regressor = new_regressor(options, kernel, train.categorical)
     regressor.fit(train.table, train.y, train.weights, **(train.blocks if kernel == "auto" else {}))
-    say(left_out(regressor), options.quiet)
+    outputs.say(left_out(regressor), options.quiet)
     return regressor.judge(test.table, test.y, test.weights)
 
 
@@ -240,15 +232,15 @@ def _write(
     kernels: list[str],
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    save_table(folder / _FILES[0], list(lines[0]), [list(line.values()) for line in lines])
+    outputs.save_table(folder / _FILES[0], list(lines[0]), [list(line.values()) for line in lines])
     columns: Line = {"row": test.rows} | ({} if test.ids is None else {str(test.id): test.ids}) | {"target": test.y}
     columns |= {} if test.weights is None else {"weight": test.weights}
     for name, found in results.items():
         columns |= zip([f"{name}_{kind}" for kind in ("mean", "std", "lower_90", "upper_90")], found)
-    save_table(folder / _FILES[1], list(columns), zip(*columns.values()))
+    outputs.save_table(folder / _FILES[1], list(columns), zip(*columns.values()))
     print(f"\nWritten to {folder}: table.csv, predictions.csv", end="")
-    if not has_matplotlib():
-        print(f"\nFor the plot, install matplotlib: {INSTALL}")
+    if not outputs.has_matplotlib():
+        print(f"\nFor the plot, install matplotlib: {outputs.INSTALL}")
         return
     predictions, references = (
         {_TITLES[name]: found for name, found in results.items() if (name in kernels) is are_kernels}
@@ -257,7 +249,7 @@ def _write(
     sizes = f"{len(train.y):,} training rows, {len(test.y):,} test rows"
     title = f"Exact Gaussian processes with random partition kernels: {sizes}"
     names = {"title": title, "target": train.target}
-    save_figure(
+    outputs.save_figure(
         folder / _FILES[2], plot_comparison(test.y, predictions, references, **names, sample_weight=test.weights)
     )
     print(", plot.png")

@@ -8,16 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from gpytorch_partition.command_line import outputs
 from gpytorch_partition.command_line.model_file import SavedModel, load_model, read_new_rows
-from gpytorch_partition.command_line.outputs import (
-    INSTALL,
-    CommandError,
-    check_folder,
-    check_writable,
-    has_matplotlib,
-    save_figure,
-    say,
-)
+from gpytorch_partition.command_line.outputs import CommandError
 from gpytorch_partition.command_line.table_files import Dialect
 from gpytorch_partition.command_line.training_data import Table
 from gpytorch_partition.explain.importance import Importance
@@ -37,11 +30,11 @@ def explain(options: Namespace) -> None:
     """Print and draw explanations of a model file, as in `python -m gpytorch_partition explain --help`."""
     folder = None if options.plot is None else Path(options.plot)
     if folder is not None:
-        if not has_matplotlib():
-            raise CommandError(f"--plot needs matplotlib: {INSTALL}")
-        check_folder(folder, "--plot", is_named=True)
+        if not outputs.has_matplotlib():
+            raise CommandError(f"--plot needs matplotlib: {outputs.INSTALL}")
+        outputs.check_folder(folder, "--plot", is_named=True)
         for name in _FILES if folder.is_dir() else ():
-            check_writable(folder / name, options.data, options.model)
+            outputs.check_writable(folder / name, options.data, options.model)
     model = load_model(options.model)
     rows = None if options.data is None else _rows(model, options)
     print(model.regressor.summary())
@@ -54,10 +47,10 @@ def explain(options: Namespace) -> None:
 def _rows(model: SavedModel, options: Namespace) -> Rows:
     dialect = Dialect.of_options(options)
     found = read_new_rows(Path(options.data), model.reader, model.columns, dialect, optional=[model.target])
-    say(found.notes, options.quiet)
+    outputs.say(found.notes, options.quiet)
     some = np.random.RandomState(0).permutation(found.num_rows)[:_MOST_ROWS]
     if len(some) < found.num_rows:
-        say([f"columns are explained by {len(some):,} random rows of {found.num_rows:,}"], options.quiet)
+        outputs.say([f"columns are explained by {len(some):,} random rows of {found.num_rows:,}"], options.quiet)
     y = found.table.get(model.target)
     return {name: found.table[name][some] for name in model.columns}, None if y is None else y[some]
 
@@ -76,12 +69,12 @@ def _draw(folder: Path, model: SavedModel, rows: Rows | None, importance: Import
     folder.mkdir(parents=True, exist_ok=True)
     figure = Figure(figsize=(7.4, 2.2 + 0.28 * min(15, len(importance.columns))), layout="constrained", dpi=150)
     importance.plot(figure.subplots())
-    save_figure(folder / _FILES[0], figure)
+    outputs.save_figure(folder / _FILES[0], figure)
     print(f"\nWritten to {folder}: {_FILES[0]}", end="")
     if rows is None:
         print(f"\nPartial dependence is an average over rows: give DATA for {_FILES[1]}")
         return
-    save_figure(folder / _FILES[1], _figure_of_curves(model, rows, importance))
+    outputs.save_figure(folder / _FILES[1], _figure_of_curves(model, rows, importance))
     print(f", {_FILES[1]}")
 
 

@@ -15,15 +15,8 @@ import numpy as np
 from linear_operator.utils.errors import NanError, NotPSDError
 
 from gpytorch_partition import files
-from gpytorch_partition.command_line.outputs import (
-    CommandError,
-    cannot_write,
-    check_writable,
-    listed,
-    save_table,
-    say,
-    write_table,
-)
+from gpytorch_partition.command_line import outputs
+from gpytorch_partition.command_line.outputs import CommandError
 from gpytorch_partition.command_line.table_files import Dialect, read_frame, texts_of, told_of
 from gpytorch_partition.command_line.training_data import Roles, Table, check_columns, read_training_data
 from gpytorch_partition.estimators import PartitionGPRegressor
@@ -72,19 +65,19 @@ class NewRows(NamedTuple):
 def fit(options: Namespace) -> None:
     """Fit a model and save it, as in `python -m gpytorch_partition fit --help`."""
     path = Path(options.model)
-    check_writable(path, options.data)
+    outputs.check_writable(path, options.data)
     for name in ("budget", "groups", "time"):
         if getattr(options, name) is not None and options.kernel != "auto":
             raise CommandError(f"--{name} is for --kernel auto, which chooses its parts, not {options.kernel}")
     data = read_training_data(Path(options.data), Roles.of_options(options), Dialect.of_options(options))
-    say(data.notes, options.quiet)
+    outputs.say(data.notes, options.quiet)
     regressor = new_regressor(options, options.kernel, data.categorical)
     from pandas import Series  # its name appears in plots and summaries
 
     start = time.perf_counter()
     regressor.fit(data.table, Series(data.y, name=data.target), data.weights, **data.blocks)
     seconds = time.perf_counter() - start
-    say(left_out(regressor), options.quiet)
+    outputs.say(left_out(regressor), options.quiet)
     save_model(path, SavedModel(regressor, data.reader, list(data.table), data.target, data.id))
     print(
         f"Fitted {data.target} on {len(data.y):,} rows and {len(data.table)} columns in {seconds:.1f} seconds.\n"
@@ -110,20 +103,20 @@ def left_out(regressor: PartitionGPRegressor) -> list[str]:
 def predict(options: Namespace) -> None:
     """Write predictions of a model file, as in `python -m gpytorch_partition predict --help`."""
     if options.output is not None:
-        check_writable(Path(options.output), options.data, options.model)
+        outputs.check_writable(Path(options.output), options.data, options.model)
     model = load_model(options.model)
     id_column, required = options.id or model.id, [options.id] * (options.id is not None)
     rows = read_new_rows(
         Path(options.data), model.reader, model.columns, Dialect.of_options(options), (), id_column, required
     )
-    say(rows.notes, options.quiet)
+    outputs.say(rows.notes, options.quiet)
     columns = _predictions(model, rows, options)
     if rows.ids is not None:
         columns = {str(id_column): rows.ids, **columns}
     if options.output is None:
-        write_table(sys.stdout, list(columns), zip(*columns.values()))
+        outputs.write_table(sys.stdout, list(columns), zip(*columns.values()))
         return
-    save_table(Path(options.output), list(columns), zip(*columns.values()))
+    outputs.save_table(Path(options.output), list(columns), zip(*columns.values()))
     print(f"Predicted {model.target} for {rows.num_rows:,} rows.\nWritten: {options.output}")
 
 
@@ -131,7 +124,7 @@ def save_model(path: Path, model: SavedModel) -> None:
     """Write a model file, which replaces an existing one once it is complete."""
     content = {**model._asdict(), "regressor": model.regressor.to_state(), "reader": model.reader.to_state()}
     content["regressor"]["target_names"] = content["regressor"]["target_names"] or [model.target]
-    with cannot_write(path):
+    with outputs.cannot_write(path):
         files.save(path, _KIND, content)
 
 
@@ -186,8 +179,8 @@ def _warn_of_unknown(reader: TableEncoder, table: Table) -> None:
         given = {*table.get(names[place], ())} - {None}
         if given and given.isdisjoint(levels):
             warnings.warn(
-                f"column {names[place]!r} has no category that the model knows (such as {listed(levels[:5])}): give "
-                "the column that is meant, written as in the file that the model was fitted to",
+                f"column {names[place]!r} has no category that the model knows (such as {outputs.listed(levels[:5])}): "
+                "give the column that is meant, written as in the file that the model was fitted to",
                 stacklevel=2,
             )
 

@@ -18,7 +18,7 @@ from scipy.stats import norm
 from sklearn.metrics import root_mean_squared_error
 
 from gpytorch_partition.__main__ import main
-from gpytorch_partition.command_line import compare, explain, load_model, parser
+from gpytorch_partition.command_line import compare, explain, load_model, outputs, parser
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import Judgement, coverage
 
@@ -433,7 +433,7 @@ class TestCompare:
         assert "353 training rows, 89 test rows, 10 columns" in capsys.readouterr().out
 
     def test_without_matplotlib_all_but_the_plot(self, folder, capsys, monkeypatch):
-        monkeypatch.setattr(compare, "has_matplotlib", lambda: False)
+        monkeypatch.setattr(outputs, "has_matplotlib", lambda: False)
         assert compared() == 0
         assert 'pip install "gpytorch_partition[plot]"' in capsys.readouterr().out
         assert sorted(os.listdir("compare")) == ["predictions.csv", "table.csv"]
@@ -515,7 +515,7 @@ class TestExplain:
         assert main(["explain", "model.pt", "--plot", "here"]) == 0
         assert os.listdir("here") == ["importance.png"]
         assert "give DATA for partial_dependence.png" in capsys.readouterr().out
-        monkeypatch.setattr(explain, "has_matplotlib", lambda: False)
+        monkeypatch.setattr(outputs, "has_matplotlib", lambda: False)
         assert main(["explain", "model.pt", "--plot", "there"]) == 2
         assert 'pip install "gpytorch_partition[plot]"' in capsys.readouterr().err
 
