@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from gpytorch_partition.command_line.errors import CommandError
+from gpytorch_partition.command_line.outputs import CommandError
 from gpytorch_partition.command_line.parser import new_parser
 from gpytorch_partition.progress import verbosity
 from gpytorch_partition.tables import MisreadColumnWarning

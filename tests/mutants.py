@@ -97,7 +97,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("estimators/classifier.py", "found[:, 1] - found[:, 0]", "found[:, 0] - found[:, 1]", "estimators"),
     ("estimators/svm.py", "bias * machine.coef_[0, -1]", "machine.coef_[0, -1]", "estimators"),
     ("estimators/machines.py", "np.sqrt(np.maximum(self.eigenvalues_, 0))", "self.eigenvalues_", "estimators"),
-    ("tables/row_sample.py", "self.num_rows + chosen", "chosen", "tables"),
+    ("tables/chunks.py", "self.num_rows + chosen", "chosen", "tables"),
     ("tables/number_view.py", "count + 1 + of_folds", "count + of_folds", "tables"),
     ("tables/cells.py", "cell.hour + cell.minute / 60", "cell.hour", "tables"),
     ("files.py", "if _digest(file, start + seal.start(2)) != seal[2]:", "if False:", "files"),

@@ -12,7 +12,7 @@ import torch
 from sklearn.model_selection import train_test_split
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel, RandomForestKernel, fit_exact_gp, settings
-from gpytorch_partition.command_line.errors import CommandError
+from gpytorch_partition.command_line.outputs import CommandError
 from gpytorch_partition.command_line.training_data import Roles, read_training_data
 from gpytorch_partition.files import replacing
 from gpytorch_partition.models import PartitionGP

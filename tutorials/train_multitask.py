@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from sklearn.model_selection import train_test_split
 
-from gpytorch_partition.command_line.errors import CommandError
-from gpytorch_partition.command_line.new_rows import read_new_rows
+from gpytorch_partition.command_line.model_file import read_new_rows
+from gpytorch_partition.command_line.outputs import CommandError
 from gpytorch_partition.command_line.training_data import Roles, read_training_data
 from gpytorch_partition.estimators import PartitionGPRegressor
 
@@ -18,7 +18,7 @@ def read(path, targets):
     """Columns by name and N x T targets, NaN where one is missing."""
     if len(set(targets)) < 2:
         raise CommandError("expected two targets or more: the command fit is for one")
-    each = [read_training_data(path, Roles(name, dropped=[*{*targets} - {name}])) for name in targets]
+    each = [read_training_data(path, Roles(name, drop=[*{*targets} - {name}])) for name in targets]
     reader, names = each[0].reader, list(each[0].table)
     print("features:", ", ".join(f"{name} ({reader.readings_[name]})" for name in names))
     rows = read_new_rows(path, reader, names)  # those without the first target, too

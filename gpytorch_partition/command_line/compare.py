@@ -11,30 +11,30 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import linear_operator
 import numpy as np
+import torch
+from gpytorch.kernels import Kernel, RBFKernel
 from sklearn.datasets import load_diabetes
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.model_selection import GroupShuffleSplit, train_test_split
 
-from gpytorch_partition.command_line.errors import CommandError, say
-from gpytorch_partition.command_line.fit import left_out
-from gpytorch_partition.command_line.outputs import (
-    INSTALL,
-    check_folder,
-    check_writable,
-    has_matplotlib,
-    save_figure,
-    save_table,
-)
-from gpytorch_partition.command_line.references import MOST_ROWS_FOR_RBF, random_forest, rbf_ard
-from gpytorch_partition.command_line.split import split_rows
+from gpytorch_partition import settings
+from gpytorch_partition.command_line import outputs
+from gpytorch_partition.command_line.model_file import left_out, new_regressor
+from gpytorch_partition.command_line.outputs import CommandError
 from gpytorch_partition.command_line.table_files import Dialect
 from gpytorch_partition.command_line.training_data import Roles, TrainingData, read_training_data
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import Judgement, mean_and_error
 from gpytorch_partition.explain.plots import plot_comparison
+from gpytorch_partition.presets.folds import Blocks
 from gpytorch_partition.progress import doing
-from gpytorch_partition.tables import TableEncoder
+from gpytorch_partition.tables import TableEncoder, view_in_folds
 
-TITLES = {
+FOLDER = "compare"  # default for results
+MOST_ROWS_FOR_RBF = 3_000
+_TITLES = {
     "auto": "default model (auto)",
     "forest": "random forest kernel",
     "fast_cluster": "fast cluster kernel",
@@ -42,34 +42,26 @@ TITLES = {
     "random_forest": "random forest",
     "rbf_ard": "RBF-ARD GP",
 }
-FOLDER = "compare"  # default for results
 _FILES = ("table.csv", "predictions.csv", "plot.png")  # that are written
-
+_FEWEST_TRAINING_ROWS = 10
 
 Line = dict[str, Any]  # of the table: a model's name, its scores with their standard errors, and its seconds
 Model = Callable[[TrainingData, TrainingData], Judgement]  # of rows to learn from and rows to predict
 
 
 def compare(options: Namespace) -> None:
-    """
-    Fit models, score them, print and write results, as in `python -m gpytorch_partition compare --help`.
-
-    :param options: The command line, parsed by :func:`~gpytorch_partition.command_line.parser.new_parser`.
-    :raises CommandError: If the data cannot be used, too few rows are left to train on, or nothing can be written.
-    """
+    """Fit models, score them, print and write results, as in `python -m gpytorch_partition compare --help`."""
     if options.budget is not None and "auto" not in options.kernels:
         raise CommandError("--budget is for the kernel auto, which knows what it can leave out: add it to --kernels")
-    if options.data is None and (options.groups or options.time):
-        raise CommandError("--groups and --time name columns of DATA: give it, or leave them out")
     folder = Path(options.output or FOLDER)
-    _check_output(folder, options)
+    outputs.check_folder(folder, "--output", options.output is not None)
+    for name in _FILES if folder.is_dir() else ():
+        outputs.check_writable(folder / name, options.data)
     data = _data(options)
     train, test = split_rows(data, options.test_size, options.seed)
-    say(data.notes, options.quiet)
-    models = _models(train, options)
+    outputs.say(data.notes, options.quiet)
+    models, results, lines = _models(train, options), dict[str, Judgement](), list[Line]()
     _print_head(train, test)
-    results: dict[str, Judgement] = {}
-    lines: list[Line] = []
     for number, (name, model) in enumerate(models.items(), 1):
         found, seconds = _run(name, partial(model, train, test), f"{number}/{len(models)} {name}")
         if found is not None:
@@ -82,54 +74,86 @@ def compare(options: Namespace) -> None:
     _write(folder, train, test, lines, results, options.kernels)
 
 
-def _check_output(folder: Path, options: Namespace) -> None:
-    check_folder(folder, "--output", options.output is not None)
-    for name in _FILES if folder.is_dir() else ():
-        check_writable(folder / name, options.data)
-
-
 def _data(options: Namespace) -> TrainingData:
     if (options.data is None) != (options.target is None):
         raise CommandError("compare expects DATA together with --target COLUMN, or neither for the diabetes data")
     if options.data is not None:
         return read_training_data(Path(options.data), Roles.of_options(options), Dialect.of_options(options))
+    if options.groups or options.time:
+        raise CommandError("--groups and --time name columns of DATA: give it, or leave them out")
     diabetes = load_diabetes()
     table, rows = dict(zip(diabetes.feature_names, diabetes.data.T)), np.arange(len(diabetes.target))
     return TrainingData(table, diabetes.target, "disease progression", TableEncoder().fit(table), rows)
 
 
+def split_rows(data: TrainingData, test_size: float, seed: int) -> tuple[TrainingData, TrainingData]:
+    """Return training and test rows of a random split; with groups, whole ones are test rows; with times, the last."""
+    rows = np.arange(len(data.y))
+    num_train = len(rows) - math.ceil(test_size * len(rows))
+    if "groups" in data.blocks:
+        splits = GroupShuffleSplit(1, test_size=test_size, random_state=seed)
+        train, test = next(splits.split(rows, groups=data.blocks["groups"]))
+    elif "time" in data.blocks:
+        is_later = data.blocks["time"] >= np.sort(data.blocks["time"])[num_train]
+        train, test = rows[~is_later], rows[is_later]
+    else:
+        train, test = train_test_split(rows, test_size=len(rows) - max(num_train, 1), random_state=seed)
+    if len(train) < _FEWEST_TRAINING_ROWS:
+        got = f"--test-size {test_size} leaves {len(train)} of {len(rows)} rows to train on"
+        raise CommandError(f"{got}, expected {_FEWEST_TRAINING_ROWS} or more: give a smaller share")
+    return data.at(train), data.at(test)
+
+
 def _models(train: TrainingData, options: Namespace) -> dict[str, Model]:
-    models: dict[str, Model] = {kernel: _fitted_by(kernel, train, options) for kernel in options.kernels}
+    models: dict[str, Model] = {kernel: partial(_judged, kernel, options) for kernel in options.kernels}
     if options.no_references:
         return models
-    models["random_forest"] = lambda train, test: random_forest(train, test, options.num_partitions, options.seed)
+    models["random_forest"] = partial(random_forest, options)
     return models | ({"rbf_ard": rbf_ard} if len(train.y) <= MOST_ROWS_FOR_RBF else {})
 
 
-def _fitted_by(kernel: str, train: TrainingData, options: Namespace) -> Model:
-    only_auto = (options.budget, train.blocks) if kernel == "auto" else (None, {})
-    regressor = PartitionGPRegressor(
-        kernel,
-        options.num_partitions,
-        random_state=options.seed,
-        budget=only_auto[0],
-        categorical_features=train.categorical,
-    )
+def _judged(kernel: str, options: Namespace, train: TrainingData, test: TrainingData) -> Judgement:
+    regressor = new_regressor(options, kernel, train.categorical)
+    regressor.fit(train.table, train.y, train.weights, **(train.blocks if kernel == "auto" else {}))
+    outputs.say(left_out(regressor), options.quiet)
+    return regressor.judge(test.table, test.y, test.weights)
 
-    def judged(train: TrainingData, test: TrainingData) -> Judgement:
-        regressor.fit(train.table, train.y, train.weights, **only_auto[1])
-        say(left_out(regressor), options.quiet)
+
+def random_forest(options: Namespace, train: TrainingData, test: TrainingData) -> Judgement:
+    """Return scores of scikit-learn's forest, with the deviation of out-of-bag errors over the root of the weight."""
+    encoder, weights = TableEncoder(train.categorical), train.weights
+    x, y = torch.from_numpy(encoder.fit_transform(train.table)), torch.from_numpy(train.y)
+    sizes = {place: len(levels) for place, levels in encoder.categories_.items()}
+    blocks = Blocks.of(train.blocks.get("groups"), train.blocks.get("time"), len(train.y))
+    random = np.random.RandomState(options.seed)
+    view, rows = view_in_folds(x, sizes, y, random, groups=None if blocks is None else blocks.groups)
+    forest = RandomForestRegressor(options.num_partitions, oob_score=True, random_state=options.seed)
+    forest.fit(view(rows).numpy(), train.y, weights)
+    squares = (train.y - forest.oob_prediction_) ** 2
+    of_weight_1 = float(np.sqrt(np.mean(squares if weights is None else weights * squares)))
+    std = of_weight_1 / np.sqrt(np.ones(len(test.y)) if test.weights is None else test.weights)
+    new = view(torch.from_numpy(encoder.transform(test.table))).numpy()
+    return Judgement.gaussian(test.y, forest.predict(new), std)
+
+
+def rbf_ard(train: TrainingData, test: TrainingData) -> Judgement:
+    """Return the scores of an exact GP with an RBF kernel and a lengthscale per column, by Cholesky factorization."""
+    dense = linear_operator.settings.max_cholesky_size(MOST_ROWS_FOR_RBF)
+    with settings.iterative(), dense, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*trained by L-BFGS")  # it has lengthscales: nothing to correct
+        regressor = PartitionGPRegressor(_new_rbf, dtype="float64", categorical_features=train.categorical)
+        regressor.fit(train.table, train.y, train.weights)
         return regressor.judge(test.table, test.y, test.weights)
 
-    return judged
+
+def _new_rbf(x: torch.Tensor, y: torch.Tensor) -> Kernel:
+    kernel = RBFKernel(ard_num_dims=x.shape[1])
+    kernel.lengthscale = math.sqrt(x.shape[1])  # the order of distances between standardized rows
+    return kernel
 
 
 def _run(name: str, model: Callable[[], Judgement], label: str) -> tuple[Judgement | None, float]:
-    """
-    Return a model's predictions, or None with a warning if it fails, as others may have taken an hour; and seconds.
-
-    Its warnings begin with the model's title.
-    """
+    """Return predictions, or None and a warning if a model fails, as others may have taken an hour; and seconds."""
     found: Judgement | None = None
     with warnings.catch_warnings(record=True) as caught, doing(label):
         start = time.perf_counter()
@@ -140,16 +164,12 @@ def _run(name: str, model: Callable[[], Judgement], label: str) -> tuple[Judgeme
             warnings.warn(f"left out, since it failed: {reason} ({type(error).__name__})", RuntimeWarning, stacklevel=2)
         seconds = time.perf_counter() - start
     for warning in caught:
-        warnings.warn(f"{TITLES[name]}: {warning.message}", warning.category, stacklevel=2)
+        warnings.warn(f"{_TITLES[name]}: {warning.message}", warning.category, stacklevel=2)
     return found, seconds
 
 
 def _scores(name: str, found: Judgement, train: TrainingData, test: TrainingData) -> Line:
-    """
-    Return scores with their standard errors over the test rows.
-
-    RMSE, CRPS and interval scores are in units of the target, NLPD in nats per row, coverage is a share.
-    """
+    """Return scores with their standard errors over the test rows."""
     squared, error = mean_and_error((test.y - found.mean) ** 2, test.weights)
     rmse = math.sqrt(squared)
     line = {"model": name, "rmse": rmse, "rmse_error": error / (2 * rmse) if rmse > 0 else 0.0}
@@ -165,20 +185,24 @@ def _scores(name: str, found: Judgement, train: TrainingData, test: TrainingData
 
 
 def _print_head(train: TrainingData, test: TrainingData) -> None:
-    num_train, num_test = len(train.y), len(test.y)
     new = "".join({"groups": " of other groups", "time": " of later times"}[role] for role in train.blocks)
-    print(f"{train.target}: {num_train:,} training rows, {num_test:,} test rows{new}, {len(train.table)} columns\n")
-    print(f"{'model':<22}{'RMSE':>10}{'':10}{'NLPD':>9}{'':9}{'CRPS':>10}{'interval':>10}", end="")
-    print(f"{'90 %':>7}{'':7}{'seconds':>9}", flush=True)
+    sizes = f"{len(train.y):,} training rows, {len(test.y):,} test rows{new}, {len(train.table)} columns"
+    print(f"{train.target}: {sizes}\n")
+    head = (
+        f"{'model':<22}{'RMSE':>10}{'':10}{'NLPD':>9}{'':9}{'CRPS':>10}{'interval':>10}{'90 %':>7}{'':7}{'seconds':>9}"
+    )
+    print(head, flush=True)
 
 
 def _print_line(line: Line) -> None:
     error = _written(line["rmse_error"], 4 if line["rmse_error"] >= 100 else 2)
-    covered, its_error = 100 * line["coverage_90"], 100 * line["coverage_90_error"]
-    print(f"{TITLES[line['model']]:<22}{_written(line['rmse'], 4):>10} +- {error:<6}", end="")
-    print(f"{line['nlpd']:>9.3f} +- {line['nlpd_error']:<5.3f}", end="")
-    print(f"{_written(line['crps'], 4):>10}{_written(line['interval_score_90'], 4):>10}", end="")
-    print(f"{covered:>7.1f} +- {its_error:<3.1f}{line['seconds']:>9.1f}", flush=True)
+    print(
+        f"{_TITLES[line['model']]:<22}{_written(line['rmse'], 4):>10} +- {error:<6}"
+        f"{line['nlpd']:>9.3f} +- {line['nlpd_error']:<5.3f}"
+        f"{_written(line['crps'], 4):>10}{_written(line['interval_score_90'], 4):>10}"
+        f"{100 * line['coverage_90']:>7.1f} +- {100 * line['coverage_90_error']:<3.1f}{line['seconds']:>9.1f}",
+        flush=True,
+    )
 
 
 def _written(number: float, digits: int) -> str:
@@ -195,10 +219,8 @@ def _print_foot(train: TrainingData, test: TrainingData, names: Container[str]) 
     )
     if test.weights is not None:
         print("All scores are averages over test rows by their weights, which divide the variance of each row's noise.")
-    if "random_forest" in names:
-        print("The random forest's standard deviation is that of its out-of-bag errors (over the root of the weight).")
-        if "rbf_ard" not in names:
-            print(f"The RBF-ARD GP is left out above {MOST_ROWS_FOR_RBF:,} training rows.")
+    if "random_forest" in names and "rbf_ard" not in names:
+        print(f"The RBF-ARD GP is left out above {MOST_ROWS_FOR_RBF:,} training rows.")
 
 
 def _write(
@@ -210,28 +232,24 @@ def _write(
     kernels: list[str],
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    save_table(folder / _FILES[0], list(lines[0]), [list(line.values()) for line in lines])
-    names = [f"{name}_{kind}" for name in results for kind in ("mean", "std", "lower_90", "upper_90")]
-    columns = [column for found in results.values() for column in found[:4]]
-    rows: dict[str, Any] = {"row": test.rows} | ({} if test.ids is None else {str(test.id): test.ids})
-    known = {"target": test.y} | ({} if test.weights is None else {"weight": test.weights})
-    save_table(folder / _FILES[1], [*rows, *known, *names], zip(*rows.values(), *known.values(), *columns))
+    outputs.save_table(folder / _FILES[0], list(lines[0]), [list(line.values()) for line in lines])
+    columns: Line = {"row": test.rows} | ({} if test.ids is None else {str(test.id): test.ids}) | {"target": test.y}
+    columns |= {} if test.weights is None else {"weight": test.weights}
+    for name, found in results.items():
+        columns |= zip([f"{name}_{kind}" for kind in ("mean", "std", "lower_90", "upper_90")], found)
+    outputs.save_table(folder / _FILES[1], list(columns), zip(*columns.values()))
     print(f"\nWritten to {folder}: table.csv, predictions.csv", end="")
-    if not has_matplotlib():
-        print(f"\nFor the plot, install matplotlib: {INSTALL}")
+    if not outputs.has_matplotlib():
+        print(f"\nFor the plot, install matplotlib: {outputs.INSTALL}")
         return
-    _plot(folder / _FILES[2], train, test, results, kernels)
-    print(", plot.png")
-
-
-def _plot(
-    path: Path, train: TrainingData, test: TrainingData, results: dict[str, Judgement], kernels: list[str]
-) -> None:
-    predictions = {TITLES[name]: results[name] for name in kernels if name in results}
-    references = {TITLES[name]: found for name, found in results.items() if name not in kernels}
+    predictions, references = (
+        {_TITLES[name]: found for name, found in results.items() if (name in kernels) is are_kernels}
+        for are_kernels in (True, False)
+    )
     sizes = f"{len(train.y):,} training rows, {len(test.y):,} test rows"
     title = f"Exact Gaussian processes with random partition kernels: {sizes}"
-    figure = plot_comparison(
-        test.y, predictions, references, title=title, target=train.target, sample_weight=test.weights
+    names = {"title": title, "target": train.target}
+    outputs.save_figure(
+        folder / _FILES[2], plot_comparison(test.y, predictions, references, **names, sample_weight=test.weights)
     )
-    save_figure(path, figure)
+    print(", plot.png")

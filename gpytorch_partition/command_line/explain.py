@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from gpytorch_partition.command_line.errors import CommandError, say
-from gpytorch_partition.command_line.model_file import SavedModel, load_model
-from gpytorch_partition.command_line.new_rows import read_new_rows
-from gpytorch_partition.command_line.outputs import INSTALL, check_folder, check_writable, has_matplotlib, save_figure
+from gpytorch_partition.command_line import outputs
+from gpytorch_partition.command_line.model_file import SavedModel, load_model, read_new_rows
+from gpytorch_partition.command_line.outputs import CommandError
 from gpytorch_partition.command_line.table_files import Dialect
+from gpytorch_partition.command_line.training_data import Table
 from gpytorch_partition.explain.importance import Importance
 from gpytorch_partition.progress import doing
 
@@ -22,24 +22,20 @@ _GRID = 20  # values of a column
 _FILES = ("importance.png", "partial_dependence.png")  # that are written
 
 
-class Rows(NamedTuple):
-    """Rows to explain a model by (`N`), and their targets: NaN where missing, None without a target column."""
-
-    X: dict[str, np.ndarray]
-    y: np.ndarray | None
+# Rows to explain a model by, and their targets: NaN where missing, None without a target column.
+Rows = tuple[Table, np.ndarray | None]
 
 
 def explain(options: Namespace) -> None:
-    """
-    Print and draw explanations of a model file, as in `python -m gpytorch_partition explain --help`.
-
-    :param options: The command line, parsed by :func:`~gpytorch_partition.command_line.parser.new_parser`.
-    :raises CommandError: If the model or the rows cannot be used, or the plots cannot be drawn or written.
-    """
+    """Print and draw explanations of a model file, as in `python -m gpytorch_partition explain --help`."""
     folder = None if options.plot is None else Path(options.plot)
     if folder is not None:
-        _check_output(folder, options)
-    model = load_model(Path(options.model))
+        if not outputs.has_matplotlib():
+            raise CommandError(f"--plot needs matplotlib: {outputs.INSTALL}")
+        outputs.check_folder(folder, "--plot", is_named=True)
+        for name in _FILES if folder.is_dir() else ():
+            outputs.check_writable(folder / name, options.data, options.model)
+    model = load_model(options.model)
     rows = None if options.data is None else _rows(model, options)
     print(model.regressor.summary())
     importance = _importance(model, rows)
@@ -48,67 +44,51 @@ def explain(options: Namespace) -> None:
         _draw(folder, model, rows, importance)
 
 
-def _check_output(folder: Path, options: Namespace) -> None:
-    if not has_matplotlib():
-        raise CommandError(f"--plot needs matplotlib: {INSTALL}")
-    check_folder(folder, "--plot", is_named=True)
-    if folder.is_dir():
-        for name in _FILES:
-            check_writable(folder / name, options.data, options.model)
-
-
 def _rows(model: SavedModel, options: Namespace) -> Rows:
     dialect = Dialect.of_options(options)
     found = read_new_rows(Path(options.data), model.reader, model.columns, dialect, optional=[model.target])
-    say(found.notes, options.quiet)
+    outputs.say(found.notes, options.quiet)
     some = np.random.RandomState(0).permutation(found.num_rows)[:_MOST_ROWS]
     if len(some) < found.num_rows:
-        say([f"columns are explained by {len(some):,} random rows of {found.num_rows:,}"], options.quiet)
+        outputs.say([f"columns are explained by {len(some):,} random rows of {found.num_rows:,}"], options.quiet)
     y = found.table.get(model.target)
-    return Rows({name: found.table[name][some] for name in model.columns}, None if y is None else y[some])
+    return {name: found.table[name][some] for name in model.columns}, None if y is None else y[some]
 
 
 def _importance(model: SavedModel, rows: Rows | None) -> Importance:
     """Return importances by structure, and by permutation if two rows or more have a target."""
-    known = np.array([]) if rows is None or rows.y is None else np.flatnonzero(~np.isnan(rows.y))
-    if rows is None or rows.y is None or len(known) < 2:
+    X, y = rows or ({}, None)
+    if y is None or len(known := np.flatnonzero(~np.isnan(y))) < 2:
         return model.regressor.importance()
-    some = {name: values[known] for name, values in rows.X.items()}
-    return model.regressor.importance(some, rows.y[known])
+    return model.regressor.importance({name: values[known] for name, values in X.items()}, y[known])
 
 
 def _draw(folder: Path, model: SavedModel, rows: Rows | None, importance: Importance) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    importance_file, curves_file = _FILES
-    save_figure(folder / importance_file, _figure_of_importance(importance))
-    print(f"\nWritten to {folder}: {importance_file}", end="")
-    if rows is None:
-        print(f"\nPartial dependence is an average over rows: give DATA for {curves_file}")
-        return
-    save_figure(folder / curves_file, _figure_of_curves(model, rows, importance))
-    print(f", {curves_file}")
-
-
-def _figure_of_importance(importance: Importance) -> Any:
     from matplotlib.figure import Figure
 
-    num_columns = min(15, len(importance.columns))
-    figure = Figure(figsize=(7.4, 2.2 + 0.28 * num_columns), layout="constrained", dpi=150)
+    folder.mkdir(parents=True, exist_ok=True)
+    figure = Figure(figsize=(7.4, 2.2 + 0.28 * min(15, len(importance.columns))), layout="constrained", dpi=150)
     importance.plot(figure.subplots())
-    return figure
+    outputs.save_figure(folder / _FILES[0], figure)
+    print(f"\nWritten to {folder}: {_FILES[0]}", end="")
+    if rows is None:
+        print(f"\nPartial dependence is an average over rows: give DATA for {_FILES[1]}")
+        return
+    outputs.save_figure(folder / _FILES[1], _figure_of_curves(model, rows, importance))
+    print(f", {_FILES[1]}")
 
 
 def _figure_of_curves(model: SavedModel, rows: Rows, importance: Importance) -> Any:
     from matplotlib.figure import Figure
 
     chosen = importance.foremost(_MOST_CURVES)
-    side = min(3, len(chosen))
-    height = -(-len(chosen) // side)
-    figure = Figure(figsize=(5.6 * side, 4.4 * height), layout="constrained", dpi=150)
-    panels = figure.subplots(height, side, squeeze=False).ravel()
+    width = min(3, len(chosen))
+    height = -(-len(chosen) // width)
+    figure = Figure(figsize=(5.6 * width, 4.4 * height), layout="constrained", dpi=150)
+    panels = figure.subplots(height, width, squeeze=False).ravel()
     for panel, number in zip(panels, chosen):
         with doing(f"partial dependence on {importance.columns[number]}"):
-            model.regressor.partial_dependence(rows.X, int(number), grid_resolution=_GRID).plot(panel)
+            model.regressor.partial_dependence(rows[0], int(number), grid_resolution=_GRID).plot(panel)
     for panel in panels[len(chosen) :]:
         panel.set_axis_off()
     return figure

@@ -1,18 +1,27 @@
-"""Model files of the command line, with a fitted regressor and the reader of its columns."""
+"""The commands `fit`, which writes a model file, and `predict`, which predicts the rows of a file with it."""
 
 from __future__ import annotations
 
 import logging
+import sys
+import time
+import warnings
+from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+from linear_operator.utils.errors import NanError, NotPSDError
 
 from gpytorch_partition import files
-from gpytorch_partition.command_line.errors import CommandError
-from gpytorch_partition.command_line.new_rows import read_new_rows
-from gpytorch_partition.command_line.outputs import cannot_write
-from gpytorch_partition.command_line.training_data import Table
+from gpytorch_partition.command_line import outputs
+from gpytorch_partition.command_line.outputs import CommandError
+from gpytorch_partition.command_line.table_files import Dialect, read_frame, texts_of, told_of
+from gpytorch_partition.command_line.training_data import Roles, Table, check_columns, read_training_data
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.tables import TableEncoder
+from gpytorch_partition.tables.cells import TEXT
 
 logger, _KIND = logging.getLogger(__name__), "model file"
 
@@ -22,28 +31,21 @@ class SavedModel(NamedTuple):
     A fitted regressor, with the names and the reader of its columns.
 
     Use it for a model of the command line in Python: :func:`load_model` returns it, :meth:`read` reads rows.
-
-    :param regressor: The :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
-    :param reader: Kinds and notation of its columns and the target.
-    :param columns: Names of its columns, in its order.
-    :param target: Name of the column that it predicts.
-    :param id: Name of the column that names rows; None if none was given.
     """
 
     regressor: PartitionGPRegressor
-    reader: TableEncoder
-    columns: list[str]
+    reader: TableEncoder  # of its columns and the target, in their kinds and notations
+    columns: list[str]  # in the regressor's order
     target: str
-    id: str | None = None
+    id: str | None = None  # the column that names rows
 
     def read(self, path: str | Path) -> Table:
         """
         Return the rows of a file as the regressor takes them, as the command `predict` does.
 
-        Columns are found by name and read as in the fit. The log (level INFO) reports cells taken for missing.
+        The log (level INFO) reports cells taken for missing.
 
-        :param path: A file, with or without the target.
-        :raises CommandError: If the file cannot be read; or with all its problems.
+        :raises CommandError: If the file cannot be read, or lacks a column.
         """
         rows = read_new_rows(Path(path), self.reader, self.columns)
         for note in rows.notes:
@@ -51,18 +53,78 @@ class SavedModel(NamedTuple):
         return rows.table
 
 
-def save_model(path: Path, model: SavedModel) -> None:
-    """
-    Write a model file, which replaces an existing one once it is complete.
+class NewRows(NamedTuple):
+    """Columns of `N` rows by name, the rows' ids, and notes of cells taken for missing."""
 
-    :param path: The file.
-    :param model: The model.
-    :raises CommandError: If it cannot be written; an existing file then stays.
-    :raises TypeError: If the kernel of the regressor came from a function.
-    """
+    table: Table
+    num_rows: int
+    ids: list[str] | None
+    notes: list[str]
+
+
+def fit(options: Namespace) -> None:
+    """Fit a model and save it, as in `python -m gpytorch_partition fit --help`."""
+    path = Path(options.model)
+    outputs.check_writable(path, options.data)
+    for name in ("budget", "groups", "time"):
+        if getattr(options, name) is not None and options.kernel != "auto":
+            raise CommandError(f"--{name} is for --kernel auto, which chooses its parts, not {options.kernel}")
+    data = read_training_data(Path(options.data), Roles.of_options(options), Dialect.of_options(options))
+    outputs.say(data.notes, options.quiet)
+    regressor = new_regressor(options, options.kernel, data.categorical)
+    from pandas import Series  # its name appears in plots and summaries
+
+    start = time.perf_counter()
+    regressor.fit(data.table, Series(data.y, name=data.target), data.weights, **data.blocks)
+    seconds = time.perf_counter() - start
+    outputs.say(left_out(regressor), options.quiet)
+    save_model(path, SavedModel(regressor, data.reader, list(data.table), data.target, data.id))
+    print(
+        f"Fitted {data.target} on {len(data.y):,} rows and {len(data.table)} columns in {seconds:.1f} seconds.\n"
+        f"Written: {path}"
+    )
+    if not options.quiet:
+        print(f"\n{regressor.summary()}")
+
+
+def new_regressor(options: Namespace, kernel: str, categorical: Sequence[str] | None) -> PartitionGPRegressor:
+    budget = options.budget if kernel == "auto" else None
+    return PartitionGPRegressor(
+        kernel, options.num_partitions, random_state=options.seed, budget=budget, categorical_features=categorical
+    )
+
+
+def left_out(regressor: PartitionGPRegressor) -> list[str]:
+    """Return a note of the steps and parts that a model leaves out for its budget; no note if there are none."""
+    told = "; ".join(regressor.left_out_)
+    return [f"left out for the budget of {regressor.budget:g} seconds: {told}"] if told else []
+
+
+def predict(options: Namespace) -> None:
+    """Write predictions of a model file, as in `python -m gpytorch_partition predict --help`."""
+    if options.output is not None:
+        outputs.check_writable(Path(options.output), options.data, options.model)
+    model = load_model(options.model)
+    id_column, required = options.id or model.id, [options.id] * (options.id is not None)
+    rows = read_new_rows(
+        Path(options.data), model.reader, model.columns, Dialect.of_options(options), (), id_column, required
+    )
+    outputs.say(rows.notes, options.quiet)
+    columns = _predictions(model, rows, options)
+    if rows.ids is not None:
+        columns = {str(id_column): rows.ids, **columns}
+    if options.output is None:
+        outputs.write_table(sys.stdout, list(columns), zip(*columns.values()))
+        return
+    outputs.save_table(Path(options.output), list(columns), zip(*columns.values()))
+    print(f"Predicted {model.target} for {rows.num_rows:,} rows.\nWritten: {options.output}")
+
+
+def save_model(path: Path, model: SavedModel) -> None:
+    """Write a model file, which replaces an existing one once it is complete."""
     content = {**model._asdict(), "regressor": model.regressor.to_state(), "reader": model.reader.to_state()}
     content["regressor"]["target_names"] = content["regressor"]["target_names"] or [model.target]
-    with cannot_write(path):
+    with outputs.cannot_write(path):
         files.save(path, _KIND, content)
 
 
@@ -70,7 +132,6 @@ def load_model(path: str | Path) -> SavedModel:
     """
     Return the model that the command `fit` wrote, on the CPU, without running code of the file.
 
-    :param path: The file.
     :raises CommandError: If there is no such file, it is of another kind or format, or it is damaged.
     """
     try:
@@ -79,8 +140,62 @@ def load_model(path: str | Path) -> SavedModel:
         raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
     except files.DamagedFileError as error:
         raise CommandError(str(error)) from error
-    regressor, reader = (
-        PartitionGPRegressor.from_state(content["regressor"]),
-        TableEncoder.from_state(content["reader"]),
-    )
-    return SavedModel(**{**content, "regressor": regressor, "reader": reader})
+    content["regressor"] = PartitionGPRegressor.from_state(content["regressor"])
+    content["reader"] = TableEncoder.from_state(content["reader"])
+    return SavedModel(**content)
+
+
+def read_new_rows(
+    path: Path,
+    reader: TableEncoder,
+    columns: Sequence[str],
+    dialect: Dialect = Dialect(),  # noqa: B008 (a tuple)
+    optional: Sequence[str] = (),
+    id_column: str | None = None,
+    required: Sequence[str] = (),
+) -> NewRows:
+    """
+    Return the columns of a file that a model needs, found by name and read as in the fit, and optional ones it has.
+
+    :raises CommandError: If the file cannot be read, or columns (or those that `--id` requires) are missing or of
+        another kind.
+    """
+    frame = read_frame(path, dialect, id_column)
+    with told_of(path):
+        check_columns(columns, frame, "", ": rename or add columns, whose cells may be empty")
+        check_columns(required, frame, "--id: ")
+        for name in columns:
+            frame[name] = texts_of(frame[name]) if reader.kinds_[name] == TEXT else frame[name]
+        table, notes = reader.read({name: frame[name] for name in (*columns, *optional) if name in frame})
+    _warn_of_unknown(reader, table)
+    ids = texts_of(frame[id_column]).fillna("").tolist() if id_column in frame else None
+    return NewRows(table, len(frame), ids, notes)
+
+
+def _warn_of_unknown(reader: TableEncoder, table: Table) -> None:
+    """Warn of columns without any known category: they may be other ones, or written differently."""
+    names = reader.get_feature_names_out()
+    for place, levels in reader.categories_.items():
+        given = {*table.get(names[place], ())} - {None}
+        if given and given.isdisjoint(levels):
+            warnings.warn(
+                f"column {names[place]!r} has no category that the model knows (such as {outputs.listed(levels[:5])}): "
+                "give the column that is meant, written as in the file that the model was fitted to",
+                stacklevel=2,
+            )
+
+
+def _predictions(model: SavedModel, rows: NewRows, options: Namespace) -> dict[str, Sequence[Any]]:
+    outside = 0.5 * (1 - options.interval)
+    names = ("std", *(f"{end}_{100 * options.interval:.10g}" for end in ("lower", "upper")))
+    try:
+        if options.mean_only:
+            columns = {"mean": model.regressor.predict(rows.table)}
+        else:
+            mean, std, ends = model.regressor.predict(rows.table, return_std=True, quantiles=(outside, 1 - outside))
+            columns = {"mean": mean, **dict(zip(names, (std, *ends.T)))}
+    except (NotPSDError, NanError) as error:
+        raise CommandError(f"{options.model} cannot predict, its numbers are no covariance: {error}") from error
+    if not all(np.isfinite(values).all() for values in columns.values()):
+        raise CommandError(f"{options.model} gives predictions that are not finite: fit a new model")
+    return columns

@@ -1,9 +1,10 @@
-"""Writers of tables and plots, which replace files once they are complete, and checks before any work."""
+"""Errors and notes for the user of a command, and the files that it writes, which replace others once complete."""
 
 from __future__ import annotations
 
 import csv
 import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -12,33 +13,46 @@ from typing import Any, TextIO, cast
 
 import numpy as np
 
-from gpytorch_partition.command_line.errors import CommandError, listed
 from gpytorch_partition.files import replacing
 
 INSTALL = 'pip install "gpytorch_partition[plot]"'
+_MOST_LISTED = 20
+_LONGEST = 200  # characters of a text that is listed
+
+
+class CommandError(Exception):
+    """An error of the user's input, with its file and reason as the message: exit status 2."""
+
+
+def listed(things: Iterable[object]) -> str:
+    """
+    Return at most 20 things as text, separated by commas, and the number of others.
+
+    Example:
+        >>> listed(["a", "b"]), listed(range(30))[-14:]
+        ("'a', 'b'", '19 and 10 more')
+    """
+    things = list(things)
+    shown = ", ".join(f"{thing!r:.{_LONGEST}}" for thing in things[:_MOST_LISTED])
+    return shown + (f" and {len(things) - _MOST_LISTED:,} more" if len(things) > _MOST_LISTED else "")
+
+
+def say(notes: Iterable[str], quiet: bool) -> None:
+    """Print notes on standard error, a line each, unless the command is quiet."""
+    for note in () if quiet else notes:
+        print(f"gpytorch_partition: note: {note}", file=sys.stderr)
 
 
 def has_matplotlib() -> bool:
-    """Return whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
 
 def save_figure(path: Path, figure: Any) -> None:
-    """
-    Write a figure as a PNG file, which replaces an existing one once it is complete.
-
-    :raises CommandError: If it cannot be written; an existing file then stays.
-    """
     with cannot_write(path), replacing(path) as file:
         figure.savefig(file, format="png")
 
 
 def save_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """
-    Write a CSV file as :func:`write_table`, which replaces an existing one once it is complete.
-
-    :raises CommandError: If it cannot be written; an existing file then stays.
-    """
     with cannot_write(path), replacing(path, "w", newline="", encoding="utf-8") as file:
         write_table(cast(TextIO, file), columns, rows)
 
@@ -48,7 +62,6 @@ def write_table(file: TextIO, columns: Sequence[str], rows: Iterable[Sequence[An
     Write a header and rows; floats with enough digits to be read back exactly.
 
     Example:
-        >>> import sys
         >>> write_table(sys.stdout, ["row", "value"], [(1, np.float64(0.1))])
         row,value
         1,0.1
@@ -60,11 +73,7 @@ def write_table(file: TextIO, columns: Sequence[str], rows: Iterable[Sequence[An
 
 @contextmanager
 def cannot_write(path: Path) -> Iterator[None]:
-    """
-    Turn errors while a file is written into errors for the user.
-
-    :raises CommandError: In place of an :class:`OSError`, a full disk for example.
-    """
+    """Turn an :class:`OSError` while a file is written, a full disk for example, into a :class:`CommandError`."""
     try:
         yield
     except BrokenPipeError:
@@ -74,36 +83,25 @@ def cannot_write(path: Path) -> Iterator[None]:
 
 
 def check_writable(path: Path, *inputs: str | None) -> None:
-    """
-    Raise an error for a file that cannot be written, before any work is done for it.
-
-    :param path: The file to write.
-    :param inputs: Files that are read, or None; they must not be overwritten.
-    :raises CommandError: If the folder is missing or not writable, or the path is a folder, or one of the inputs, also
-        by another name.
-    """
-    if path.is_dir():
-        raise CommandError(f"cannot write {path}: it is a folder")
-    if not path.parent.is_dir():
-        raise CommandError(f"cannot write {path}: there is no folder {path.parent}")
-    for each in inputs:
-        if each is not None and path.exists() and Path(each).exists() and path.samefile(each):
-            raise CommandError(f"cannot write {path}: it is {each}, which is read; give another name")
+    """Refuse a file that cannot be written, or that is one of the inputs, before any work is done for it."""
+    read = [each for each in inputs if each is not None and path.exists() and Path(each).exists()]
     is_special = path.exists() and not path.is_file()
     needed = [path] * path.exists() + [path.resolve().parent] * (not is_special)
-    if not all(os.access(each, os.W_OK) for each in needed):
-        raise CommandError(f"cannot write {path}: permission denied")
+    if path.is_dir():
+        why = "it is a folder"
+    elif not path.parent.is_dir():
+        why = f"there is no folder {path.parent}"
+    elif same := [each for each in read if path.samefile(each)]:
+        why = f"it is {same[0]}, which is read; give another name"
+    elif not all(os.access(each, os.W_OK) for each in needed):
+        why = "permission denied"
+    else:
+        return
+    raise CommandError(f"cannot write {path}: {why}")
 
 
 def check_folder(path: Path, option: str, is_named: bool) -> None:
-    """
-    Raise an error for a folder for output that cannot be used, before any work is done for it.
-
-    :param path: The folder, which need not exist.
-    :param option: The option that names it.
-    :param is_named: Whether the user has named it; otherwise it must be empty.
-    :raises CommandError: If it can neither be written to nor made, or must be empty and is not.
-    """
+    """Refuse a folder for output that cannot be written or made, or holds files and was not named by its option."""
     place = next(place for place in (path, *path.absolute().parents) if place.exists())
     if not place.is_dir():
         raise CommandError(f"cannot make the folder {path}: {place} is a file")

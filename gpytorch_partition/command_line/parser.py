@@ -9,12 +9,10 @@ from typing import Any
 
 from gpytorch_partition.command_line.compare import FOLDER, compare
 from gpytorch_partition.command_line.explain import explain
-from gpytorch_partition.command_line.fit import fit
-from gpytorch_partition.command_line.predict import predict
+from gpytorch_partition.command_line.model_file import fit, predict
 from gpytorch_partition.estimators.regressor import KERNELS, NAMES
 
-PROGRAM = "python -m gpytorch_partition"
-
+_PROGRAM = "python -m gpytorch_partition"
 _TABLE = (
     "a text file with the names of the columns in the first line (.csv, .tsv, .txt; .gz, .bz2, .xz or .zip as well), a "
     "parquet file (.parquet, .pq) or an Excel workbook (.xlsx)"
@@ -35,10 +33,10 @@ def new_parser() -> ArgumentParser:
         ('predict', 'model.pt', None)
     """
     parser = ArgumentParser(
-        prog=PROGRAM,
+        prog=_PROGRAM,
         description="Exact Gaussian process regression with random partition kernels, on text files, parquet files and "
         "workbooks.",
-        epilog=f"`{PROGRAM} COMMAND --help` explains a command.",
+        epilog=f"`{_PROGRAM} COMMAND --help` explains a command.",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for add in (_add_compare, _add_fit, _add_predict, _add_explain):
@@ -47,12 +45,13 @@ def new_parser() -> ArgumentParser:
 
 
 def _add_compare(commands: Any) -> None:
-    command = commands.add_parser(
-        "compare",
-        help="compare the kernels on your data, or on scikit-learn's diabetes data",
-        description="Split the rows, fit a Gaussian process with each kernel, a random forest and (up to 3,000 "
-        "training rows) a Gaussian process with an RBF-ARD kernel; print a table of errors, predictive densities, "
-        f"coverage and seconds; write table.csv, predictions.csv and plot.png. {_LEFT_OUT}",
+    command = _new_command(
+        commands,
+        compare,
+        "compare the kernels on your data, or on scikit-learn's diabetes data",
+        "Split the rows, fit a Gaussian process with each kernel, a random forest and (up to 3,000 training rows) a "
+        "Gaussian process with an RBF-ARD kernel; print a table of errors, predictive densities, coverage and seconds; "
+        f"write table.csv, predictions.csv and plot.png. {_LEFT_OUT}",
     )
     add = command.add_argument
     add("data", nargs="?", metavar="DATA", help=f"{_TABLE} (default: scikit-learn's diabetes data)")
@@ -63,15 +62,15 @@ def _add_compare(commands: Any) -> None:
     add("--output", metavar="DIR", help=f"where to write, replacing what is there (default: {FOLDER}, if it is empty)")
     add("--test-size", type=_share, default=0.2, metavar="SHARE", help="share of test rows (default: %(default)s)")
     _add_fitting(command)
-    _add_reading(command, compare)
 
 
 def _add_fit(commands: Any) -> None:
-    command = commands.add_parser(
-        "fit",
-        help="fit a model and write it to a file",
-        description="Fit a Gaussian process to one column of a table, and write it to a file of tensors and plain "
-        f"values, for the command predict. {_LEFT_OUT}",
+    command = _new_command(
+        commands,
+        fit,
+        "fit a model and write it to a file",
+        "Fit a Gaussian process to one column of a table, and write it to a file of tensors and plain values, for the "
+        f"command predict. {_LEFT_OUT}",
     )
     add = command.add_argument
     add("data", metavar="DATA", help=_TABLE)
@@ -80,16 +79,16 @@ def _add_fit(commands: Any) -> None:
     kernel = "which kernel; auto chooses a sum of them and of others from the data (default: %(default)s)"
     add("--kernel", choices=NAMES, default="auto", help=kernel)
     _add_fitting(command)
-    _add_reading(command, fit)
 
 
 def _add_predict(commands: Any) -> None:
-    command = commands.add_parser(
-        "predict",
-        help="predict the rows of a file with a fitted model",
-        description="Write mean, standard deviation (noise included) and the ends of a central interval for each row, "
-        "after the id that fit was given, where the file has it. Columns are found by name: their order does not "
-        "matter, and others are ignored. Categories that fit did not see are missing cells.",
+    command = _new_command(
+        commands,
+        predict,
+        "predict the rows of a file with a fitted model",
+        "Write mean, standard deviation (noise included) and the ends of a central interval for each row, after the id "
+        "that fit was given, where the file has it. Columns are found by name: their order does not matter, and others "
+        "are ignored. Categories that fit did not see are missing cells.",
     )
     add = command.add_argument
     add("model", metavar="MODEL", help="the model file that fit wrote")
@@ -100,25 +99,36 @@ def _add_predict(commands: Any) -> None:
     interval = "probability of the interval (default: %(default)s)"
     add("--interval", type=_share, default=0.9, metavar="SHARE", help=interval)
     add("--mean-only", action="store_true", help="write means only, which is faster")
-    _add_reading(command, predict)
 
 
 def _add_explain(commands: Any) -> None:
-    command = commands.add_parser(
-        "explain",
-        help="say what a fitted model consists of, and which columns matter",
-        description="Print the parts of a model with their shares, its noise and scales, and how much of the variance "
-        "that it explains each column has; with DATA that has the target, also how much R squared falls where a "
-        "column's values are exchanged between rows (best rows that fit has not seen). --plot draws it, and with DATA "
-        "the average prediction against each of the columns that matter most, with 90 % intervals. Of more than 1,000 "
-        "rows, 1,000 are taken at random.",
+    command = _new_command(
+        commands,
+        explain,
+        "say what a fitted model consists of, and which columns matter",
+        "Print the parts of a model, its noise and scales, and the share of the variance that each column explains; "
+        "with DATA that has the target, also how much R squared falls where a column's values are exchanged between "
+        "rows. --plot draws it, and with DATA the average prediction against each of the columns that matter most. Of "
+        "more than 1,000 rows, 1,000 are taken at random.",
     )
     add = command.add_argument
     add("model", metavar="MODEL", help="the model file that fit wrote")
     add("data", nargs="?", metavar="DATA", help=f"{_TABLE} (default: no rows)")
     plot = "where to write importance.png and, with DATA, partial_dependence.png, replacing what is there"
     add("--plot", metavar="FOLDER", help=plot)
-    _add_reading(command, explain)
+
+
+def _new_command(commands: Any, run: Callable[[Namespace], None], told: str, description: str) -> ArgumentParser:
+    """Return the parser of a new command, which has the options of files already."""
+    command: ArgumentParser = commands.add_parser(run.__name__, help=told, description=description)
+    command.set_defaults(run=run)
+    add = command.add_argument
+    add("--sep", metavar="TEXT", help="what is between cells of a text file (default: comma, semicolon, tab or bar)")
+    add("--encoding", metavar="NAME", help="of a text file (default: UTF-8, else Windows-1252)")
+    header = "the line of a text file that names the columns, from 0; none if none does"
+    add("--header", type=_line, default=0, metavar="LINE", help=header)
+    add("--quiet", action="store_true", help="no notes, no progress and, of fit, no summary")
+    return command
 
 
 def _add_fitting(command: ArgumentParser) -> None:
@@ -126,74 +136,43 @@ def _add_fitting(command: ArgumentParser) -> None:
     for option, told in (("--drop", "columns to leave out"), ("--categorical", "numbers that are categories")):
         add(option, nargs="+", action="extend", default=[], metavar="COLUMN", help=told)
     add("--id", metavar="COLUMN", help="a column that names the rows: left out, and passed through to predictions")
-    weight = "how much each row counts, a number from 0: the variance of the noise is divided by it; no feature"
+    weight = "how much each row counts, from 0: the variance of the noise is divided by it; no feature"
     add("--weight", metavar="COLUMN", help=weight)
-    add("--num-partitions", type=_count, default=200, metavar="M", help="trees or clusterings (default: %(default)s)")
-    add("--seed", type=_seed, default=0, help="of everything random (default: %(default)s)")
+    count = _number("a whole number of 1 or more", 1, inf, int)
+    add("--num-partitions", type=count, default=200, metavar="M", help="trees or clusterings (default: %(default)s)")
+    seed = _number("a whole number from 0 to 2^32 - 1", 0, 2**32 - 1, int)
+    add("--seed", type=seed, default=0, help="of everything random (default: %(default)s)")
     budget = "time that the fit of auto may take; what it leaves out for it is told (default: no limit)"
-    add("--budget", type=_seconds, metavar="SECONDS", help=budget)
+    seconds = _number("a positive number of seconds", 1e-9, 1e9)
+    add("--budget", type=seconds, metavar="SECONDS", help=budget)
     add("--decimal", choices=(".", ","), help="the decimal mark of numbers (default: that of each column)")
     add("--thousands", choices=(",", ".", " ", "'"), help="the mark between thousands")
     add = command.add_mutually_exclusive_group().add_argument
     groups = (
-        "patients, shops and the like, if rows of new ones are to be predicted: auto holds out whole groups, and "
-        "compare predicts groups that no model has seen; no feature"
+        "patients, shops, if rows of new ones are to be predicted: auto and compare hold out whole ones; no feature"
     )
     add("--groups", metavar="COLUMN", help=groups)
-    times = (
-        "numbers or dates, if later rows are to be predicted: auto predicts rows from earlier ones only, and compare "
-        "the latest; a feature, unless --drop names it"
-    )
+    times = "numbers or dates, if later rows are to be predicted: auto and compare hold out the latest"
     add("--time", metavar="COLUMN", help=times)
 
 
-def _add_reading(command: ArgumentParser, run: Callable[[Namespace], None]) -> None:
-    add = command.add_argument
-    add("--sep", metavar="TEXT", help="what is between cells of a text file (default: comma, semicolon, tab or bar)")
-    add("--encoding", metavar="NAME", help="of a text file (default: UTF-8, else Windows-1252)")
-    header = "the line of a text file that names the columns, from 0; none if none does"
-    add("--header", type=_line, default=0, metavar="LINE", help=header)
-    add("--quiet", action="store_true", help="no notes, no progress and, of fit, no summary")
-    command.set_defaults(run=run)
+def _number(expected: str, least: float, most: float, kind: Callable[[str], float] = float) -> Callable[[str], float]:
+    """Return a reader of numbers in a range."""
+
+    def read(text: str) -> float:
+        try:
+            number = kind(text)
+        except ValueError:
+            number = -inf
+        if not least <= number <= most:
+            raise ArgumentTypeError(f"expected {expected}, got {text!r}")
+        return number
+
+    return read
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"expected a whole number of 1 or more, got {text!r}")
-    return int(text)
+_share = _number("a number between 0 and 1, such as 0.9 for 90 %", 1e-9, 1 - 1e-9)
 
 
-def _line(text: str) -> int | None:
-    if text != "none" and not text.isdecimal():
-        raise ArgumentTypeError(f"expected the number of a line, from 0, or none, got {text!r}")
-    return None if text == "none" else int(text)
-
-
-def _seed(text: str) -> int:
-    if not text.isdecimal() or int(text) >= 2**32:
-        raise ArgumentTypeError(f"expected a whole number from 0 to 2^32 - 1, got {text!r}")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    seconds = _number(text)
-    if not 0 < seconds < inf:
-        raise ArgumentTypeError(f"expected a positive number of seconds, got {text!r}")
-    return seconds
-
-
-def _share(text: str) -> float:
-    share = _number(text)
-    if not 0 < share < 1:
-        percent = _number(text.removesuffix("%"))
-        meant = f"; {percent:g} % is {percent / 100:.10g}" if 1 < percent < 100 else ""
-        raise ArgumentTypeError(f"expected a number between 0 and 1, got {text!r}{meant}")
-    return share
-
-
-def _number(text: str) -> float:
-    """Return the number in a text; 0 if it is none."""
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
+def _line(text: str) -> Any:
+    return None if text == "none" else _number("the number of a line, from 0, or none", 0, inf, int)(text)

@@ -27,8 +27,7 @@ from gpytorch_partition.models.counted_gp import CountedGP
 from gpytorch_partition.partitions.ensembles.libraries import is_ensemble
 from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition
 from gpytorch_partition.progress import progress, stage
-from gpytorch_partition.tables.chunks import Chunk, ChunkSource, number_columns
-from gpytorch_partition.tables.row_sample import RowSample
+from gpytorch_partition.tables.chunks import Chunk, ChunkSource, RowSample, number_columns
 
 _ROWS_COUNTED_AT_ONCE = 2**17
 _NUMBERS_COUNTED_AT_ONCE = 2**24

@@ -24,7 +24,7 @@ from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.models.cluster_features import ClusterFeatures
 from gpytorch_partition.models.spectral import spectral_embedding, spectral_truncation
 from gpytorch_partition.progress import doing
-from gpytorch_partition.tables.cells import plain_targets
+from gpytorch_partition.tables.cells import as_pandas
 
 
 class KernelMachine(ReadsTables, BaseEstimator):
@@ -89,7 +89,7 @@ def optional_targets(y: Any, num_rows: int) -> Tensor | None:
     """
     if y is None:
         return None
-    values = np.asarray(plain_targets(y))
+    values = np.asarray(as_pandas(y))
     if values.shape[:1] != (num_rows,):
         raise ValueError(f"expected one target for each of {num_rows} rows, got targets of shape {values.shape}")
     if values.dtype.kind not in "fiub":

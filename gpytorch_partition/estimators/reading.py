@@ -24,7 +24,7 @@ from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_o
 from gpytorch_partition.inputs.training_rows import decode_missing
 from gpytorch_partition.presets.folds import Blocks
 from gpytorch_partition.tables import NumberView, TableEncoder
-from gpytorch_partition.tables.cells import is_missing, names_of, plain_targets
+from gpytorch_partition.tables.cells import as_pandas, is_missing, names_of
 from gpytorch_partition.tables.encoder import is_table
 
 logger = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class ReadsTables:
         _check_rows(X)
         if has_targets := not (isinstance(y, str) and y == NO_TARGETS):
             check_targets(y, bool(options.get("y_numeric")))
-            y = plain_targets(y)
+            y = as_pandas(y)
         if reset:
             vars(self).pop("encoder_", None)
         if (is_table(X) or self.categorical_features is not None) if reset else self.encoder_ is not None:
@@ -236,7 +236,7 @@ def check_targets(y: Any, are_numbers: bool) -> None:
     :param y: One target as given.
     :param are_numbers: Whether numbers are expected.
     """
-    is_arrow, y = hasattr(y, "is_valid"), plain_targets(y)
+    is_arrow, y = hasattr(y, "is_valid"), as_pandas(y)
     values = np.asarray(y) if hasattr(y, "dtype") or hasattr(y, "iloc") or isinstance(y, list) else np.empty(0)
     if are_numbers:
         _refuse_times(values)

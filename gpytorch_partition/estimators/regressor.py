@@ -70,7 +70,7 @@ from gpytorch_partition.presets import Options
 from gpytorch_partition.presets.assembly import description_of
 from gpytorch_partition.presets.folds import Blocks
 from gpytorch_partition.progress import doing, recorded_stages, verbosity
-from gpytorch_partition.tables.cells import plain_targets
+from gpytorch_partition.tables.cells import as_pandas
 from gpytorch_partition.tables.chunks import ChunkSource
 
 NAMES = ("auto", *KERNELS)
@@ -420,7 +420,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         if self._known.has_several:
             return _known_score(y, self.predict(X), self.target_names_.tolist(), sample_weight)
         check_targets(y, are_numbers=True)
-        return float(super().score(X, plain_targets(y), sample_weight))
+        return float(super().score(X, as_pandas(y), sample_weight))
 
     def summary(self) -> ModelSummary:
         """

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpytorch_partition.tables.cells import as_array
+from gpytorch_partition.tables.cells import as_pandas
 
 
 def column_names(estimator: Any) -> list[str]:
@@ -69,8 +69,6 @@ def given_rows(estimator: Any, X: Any) -> np.ndarray | dict[str, Any]:
 
 
 def _columns_of(X: Any) -> dict[str, Any]:
-    """Return the columns of a mapping or data frame by name: pandas' as they are, others as arrays."""
-    if hasattr(X, "iloc"):
-        return {str(name): X.iloc[:, number] for number, name in enumerate(X.columns)}
-    names = X if isinstance(X, Mapping) else getattr(X, "column_names", None) or X.columns
-    return {str(name): X[name] if hasattr(X[name], "iloc") else as_array(X[name]) for name in names}
+    """Return the columns of a mapping or data frame by name, those of Polars and pyarrow as those of pandas."""
+    X = as_pandas(X)
+    return {str(name): as_pandas(X[name]) for name in (X if isinstance(X, Mapping) else X.columns)}

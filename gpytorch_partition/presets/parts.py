@@ -36,7 +36,7 @@ from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.folds import Blocks
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.vector_boosting import VectorBoosting
-from gpytorch_partition.tables import NumberView, cross_fitted
+from gpytorch_partition.tables import NumberView, view_in_folds
 
 AnyPartitionKernel = TypeVar("AnyPartitionKernel", bound=PartitionKernel)
 
@@ -131,7 +131,8 @@ class PartInputs:
 
     def seen_in_folds(self) -> Tensor:
         """Return the view of the rows (`N x k`) for learning from the same targets."""
-        return cross_fitted(self.x, self.categories, self.y, self.setup.random, self.tree_weights, self.groups)
+        view, rows = view_in_folds(self.x, self.categories, self.y, self.setup.random, self.tree_weights, self.groups)
+        return view(rows)
 
 
 @dataclass(frozen=True)

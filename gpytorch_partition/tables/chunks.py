@@ -1,19 +1,21 @@
-"""Chunks of rows that can be read more than once, from parquet folders, pairs of arrays on disk, and iterables."""
+"""Chunks of rows that can be read more than once, and a uniform sample of their rows, drawn in one pass."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import contextmanager
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
+from sklearn.utils import check_array, column_or_1d
 
 from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_of_odd
-from gpytorch_partition.tables.cells import as_array, names_of, read_cells
-from gpytorch_partition.tables.parquet_files import parquet_batches
+from gpytorch_partition.tables.cells import as_pandas, names_of, pandas_for, read_cells
 
 _ROWS_AT_ONCE = 2**16  # of arrays and parquet files
 _NUMBERS_AT_ONCE = 2**24  # of wide arrays
@@ -24,34 +26,21 @@ _FORMS = (
 
 
 class Chunk(NamedTuple):
-    """
-    Some rows and their targets.
+    """Some rows and their targets."""
 
-    :param x: An array (`n x D`), a DataFrame, or a mapping from names to columns.
-    :param y: `n` finite targets.
-    :param first_row: The number of its first row among all rows, from 0.
-    :param name: Name of the chunk in errors.
-    """
-
-    x: Any
-    y: np.ndarray
-    first_row: int
-    name: str
+    x: Any  # an array (`n x D`), a DataFrame, or a mapping from names to columns
+    y: np.ndarray  # n finite targets
+    first_row: int  # the number of its first row among all rows, from 0
+    name: str  # in errors
 
 
 class ChunkSource:
     """
-    A source of chunks of rows, which can be read several times and checks them while reading. A pass whose targets or
-    order differ from the first pass raises an error at its end.
+    A source of chunks of rows, in the forms that
+    :meth:`~gpytorch_partition.estimators.PartitionGPRegressor.fit_chunks` describes.
 
-    :param chunks: A path of a parquet file or of a folder of parquet files; a pair of arrays, memory-mapped ones too;
-        an iterable of pairs (X, y) that can be iterated over again; or a function without arguments that returns an
-        iterator of them.
-    :param target: The column of parquet files that holds the targets; None for all others.
-    :raises TypeError: If chunks are anything else, such as a generator, which can be read only once, or the target is
-        no text.
-    :raises ValueError: If the target is no column, or is not given for parquet files, or given for others.
-    :raises ImportError: If parquet files are to be read without pyarrow and pandas.
+    It can be read several times, and checks chunks while reading. A pass whose targets or order differ from the first
+    pass raises a :class:`RuntimeError` at its end.
 
     Example:
         >>> source = ChunkSource([(np.zeros((2, 1)), [1, 2]), (np.ones((1, 1)), [3])])
@@ -69,16 +58,17 @@ class ChunkSource:
                 "takes rows in memory"
             )
         if isinstance(chunks, str | os.PathLike):
-            self._open, self.num_chunks = parquet_batches(Path(chunks), target, _ROWS_AT_ONCE)
+            self._open, self.num_chunks = _parquet(Path(chunks), target)
             return
         if isinstance(chunks, tuple) and len(chunks) == 2 and all(map(_is_array, chunks)):
             _refuse_sparse(chunks[0], "the pair of arrays")
             _check_lengths(*chunks, "the pair of arrays")
-            chunks = _Slices(*chunks)
-        self._open = chunks if callable(chunks) else partial(iter, _checked_iterable(chunks))
+            self._open, self.num_chunks = _in_slices(*chunks)
+        else:
+            self._open = chunks if callable(chunks) else partial(iter, _checked_iterable(chunks))
+            self.num_chunks = len(chunks) if isinstance(chunks, Sized) else None
         if target is not None:
             raise ValueError(f"expected target=None, as chunks have their targets with them, got {target!r}")
-        self.num_chunks = len(chunks) if isinstance(chunks, Sized) else None
 
     def __iter__(self) -> Iterator[Chunk]:
         first_row, known, number, check_sum = 0, None, -1, 0
@@ -95,42 +85,92 @@ class ChunkSource:
             raise ValueError(f"expected chunks with rows, got {number + 1} chunks without any")
         self.num_chunks = number + 1
         self._first_pass = self._first_pass or (first_row, check_sum)
-        _check_same_rows(self._first_pass, (first_row, check_sum))
+        if self._first_pass != (first_row, check_sum):
+            raise RuntimeError(
+                f"expected the same rows in all passes, got {self._first_pass[0]:,} first and {first_row:,} then, or "
+                "with other targets or in another order: chunks must not change, nor be shuffled anew, and a function "
+                "must begin anew whenever it is called"
+            )
+
+
+class RowSample:
+    """
+    A uniform sample, the rows with the least random priorities (a reservoir, Vitter 1985; by keys as Efraimidis &
+    Spirakis 2006): of `size` rows, or half of the rows where there are fewer than twice as many.
+
+    Row i of all rows has the i-th number of a stream as its priority, so that the sample does not depend on the sizes
+    of chunks. It keeps the order of the rows. Holds twice the sample at most, and a chunk.
+
+    Example:
+        >>> chunks = [Chunk(np.arange(5.0)[:, None], np.arange(5.0), first, "") for first in (0, 5)]
+        >>> sample = RowSample(3, np.random.RandomState(0)).of(chunks)
+        >>> len(sample.y), sample.rows.tolist() == sorted(sample.rows), sample.num_rows
+        (3, True, 10)
+    """
+
+    x: Any  # the rows, in the form of the chunks
+    y: np.ndarray
+    rows: np.ndarray  # their numbers among all `num_rows` rows, from 0
+
+    def __init__(self, size: int, random: np.random.RandomState) -> None:
+        self.size, self.num_rows = size, 0
+        # A generator of another kind, since data simulated by a RandomState with the same seed would be the
+        # priorities themselves, and the sample their least values.
+        self._random = np.random.Generator(np.random.Philox(random.randint(2**31)))
+
+    def of(self, chunks: Iterable[Chunk]) -> RowSample:
+        """Draw the sample from the rows of all chunks, and return it."""
+        kept, num_kept, limit = list[_Rows](), 0, 1.0
+        for chunk in chunks:
+            priorities = self._random.random(len(chunk.y))
+            chosen = np.flatnonzero(priorities < limit)
+            kept.append(_Rows(rows_of(chunk.x, chosen), chunk.y[chosen], self.num_rows + chosen, priorities[chosen]))
+            num_kept += len(chosen)
+            self.num_rows += len(chunk.y)
+            if num_kept > 2 * self.size:
+                kept, num_kept = [_with_least(kept, self.size)], self.size
+                limit = float(kept[0].priorities.max())
+        self.x, self.y, self.rows, _ = _with_least(kept, min(self.size, -(-self.num_rows // 2)))
+        return self
+
+    def others(self, chunk: Chunk) -> np.ndarray:
+        """Return the numbers, within a chunk, of its rows that are not in the sample."""
+        return np.flatnonzero(~np.isin(chunk.first_row + np.arange(len(chunk.y)), self.rows))
+
+
+class _Rows(NamedTuple):
+    x: Any
+    y: np.ndarray
+    numbers: np.ndarray
+    priorities: np.ndarray
+
+
+def _with_least(parts: list[_Rows], size: int) -> _Rows:
+    """Return the rows with the least priorities, in their order."""
+    y, numbers, priorities = (np.concatenate(each) for each in [*zip(*parts)][1:])
+    least = np.sort(np.argsort(priorities, kind="stable")[:size])
+    x = rows_of(joined([part.x for part in parts]), least)
+    return _Rows(x, y[least], numbers[least], priorities[least])
 
 
 def rows_of(x: Any, rows: np.ndarray) -> Any:
-    """
-    Return a copy of some rows of a chunk.
-
-    :param x: Rows of a :class:`Chunk`.
-    :param rows: Numbers of the rows in the chunk.
-    """
+    """Return a copy of some rows of a chunk, by their numbers in it."""
     if isinstance(x, Mapping):
         return {name: rows_of(column, rows) for name, column in x.items()}
     return x.iloc[rows].copy() if hasattr(x, "iloc") else x[rows]
 
 
 def joined(parts: list[Any]) -> Any:
-    r"""
-    Return the rows of all parts, one part after another.
-
-    :param parts: Rows of :class:`Chunk`\ s, all of one kind.
-    """
+    """Return the rows of all parts, all of one kind, one part after another."""
     if isinstance(parts[0], Mapping):
         return {name: joined([part[name] for part in parts]) for name in parts[0]}
     if hasattr(parts[0], "iloc"):
-        import pandas
-
-        return pandas.concat(parts, ignore_index=True)
+        return pandas_for("data frames").concat(parts, ignore_index=True)
     return np.concatenate(parts)
 
 
 def number_columns(x: Any) -> Iterator[tuple[str, np.ndarray]]:
-    """
-    Yield the columns of floating point numbers of a chunk, with their names; `x0` is the first of an array.
-
-    :param x: Rows of a :class:`Chunk`.
-    """
+    """Yield the columns of floating point numbers of a chunk, with their names; `x0` is the first of an array."""
     if not isinstance(x, Mapping) and not hasattr(x, "columns"):
         x = {f"x{number}": x[:, number] for number in range(x.shape[1])}
     for name in x if isinstance(x, Mapping) else x.columns:
@@ -138,18 +178,10 @@ def number_columns(x: Any) -> Iterator[tuple[str, np.ndarray]]:
             yield str(name), read_cells(x[name], str(name)).values
 
 
-class _Slices:
-    def __init__(self, x: Any, y: Any) -> None:
-        self._x, self._y = x, y
-        self._size = min(_ROWS_AT_ONCE, max(1, _NUMBERS_AT_ONCE // max(1, np.asarray(_slice(x, slice(0, 1))).size)))
-
-    def __len__(self) -> int:
-        return -(-len(self._y) // self._size)
-
-    def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        for start in range(0, len(self._y), self._size):
-            rows = slice(start, start + self._size)
-            yield _slice(self._x, rows), np.asarray(_slice(self._y, rows))
+def _in_slices(x: Any, y: Any) -> tuple[Callable[[], Iterator[Any]], int]:
+    size = min(_ROWS_AT_ONCE, max(1, _NUMBERS_AT_ONCE // max(1, np.asarray(_slice(x, slice(0, 1))).size)))
+    slices = [slice(start, start + size) for start in range(0, len(y), size)]
+    return lambda: ((_slice(x, rows), np.asarray(_slice(y, rows))) for rows in slices), len(slices)
 
 
 def _slice(values: Any, rows: slice) -> Any:
@@ -175,20 +207,17 @@ def _checked_iterable(chunks: Any) -> Iterable[Any]:
 
 def _pair(pair: Any, name: str) -> tuple[Any, np.ndarray]:
     if not isinstance(pair, tuple | list) or len(pair) != 2:
-        got = f"{len(pair)} parts" if isinstance(pair, tuple | list) else f"a {type(pair).__name__}"
-        raise TypeError(f"{name}: expected a pair (X, y) of rows and targets, got {got}")
-    x, y = _rows(pair[0], name), _targets(pair[1], name)
-    _check_lengths(_first_column(x), y, name)
+        raise TypeError(f"{name}: expected a pair (X, y) of rows and targets, got a {type(pair).__name__}")
+    x, y = _checked_rows(pair[0], name), _targets(pair[1], name)
+    _check_lengths(next(iter(x.values()), ()) if isinstance(x, Mapping) else x, y, name)
     return x, y
 
 
-def _rows(x: Any, name: str) -> Any:
+def _checked_rows(x: Any, name: str) -> Any:
     _refuse_sparse(x, name)
     if isinstance(x, Mapping):
         return {key: np.asarray(column) if isinstance(column, list | tuple) else column for key, column in x.items()}
-    if hasattr(x, "iloc"):
-        return x
-    rows = x.to_pandas() if hasattr(x, "to_pandas") else np.asarray(x)
+    rows = as_pandas(x) if hasattr(x, "columns") else np.asarray(x)
     if rows.ndim == 0:
         raise TypeError(f"{name}: expected rows (n x D) or a table, got a {type(x).__name__}")
     return rows
@@ -202,30 +231,19 @@ def _refuse_sparse(x: Any, name: str) -> None:
         )
 
 
-def _first_column(x: Any) -> Any:
-    return next(iter(x.values()), ()) if isinstance(x, Mapping) else x
-
-
 def _targets(y: Any, name: str) -> np.ndarray:
-    values = as_array(y)
-    if values.dtype.kind in "cMm":  # NumPy would drop imaginary parts, or count from 1970
+    values = np.asarray(as_pandas(y))
+    if values.dtype.kind in "mM":  # NumPy would count from 1970
         raise ValueError(f"{name}: expected targets that are real numbers, got {values.dtype.name}")
     if values.dtype.kind in "OUT" and (odd := odd_targets(values)):
         told = told_of_odd(odd, values.size, Remedies("leave these rows out"))
         raise ValueError(f"{name}: expected targets that are numbers: {told}")
-    targets = values.astype(np.float64)
-    targets = targets[:, 0] if targets.ndim == 2 and targets.shape[1] == 1 else targets
-    if targets.ndim != 1:
-        raise ValueError(
-            f"{name}: expected one target for each row, got targets of shape {targets.shape}; several targets are "
-            "fitted in memory, by fit(X, Y)"
+    try:
+        return column_or_1d(
+            check_array(values, ensure_2d=False, ensure_min_samples=0, dtype=np.float64, input_name="y")
         )
-    if not (is_finite := np.isfinite(targets)).all():
-        raise ValueError(
-            f"{name}: expected finite targets, got {int((~is_finite).sum())} that are NaN or infinite, the first in "
-            f"row {int(is_finite.argmin())} of the chunk: leave these rows out"
-        )
-    return targets
+    except ValueError as error:
+        raise ValueError(f"{name}: expected one finite target for each row, got another y: {error}") from error
 
 
 def _check_lengths(x: Any, y: Any, name: str) -> None:
@@ -234,7 +252,7 @@ def _check_lengths(x: Any, y: Any, name: str) -> None:
 
 
 def _check_sum(y: np.ndarray, first_row: int) -> int:
-    """A sum over targets and their row numbers, modulo 2^64: exact, so that it does not depend on where chunks end."""
+    """Return a sum over targets and their row numbers, modulo 2^64: exact, so that it is the same for any chunks."""
     bits = y.view(np.uint64)
     # Bits are mixed (Steele et al. 2014), since the low bits of most targets, and of their products, are 0.
     bits = (bits ^ (bits >> np.uint64(32))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -243,19 +261,8 @@ def _check_sum(y: np.ndarray, first_row: int) -> int:
     return int((bits * (2 * rows + 1)).sum(dtype=np.uint64))
 
 
-def _check_same_rows(first: tuple[int, int], now: tuple[int, int]) -> None:
-    if first != now:
-        got = f"{first[0]:,} first and {now[0]:,} then"
-        if first[0] == now[0]:
-            got = f"{now[0]:,} rows with other targets or in another order"
-        raise RuntimeError(
-            f"expected the same rows in all passes, got {got}: chunks must not change, nor be shuffled anew, and a "
-            "function must begin anew whenever it is called"
-        )
-
-
 def _checked_columns(chunk: Chunk, known: list[str] | int | None) -> list[str] | int:
-    """The columns of a chunk, names or their number; they must be those of the first chunk."""
+    """Return the columns of a chunk, names or their number; they must be those of the first chunk."""
     x = chunk.x
     if isinstance(x, Mapping) or hasattr(x, "columns"):
         columns: list[str] | int = [str(name) for name in (x if isinstance(x, Mapping) else x.columns)]
@@ -267,3 +274,65 @@ def _checked_columns(chunk: Chunk, known: list[str] | int | None) -> list[str] |
         shown, got = (names_of(each) if isinstance(each, list) else f"{each} columns" for each in (known, columns))
         raise ValueError(f"{chunk.name}: expected the columns of the first chunk, {shown}, in its order, got {got}")
     return columns
+
+
+def _parquet(path: Path, target: str | None) -> tuple[Callable[[], Iterator[Any]], int]:
+    """Return a function that reads pairs of a DataFrame and its targets, file by file, and the number of pairs."""
+    if find_spec("pandas") is None or find_spec("pyarrow") is None:
+        raise ImportError('parquet files are read by pyarrow and pandas: pip install "gpytorch_partition[tables]"')
+    if not path.exists():
+        raise FileNotFoundError(f"expected a parquet file or a folder of such, got {path}, which does not exist")
+    with _told(path):
+        files, keys = _files_and_keys(path)
+        schema = _schema_of_all(files, keys)
+        sizes = [file.metadata.row_group(i).num_rows for file in files for i in range(file.metadata.num_row_groups)]
+    if target is None or target not in schema.names:
+        raise ValueError(
+            f"expected target as the name of the column of targets, one of {names_of(schema.names)}, got {target!r}: "
+            "fit_chunks(path, 'name')"
+        )
+    return partial(_pairs_of_files, files, schema, target), sum(-(-size // _ROWS_AT_ONCE) for size in sizes)
+
+
+@contextmanager
+def _told(path: Any) -> Iterator[None]:
+    import pyarrow
+
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(
+            f"expected whole parquet files in which each column has one type, got {path}: {error}: write damaged ones "
+            "anew, and convert columns, for example by pandas' astype before to_parquet"
+        ) from error
+
+
+def _files_and_keys(path: Path) -> tuple[list[Any], list[str]]:
+    import pyarrow
+    from pyarrow import dataset
+
+    keys = sorted({folder.name.partition("=")[0] for folder in path.rglob("*=*/")})
+    as_text = dataset.partitioning(pyarrow.schema([(key, pyarrow.string()) for key in keys]), flavor="hive")
+    found = dataset.dataset(path, format="parquet", partitioning=as_text)
+    if not (files := sorted(found.get_fragments(), key=lambda file: file.path)):
+        raise OSError("there is none")
+    return files, keys
+
+
+def _schema_of_all(files: list[Any], keys: list[str]) -> Any:
+    """Return the columns of all files and keys, each in a type that holds those of all, without indexes of pandas."""
+    import pyarrow
+
+    indexes = [name for file in files for name in (file.physical_schema.pandas_metadata or {}).get("index_columns", ())]
+    own = [[column for column in file.physical_schema if column.name not in indexes] for file in files]
+    schema = pyarrow.unify_schemas([pyarrow.schema(each) for each in own], promote_options="permissive")
+    return pyarrow.schema([*schema, *(pyarrow.field(key, pyarrow.string()) for key in keys if key not in schema.names)])
+
+
+def _pairs_of_files(files: list[Any], schema: Any, target: str) -> Iterator[tuple[Any, Any]]:
+    for file in files:
+        options = {"schema": schema, "batch_size": _ROWS_AT_ONCE, "batch_readahead": 1, "fragment_readahead": 1}
+        with _told(file.path):
+            for batch in file.to_batches(**options):
+                frame = batch.to_pandas()
+                yield frame.drop(columns=target), frame[target]

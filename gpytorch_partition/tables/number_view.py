@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.preprocessing import OneHotEncoder, TargetEncoder
+from sklearn.preprocessing import TargetEncoder
 from torch import Tensor
 
 from gpytorch_partition.inputs.numbers import bits_of, floats_of, take_shapes
@@ -24,31 +24,21 @@ _MOST_COLUMNS = 100
 
 
 class NumberView(torch.nn.Module):
-    r"""
+    """
     A map from a table matrix (`N x D`) to numbers without missing cells (`N x k`), for smooth, linear and
     distance-based kernels.
 
-    Use it to give a table to a kernel of distances: `EncodedKernel(kernel, view)`. Forests need none, and estimators
-    make their own.
+    Use it to give a table to a kernel of distances: `EncodedKernel(kernel, view)`. Estimators make their own.
 
     - A number is unchanged; a missing one becomes the median of the training rows (0 if there is none).
-    - A category of up to 10 levels is one-hot (:class:`sklearn.preprocessing.OneHotEncoder`), zeros for missing cells
-      and unknown levels. Where that would make more than 100 columns, only categories of two levels are one-hot.
+    - A category of up to 10 levels is one-hot, zeros for missing cells and unknown levels. Where that would make more
+      than 100 columns, only categories of two levels are one-hot.
     - A category of more levels becomes the mean of the targets at its level, shrunk to that of all rows
-      (:class:`sklearn.preprocessing.TargetEncoder`), and standardized, as other columns are. Levels without rows have
-      the mean of all rows. Unknown levels are missing cells, which are a level where training rows have some. Without
-      targets, it is the logarithm of one plus the number of rows of its level, standardized.
+      (:class:`sklearn.preprocessing.TargetEncoder`), or the log of one plus its number of rows, standardized. Unknown
+      levels are missing cells, which are a level where training rows have some.
 
-    Every map of a category is a table with one or several numbers per level, as of scikit-learn's encoders, held in
-    buffers. The view is a function of the point.
-
-    The mean target of a training row's level contains the row's own target; that of a new row does not. A Gaussian
-    process trained on the first predicts the second with too much certainty: with 150 levels without information, 90 %
-    intervals covered 75 %. Models are therefore trained on rows that hold their fold (:meth:`in_folds`). The levels of
-    these rows become mean targets of the other folds, as by `fit_transform` of scikit-learn's encoder. The view has one
-    more table for each fold.
-
-    Costs one pass over the cells, and one for each fold.
+    The mean target of a training row's level contains the row's own target, that of a new row does not. Models are
+    therefore trained on rows that hold their fold (:meth:`in_folds`), whose levels become mean targets of other folds.
 
     :param x: `N x D` rows of a table matrix, in the units of the kernel. (Default: None, an unfitted view for
         `load_state_dict`.)
@@ -90,12 +80,7 @@ class NumberView(torch.nn.Module):
             self._fit(x, checked_categories(categories, decode_missing(x)), y, folds, weights)
 
     def _fit(
-        self,
-        x: Tensor,
-        categories: Mapping[int, int],
-        y: Tensor | None,
-        folds: Tensor | None,
-        weights: Tensor | None,
+        self, x: Tensor, categories: Mapping[int, int], y: Tensor | None, folds: Tensor | None, weights: Tensor | None
     ) -> None:
         rows = decode_missing(x.detach()).cpu().double()
         targets = None if y is None else y.detach().cpu().double().numpy().reshape(len(rows), -1)
@@ -103,15 +88,13 @@ class NumberView(torch.nn.Module):
         kept = [] if folds is None or y is None else [(folds != fold).cpu().numpy() for fold in folds.unique()]
         counts, widths, num_folds = (torch.full((rows.shape[1],), each) for each in (0, 1, 0))
         tables: list[NDArray[np.float64]] = []
-        for column in sorted(categories):
-            cells, size = rows[:, column].numpy(), categories[column]
-            is_one_hot = size <= _most_one_hot(categories)
-            found = [_table(cells, targets, size, is_one_hot, counted)]
-            if targets is not None and not is_one_hot:
-                found += [
-                    _table(cells[some], targets[some], size, False, None if counted is None else counted[some])
-                    for some in kept
-                ]
+        for column, size in sorted(categories.items()):
+            cells, is_one_hot = rows[:, column].numpy(), size <= _most_one_hot(categories)
+            parts = [slice(None), *([] if is_one_hot else kept)]
+            given: list[Any] = [
+                [None if each is None else each[some] for each in (cells, targets, counted)] for some in parts
+            ]
+            found = [_table(size, is_one_hot, *each) for each in given]
             counts[column], widths[column], num_folds[column] = size, found[0].shape[1], len(found) - 1
             tables += map(np.ravel, found)
         medians = rows.nanmedian(0).values if counted is None else _weighted_medians(rows, torch.from_numpy(counted))
@@ -153,9 +136,6 @@ class NumberView(torch.nn.Module):
         Return rows (`N x D`) that hold their fold in codes which this view reads. In a column of mean targets, the code
         of level c in fold k is -2 - (k (C + 1) + c), with c = C where the cell is missing.
 
-        :param x: `N x D` rows of a table matrix.
-        :param folds: `N` numbers of folds, as the view was given.
-
         Example:
             >>> x, y = torch.arange(4.0)[:, None] % 2, torch.tensor([0.0, 1.0, 0.0, 3.0])
             >>> folds = torch.tensor([0, 0, 1, 1])
@@ -178,30 +158,6 @@ class NumberView(torch.nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def cross_fitted(
-    x: Tensor,
-    categories: Mapping[int, int],
-    y: Tensor,
-    random: np.random.RandomState,
-    weights: Tensor | None = None,
-    groups: Tensor | None = None,
-) -> Tensor:
-    """
-    Return the view of training rows, with mean targets of the rows of other folds. Use it to learn from the same
-    targets: a level of few rows would else reveal their noise.
-
-    :param x: `N x D` rows of a table matrix.
-    :param categories: As for :class:`NumberView`.
-    :param y: `N` targets.
-    :param random: Source of the folds.
-    :param weights: As for :class:`NumberView`.
-    :param groups: As for :func:`view_in_folds`.
-    :return: `N x k`.
-    """
-    view, rows = view_in_folds(x, categories, y, random, weights, groups)
-    return view(rows)
-
-
 def view_in_folds(
     x: Tensor,
     categories: Mapping[int, int],
@@ -212,15 +168,11 @@ def view_in_folds(
 ) -> tuple[NumberView, Tensor]:
     """
     Return a view, and its training rows in the form that a model holds: :meth:`NumberView.in_folds` of five random
-    folds.
+    folds. `view(rows)` are the training rows with mean targets of the rows of other folds.
 
-    :param x: `N x D` rows of a table matrix.
-    :param categories: As for :class:`NumberView`.
-    :param y: `N` (or `N x k`) targets.
+    :param x, categories, y, weights: As for :class:`NumberView`.
     :param random: Source of the folds. Nothing is drawn where no level becomes a mean target, or rows are too few.
-    :param weights: As for :class:`NumberView`.
-    :param groups: `N` numbers of groups, which folds keep whole. Mean targets are then those of other groups, as for a
-        new group. (Default: None, folds of single rows.)
+    :param groups: `N` numbers of groups, which folds keep whole. (Default: None, folds of single rows.)
     """
     if len(x) < _NUM_FOLDS or max(categories.values(), default=0) <= _most_one_hot(categories):
         return NumberView(x, categories, y, weights=weights), x
@@ -243,7 +195,7 @@ def _most_one_hot(categories: Mapping[int, int]) -> int:
 
 
 def _places(cells: Tensor, count: int, num_folds: int) -> Tensor:
-    """Rows of a category's table (folds below it) for codes; unknown codes are missing cells."""
+    """Return rows of a category's table (folds below it) for codes; unknown codes are missing cells."""
     of_folds = _FIRST_OF_FOLDS - cells
     places = torch.where((cells >= 0) & (cells < count), cells, count)
     in_fold = (of_folds >= 0) & (of_folds < num_folds * (count + 1))
@@ -251,7 +203,7 @@ def _places(cells: Tensor, count: int, num_folds: int) -> Tensor:
 
 
 def _weighted_medians(rows: Tensor, weights: Tensor) -> Tensor:
-    """Lower medians (`D`) of columns in which a row of weight w is w rows; NaN of columns without numbers."""
+    """Return lower medians (`D`) of columns in which a row of weight w is w rows; NaN of columns without numbers."""
     values, order = rows.sort(0)  # NaN comes last
     sums = torch.where(values.isnan(), 0.0, weights[order]).cumsum(0)
     places = (sums >= 0.5 * sums[-1]).to(torch.uint8).argmax(0)
@@ -259,21 +211,22 @@ def _weighted_medians(rows: Tensor, weights: Tensor) -> Tensor:
 
 
 def _table(
-    codes: NDArray[np.float64],
-    targets: NDArray[np.float64] | None,
     size: int,
     is_one_hot: bool,
+    codes: NDArray[np.float64],
+    targets: NDArray[np.float64] | None,
     weights: NDArray[np.float64] | None,
 ) -> NDArray[np.float64]:
-    """Numbers for each level of a category and for missing cells (`C + 1 x width`)."""
-    levels = np.append(np.arange(size, dtype=np.float64), np.nan)[:, None]
+    """Return numbers for each level of a category and for missing cells (`C + 1 x width`)."""
     if is_one_hot:
-        return _one_hot(levels)
+        return np.eye(size + 1, size)
     places = np.where(np.isnan(codes), size, codes).astype(np.int64)
     if targets is None:
-        found = _counts(codes, size)
+        found = np.log1p(np.bincount(places, minlength=size + 1))[:, None]
     elif weights is None:
-        found = _mean_targets(codes[:, None], targets, levels)
+        levels = np.append(np.arange(size, dtype=np.float64), np.nan)[:, None]
+        encoders = (TargetEncoder(target_type="continuous").fit(codes[:, None], target) for target in targets.T)
+        found = np.concatenate([encoder.transform(levels) for encoder in encoders], axis=1)
     else:
         found = np.stack([_weighted_mean_targets(places, target, size + 1, weights) for target in targets.T], 1)
     seen = found[places]
@@ -281,21 +234,10 @@ def _table(
     return (found - seen.mean(0)) / np.where(scale > 0, scale, 1.0)
 
 
-def _one_hot(levels: NDArray[np.float64]) -> NDArray[np.float64]:
-    return OneHotEncoder(sparse_output=False, handle_unknown="ignore").fit(levels[:-1]).transform(levels)
-
-
-def _mean_targets(
-    codes: NDArray[np.float64], targets: NDArray[np.float64], levels: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    encoders = (TargetEncoder(target_type="continuous").fit(codes, target) for target in targets.T)
-    return np.concatenate([encoder.transform(levels) for encoder in encoders], axis=1)
-
-
 def _weighted_mean_targets(
     places: NDArray[np.int64], target: NDArray[np.float64], size: int, weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Mean targets as of scikit-learn's encoder on w copies of each row (Micci-Barreca 2001, section 3)."""
+    """Return mean targets as of scikit-learn's encoder on w copies of each row (Micci-Barreca 2001, section 3)."""
 
     def sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(np.bincount(places, weights * values, minlength=size), dtype=np.float64)
@@ -309,8 +251,3 @@ def _weighted_mean_targets(
     total = variance * counts + within
     share = np.divide(variance * counts, total, out=np.zeros(size), where=total > 0)
     return share * means + (1 - share) * mean
-
-
-def _counts(codes: NDArray[np.float64], size: int) -> NDArray[np.float64]:
-    counts = np.bincount(codes[~np.isnan(codes)].astype(np.int64), minlength=size)
-    return np.log1p(np.append(counts, np.isnan(codes).sum()))[:, None]

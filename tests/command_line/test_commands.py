@@ -11,14 +11,14 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from scipy.stats import norm
 from sklearn.metrics import root_mean_squared_error
 
 from gpytorch_partition.__main__ import main
-from gpytorch_partition.command_line import compare, explain, parser
-from gpytorch_partition.command_line.model_file import SavedModel, load_model
+from gpytorch_partition.command_line import compare, explain, load_model, outputs, parser
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import Judgement
 
@@ -33,6 +33,14 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write("data.csv", ["a", "b", "c", "y"], np.column_stack([X, Y]))
     return tmp_path
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Return the figures that are saved."""
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, file, **_: figures.append(figure) or file.write(b"picture"))
+    return figures
 
 
 def write(name, columns, values):
@@ -54,8 +62,17 @@ def fit(*options, data="data.csv"):
     return main([*command, *(options if "--kernel" in options else ("--kernel", "forest", *options))])
 
 
-def model_numbers(path, rows, **options):
-    model: SavedModel = load_model(path)
+def predict(*options, data="new.csv"):
+    return main(["predict", "model.pt", data, "--output", "out.csv", *options])
+
+
+def compared(*options, data="data.csv", kernels=("mondrian",), size="5"):
+    command = ["compare", data, "--target", "y", "--num-partitions", size, "--kernels", *kernels]
+    return main([*command, *options])
+
+
+def model_numbers(rows, **options):
+    model = load_model("model.pt")
     return model.regressor.predict(dict(zip(model.columns, rows.T)), **options)
 
 
@@ -69,7 +86,7 @@ class TestFitAndPredict:
         done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
         assert (done.returncode, done.stderr) == (0, "")
         (folder / "out.csv").write_text(done.stdout)
-        mean, std = model_numbers(folder / "model.pt", X[:9], return_std=True)
+        mean, std = model_numbers(X[:9], return_std=True)
         table = read("out.csv")
         np.testing.assert_array_equal(column(table, "mean"), mean)
         np.testing.assert_array_equal(column(table, "std"), std)
@@ -80,9 +97,8 @@ class TestFitAndPredict:
         """To fit to and to predict: dates as text, true and false, numbers that are to be categories."""
         pytest.importorskip("pyarrow")
         pytest.importorskip("openpyxl")
-        pandas = pytest.importorskip("pandas")
-        days = pandas.Series(np.datetime64("2023-01-01") + np.arange(60) % 30).dt.strftime("%d-%b-%y")
-        frame = pandas.DataFrame({"day": days, "week": days, "code": np.arange(60) % 7, "flag": X[:, 0] > 0})
+        days = pd.Series(np.datetime64("2023-01-01") + np.arange(60) % 30).dt.strftime("%d-%b-%y")
+        frame = pd.DataFrame({"day": days, "week": days, "code": np.arange(60) % 7, "flag": X[:, 0] > 0})
         frame["y"] = Y.round(3)  # workbooks have 16 digits
         frame.to_csv("data.csv", index=False)
         frame.to_parquet("data.pq")
@@ -93,8 +109,8 @@ class TestFitAndPredict:
             model = load_model("model.pt")
             assert [*model.reader.kinds_.values()] == ["dates", "text", "text", "text", "numbers"]
             assert list(model.regressor.encoder_.categories_.values())[0] == sorted(set(days))
+            assert "warning" not in capsys.readouterr().err  # of dates that are to be categories
             for rows in files:
-                capsys.readouterr()
                 assert main(["predict", "model.pt", rows, "--mean-only"]) == 0
                 predictions.append(capsys.readouterr())
         assert predictions == [predictions[0]] * 9
@@ -117,11 +133,10 @@ class TestFitAndPredict:
         lines = ["# a title", "ä:b:y", *(f"1.{i:03d}:{i % 7}:{y}" for i, y in enumerate(Y))]
         (folder / "data.txt").write_text("\n".join(lines), "utf-16")
         options = ["--sep", ":", "--header", "1", "--encoding", "utf-16"]
-        assert fit(*options, "--decimal", ",", "--drop", "y", data="data.txt") == 2
         assert fit(*options, "--thousands", ".", data="data.txt") == 2  # points are decimals of y
         assert "the target 'y' holds text" in capsys.readouterr().err
         assert fit(*options, data="data.txt") == 0
-        assert main(["predict", "model.pt", "data.txt", "--output", "out.csv", *options]) == 0
+        assert predict(*options, data="data.txt") == 0
         assert load_model("model.pt").columns == ["ä", "b"]
         (folder / "none.txt").write_text("\n".join(lines[2:]))
         assert main(["fit", "none.txt", "--target", "2", "--model", "m", "--sep", ":", "--header", "none"]) == 0
@@ -131,10 +146,10 @@ class TestFitAndPredict:
         write("weighted.csv", ["a", "b", "w", "c", "y"], np.column_stack([X[:, :2], weights, X[:, 2], Y]))
         assert fit("--weight", "w", data="weighted.csv") == 0
         regressor = PartitionGPRegressor("forest", 5, random_state=0).fit(X, Y, weights)
-        np.testing.assert_array_equal(model_numbers("model.pt", X), regressor.predict(X))
-        assert main(["predict", "model.pt", "data.csv", "--output", "out.csv"]) == 0
+        np.testing.assert_array_equal(model_numbers(X), regressor.predict(X))
+        assert predict(data="data.csv") == 0
 
-    def test_there_is_one_noise_in_units_of_the_target(self, folder, capsys):
+    def test_what_is_printed(self, folder, capsys):
         assert fit() == 0
         deviation = f"{load_model('model.pt').regressor.noise_ ** 0.5:.4g}"
         printed = capsys.readouterr().out
@@ -142,68 +157,59 @@ class TestFitAndPredict:
         assert printed.count("noise") == 1 + printed.count("fitting noise and scales")
         assert fit("--quiet") == 0
         assert capsys.readouterr().out.splitlines()[1:] == ["Written: model.pt"]
-
-    def test_predictions_go_to_a_file(self, folder, capsys):
-        assert fit() == 0
-        assert main(["predict", "model.pt", "data.csv", "--output", "out.csv"]) == 0
+        assert predict(data="data.csv") == 0
         assert "Written: out.csv" in capsys.readouterr().out
-        table = read("out.csv")
-        assert np.abs(column(table, "mean") - Y).mean() < 4
+        assert np.abs(column(read("out.csv"), "mean") - Y).mean() < 4
 
     def test_the_seed_decides(self, folder):
         predictions = []
         for seed in ("1", "1", "2"):
             assert fit("--seed", seed) == 0
-            predictions.append(model_numbers(folder / "model.pt", X))
+            predictions.append(model_numbers(X))
         np.testing.assert_array_equal(predictions[0], predictions[1])
         assert not np.allclose(predictions[0], predictions[2])
-
-    def test_columns_are_needed_by_name(self, folder, capsys):
-        assert fit("--quiet") == 0
-        write("new.csv", ["a", "d"], X[:, [0, 2]])
-        assert main(["predict", "model.pt", "new.csv"]) == 2
-        assert capsys.readouterr().err == (
-            "gpytorch_partition: error: new.csv: no column is called 'b', 'c', which the model was fitted to; its "
-            "columns are 'a', 'd': rename or add columns; their cells may be empty where nothing is known\n"
-        )
 
     def test_a_column_without_a_name_is_known_by_its_place_even_if_it_is_empty_now(self, folder):
         write("data.csv", ["", "a", "y"], [["*" if i % 7 else "", x[0], y] for i, (x, y) in enumerate(zip(X, Y))])
         assert fit() == 0
         write("new.csv", ["", "a"], [["", 1]])
-        assert main(["predict", "model.pt", "new.csv"]) == 0
+        assert predict() == 0
 
-    def test_what_is_wrong_with_rows_is_said_and_nothing_written(self, folder, capsys):
-        assert fit() == 0
-        (folder / "new.csv").write_text("a,b,c\n1,x,1\n1,y,2\n")
-        capsys.readouterr()
-        assert main(["predict", "model.pt", "new.csv", "--id", "k", "--output", "out.csv"]) == 2
-        assert "new.csv: --id: no column is called 'k'" in capsys.readouterr().err
-        assert main(["predict", "model.pt", "new.csv", "--output", "out.csv"]) == 2
-        assert "new.csv: expected numbers (1,234.5) in column 'b', as in fit, got text ('x')" in capsys.readouterr().err
+    @pytest.mark.parametrize(
+        ("rows", "options", "message"),
+        [
+            ("a,d\n1,2\n", [], "no column is called 'b', 'c'; its columns are 'a', 'd': rename or add columns"),
+            ("a,b,c\n1,1,1\n", ["--id", "k"], "--id: no column is called 'k'"),
+            ("a,b,c\n1,x,1\n1,y,2\n", [], "expected numbers (1,234.5) in column 'b', as in fit, got text ('x')"),
+        ],
+    )
+    def test_what_is_wrong_with_rows_is_said_and_nothing_written(self, folder, capsys, rows, options, message):
+        assert fit("--quiet") == 0
+        (folder / "new.csv").write_text(rows)
+        assert predict(*options) == 2
+        assert f"error: new.csv: {message}" in capsys.readouterr().err
         assert not (folder / "out.csv").exists()
 
     def test_intervals_and_means_only(self, folder):
         assert fit() == 0
-        assert main(["predict", "model.pt", "data.csv", "--output", "out.csv", "--interval", "0.5"]) == 0
+        assert predict("--interval", "0.5", data="data.csv") == 0
         table = read("out.csv")
         assert list(table[0]) == ["mean", "std", "lower_50", "upper_50"]
         half = norm.ppf(0.75) * column(table, "std")
         np.testing.assert_allclose(column(table, "upper_50") - column(table, "mean"), half)
-        assert main(["predict", "model.pt", "data.csv", "--output", "means.csv", "--mean-only"]) == 0
-        means = read("means.csv")
-        assert list(means[0]) == ["mean"]
-        np.testing.assert_array_equal(column(means, "mean"), column(table, "mean"))
+        assert predict("--mean-only", data="data.csv") == 0
+        assert list(read("out.csv")[0]) == ["mean"]
+        np.testing.assert_array_equal(column(read("out.csv"), "mean"), column(table, "mean"))
 
     def test_ids_go_through(self, folder):
         write("data.csv", ["k", "a", "b", "c", "y"], [[f"0{i}", *x, y] for i, (x, y) in enumerate(zip(X, Y))])
         assert fit("--id", "k") == 0
-        assert main(["predict", "model.pt", "data.csv", "--output", "out.csv"]) == 0
+        assert predict(data="data.csv") == 0
         assert [row["k"] for row in read("out.csv")] == [f"0{i}" for i in range(60)]
-        assert main(["predict", "model.pt", "data.csv", "--output", "out.csv", "--id", "a"]) == 0
+        assert predict("--id", "a", data="data.csv") == 0
         assert next(iter(read("out.csv")[0])) == "a"
         write("new.csv", ["a", "b", "c"], X)
-        assert main(["predict", "model.pt", "new.csv", "--output", "out.csv"]) == 0
+        assert predict() == 0
         assert next(iter(read("out.csv")[0])) == "mean"
 
     def test_unseen_categories_and_new_holes_are_said_and_predicted(self, folder, capsys):
@@ -212,13 +218,13 @@ class TestFitAndPredict:
         assert fit() == 0
         write("new.csv", ["town", "a"], [["Lyon", 1], ["Oslo", 1], ["", 1], ["Nice", ""]])
         capsys.readouterr()
-        assert main(["predict", "model.pt", "new.csv", "--output", "out.csv"]) == 0
+        assert predict() == 0
         said = "column 'town': fit did not learn 'Oslo': taken for missing cells (1 in all)\n"
         printed = capsys.readouterr().err
         assert printed.startswith(f"gpytorch_partition: note: {said}gpytorch_partition: warning: cells are missing")
         table = read("out.csv")
         assert table[1] == table[2]
-        assert main(["predict", "model.pt", "new.csv", "--output", "out.csv", "--quiet"]) == 0
+        assert predict("--quiet") == 0
         assert "note" not in capsys.readouterr().err
 
     def test_a_new_file_with_another_decimal_mark_is_refused_or_said(self, folder, capsys):
@@ -227,11 +233,10 @@ class TestFitAndPredict:
         (folder / "data.csv").write_text("\n".join(["a;y", *rows]))
         assert fit() == 0
         (folder / "new.csv").write_text("b,a\nx,55.125\nx,61.25\n")
-        (folder / "open.csv").write_text("b,a\nx,55.125\nx,61.375\n")
-        capsys.readouterr()
-        assert main(["predict", "model.pt", "new.csv", "--output", "out.csv"]) == 2
+        assert predict() == 2
         assert "written as 1.234,5, as in fit, got '61.25'" in capsys.readouterr().err
-        assert main(["predict", "model.pt", "open.csv", "--output", "out.csv"]) == 0
+        (folder / "new.csv").write_text("b,a\nx,55.125\nx,61.375\n")
+        assert predict() == 0
         assert "column 'a': '55.125' is read as 55125" in capsys.readouterr().err
 
     def test_numbers_with_two_readings_are_told(self, folder, capsys):
@@ -257,17 +262,33 @@ class TestFitAndPredict:
         assert lines
         assert all(line.startswith("gpytorch_partition: warning: ") for line in lines)
 
-    def test_numbers_and_dates_that_are_to_be_categories_are_no_warning(self, folder, capsys):
-        rows = [[f"2024-{1 + i // 28}-{1 + i % 28}", i / 2, x[0], y] for i, (x, y) in enumerate(zip(X, Y))]
-        write("data.csv", ["day", "code", "a", "y"], rows)
-        assert fit("--categorical", "day", "code") == 0
-        assert "warning" not in capsys.readouterr().err
+    def test_a_model_in_python_reads_and_predicts_as_the_command_does(self, folder, caplog):
+        """As docs/command_line.md says."""
+        rows = [
+            f"{50 + 9 * x[0]:.2f};{'LN'[i % 2]};{1 + i % 28:02d}.03.2024;{y:.3f}" for i, (x, y) in enumerate(zip(X, Y))
+        ]
+        (folder / "data.csv").write_text(
+            "\n".join(["size;town;sold;y", *rows]).replace(".", ",").replace(",03,", ".03.")
+        )
+        assert fit("--quiet") == 0
+        (folder / "new.csv").write_text("town;note;sold;size\nN;x;2024-03-05;51,25\nOslo;x;2024-03-06;20,5\n;x;;\n")
+        assert predict("--quiet") == 0
+        saved = load_model("model.pt")
+        assert (saved.columns, saved.target, saved.id) == (["size", "town", "sold"], "y", None)
+        with caplog.at_level(logging.INFO, "gpytorch_partition"):
+            mean, ends = saved.regressor.predict(saved.read("new.csv"), quantiles=(0.05, 0.95))
+        expected = [column(read("out.csv"), name) for name in ("mean", "lower_90", "upper_90")]
+        np.testing.assert_array_equal([mean, *ends.T], expected)
+        assert "column 'town': fit did not learn 'Oslo'" in caplog.text
+        assert saved.regressor.summary().num_rows == 60
+        frame = pd.read_csv("new.csv", sep=";", decimal=",", parse_dates=["sold"])[saved.columns]
+        np.testing.assert_array_equal(saved.regressor.predict(frame), mean)
 
 
 class TestCompare:
     def test_everything_is_written_and_fits_together(self, folder, capsys):
-        command = ["compare", "data.csv", "--target", "y", "--kernels", "fast_cluster", "mondrian", "--seed", "3"]
-        assert main([*command, "--num-partitions", "20", "--output", "here/there", "--test-size", "0.25"]) == 0
+        options = ["--seed", "3", "--output", "here/there", "--test-size", "0.25"]
+        assert compared(*options, kernels=["fast_cluster", "mondrian"], size="20") == 0
         printed = capsys.readouterr().out
         assert "y: 45 training rows, 15 test rows, 3 columns" in printed
         table, predictions = read("here/there/table.csv"), read("here/there/predictions.csv")
@@ -277,7 +298,7 @@ class TestCompare:
         unit = np.delete(Y, rows).std()
         for row in table:
             mean, std = (column(predictions, f"{row['model']}_{kind}") for kind in ("mean", "std"))
-            assert float(row["rmse"]) == root_mean_squared_error(y, mean)
+            assert float(row["rmse"]) == root_mean_squared_error(y, mean) < 0.8 * Y.std()
             assert float(row["nlpd"]) == pytest.approx(-norm(mean / unit, std / unit).logpdf(y / unit).mean())
             assert float(row["coverage_90"]) == Judgement.gaussian(y, mean, std).coverage()
             assert f"{float(row['nlpd']):.3f}" in printed
@@ -287,153 +308,46 @@ class TestCompare:
         assert (folder / "here/there/plot.png").stat().st_size > 10_000
 
     def test_rows_have_weights(self, folder, capsys):
+        """Their unit changes nothing; a row is judged at its own weight, which divides the noise's variance."""
         y, weights = 10 * np.sin(2 * X).sum(1), np.where(np.arange(60) % 4 == 0, 1e-6, 1.0)
         y[::4] += 1000 * np.random.RandomState(1).randn(15)
-        write("weighted.csv", ["a", "b", "c", "w", "y"], np.column_stack([X, weights, y]))
-        command = ["compare", "weighted.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "50"]
-        assert main([*command, "--weight", "w"]) == 0
-        assert "averages over test rows by their weights" in capsys.readouterr().out
-        for row in read("compare/table.csv"):
-            assert float(row["rmse"]) < 20  # by the polluted targets 500
-
-    def test_the_unit_of_weights_changes_nothing(self, folder):
-        """A row is judged at its own weight, which divides the noise's variance, by each of the models."""
-        weights, command = np.where(np.arange(60) % 2, 1.0, 16.0), ["--num-partitions", "20", "--weight", "w"]
         for unit in (1, 100):
-            write(f"{unit}.csv", ["a", "b", "c", "w", "y"], np.column_stack([X, unit * weights, Y]))
-            kernels = ["--kernels", "mondrian", "forest", "--output", str(unit)]
-            assert main(["compare", f"{unit}.csv", "--target", "y", *command, *kernels]) == 0
+            write("weighted.csv", ["a", "b", "c", "w", "y"], np.column_stack([X, unit * weights, y]))
+            options = ["--weight", "w", "--output", str(unit)]
+            assert compared(*options, data="weighted.csv", kernels=["mondrian", "forest"], size="50") == 0
+        assert "averages over test rows by their weights" in capsys.readouterr().out
         found, others = read("1/predictions.csv"), read("100/predictions.csv")
         for name in ("mondrian", "forest", "random_forest", "rbf_ard"):
             for kind in ("mean", "std", "lower_90", "upper_90"):
                 one, other = (column(table, f"{name}_{kind}") for table in (found, others))
-                np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3)
+                np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-2)
         for one, other in zip(read("1/table.csv"), read("100/table.csv")):
+            assert float(one["rmse"]) < 20  # by the polluted targets 500
             for score in ("rmse", "nlpd", "crps", "interval_score_90", "coverage_90"):
-                assert float(one[score]) == pytest.approx(float(other[score]), rel=1e-4)
-        own, heavy = column(found, "weight"), column(found, "weight") > 1
+                assert float(one[score]) == pytest.approx(float(other[score]), rel=1e-3)
+        own = column(found, "weight")
         np.testing.assert_array_equal(own, weights[column(found, "row").astype(int)])
-        assert column(found, "random_forest_std")[heavy].max() < 0.3 * column(found, "random_forest_std")[~heavy].min()
+        deviations = column(found, "random_forest_std") * own**0.5
+        np.testing.assert_allclose(deviations, deviations[0])
 
-    def test_pictures_count_rows_by_their_weights(self, folder, monkeypatch):
-        drawn = []
-        monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    def test_pictures_count_rows_by_their_weights(self, folder, drawn):
         write("weighted.csv", ["a", "b", "c", "w", "y"], np.column_stack([X, np.where(np.arange(60) % 2, 1, 30), Y]))
-        command = ["compare", "weighted.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "20"]
-        assert main([*command, "--weight", "w"]) == 0
+        assert compared("--weight", "w", data="weighted.csv", size="20") == 0
         (line, *_), panel = read("compare/table.csv"), drawn[0].axes[0]
         assert panel.get_title(loc="left") == f"Mondrian kernel: RMSE {float(line['rmse']):.4g}"
         inside = panel.get_legend().get_texts()[0].get_text()
         assert inside == f"within its 90 % interval: {100 * float(line['coverage_90']):.0f} %"
 
-    def test_models_are_better_than_the_mean(self, folder):
-        assert main(["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "50"]) == 0
-        for row in read("compare/table.csv"):
-            assert float(row["rmse"]) < 0.6 * Y.std()
-            assert float(row["nlpd"]) < 1.2
-
     @pytest.mark.slow
-    def test_auto_has_a_line(self, folder, capsys):
-        write("data.csv", ["a", "y"], [[x[0], y] for x, y in zip(X[:40], Y)])
-        assert main(["compare", "data.csv", "--target", "y", "--kernels", "auto", "--num-partitions", "20"]) == 0
-        assert "default model (auto) " in capsys.readouterr().out
-        assert read("compare/table.csv")[0]["model"] == "auto"
-
-    def test_tables_go_to_all_models(self, folder, capsys):
-        towns = [f"town {i}" for i in range(12)]
-        lines = [
-            [f"k{i}", x[0] if i % 7 else "", towns[i % 12], ["red", "blue", ""][i % 3], f"2024-01-{i % 28 + 1:02d}", y]
-            for i, (x, y) in enumerate(zip(X, Y))
-        ]
-        write("data.csv", ["k", "a", "town", "color", "day", "y"], lines)
-        command = ["compare", "data.csv", "--target", "y", "--num-partitions", "20", "--id", "k"]
-        assert main([*command, "--kernels", *KERNELS]) == 0
-        assert [row["model"] for row in read("compare/table.csv")] == [*KERNELS, "random_forest", "rbf_ard"]
-        assert all(row["k"] == f"k{row['row']}" for row in read("compare/predictions.csv"))
-        assert "deprecated" not in capsys.readouterr().err
-
-    @pytest.mark.parametrize("weight", [[], ["--weight", "w"]])
-    def test_scores_have_standard_errors(self, folder, capsys, weight):
-        """Against the deviations of means over the rows, drawn again and again from the rows that were predicted."""
-        weights = np.where(np.arange(60) % 2, 1.0, 0.25)
-        write("weighted.csv", ["a", "b", "c", "w", "y"], np.column_stack([X, weights, Y]))
-        command = ["compare", "weighted.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "20"]
-        assert main([*command, "--test-size", ".5", *(weight or ["--drop", "w"])]) == 0
-        predictions = read("compare/predictions.csv")
-        y, mean, std = (column(predictions, name) for name in ("target", "mondrian_mean", "mondrian_std"))
-        rows = column(predictions, "row").astype(int)
-        own = weights[rows] if weight else np.ones(len(rows))
-        random, found, judged = np.random.RandomState(0), [], Judgement.gaussian(y, mean, std)
-        for _ in range(3000):
-            some = random.randint(len(y), size=len(y))
-            inside = np.abs(y - mean)[some] < 1.6448536 * std[some]
-            densities = norm.logpdf(y[some], mean[some], std[some])
-            squared, scores = (y - mean)[some] ** 2, (judged.crps[some], judged.interval_score[some])
-            means = [np.average(each, weights=own[some]) for each in (squared, densities, *scores, inside)]
-            found.append([means[0] ** 0.5, *means[1:]])
-        (line, *_) = read("compare/table.csv")
-        names = ("rmse", "nlpd", "crps", "interval_score_90", "coverage_90")
-        errors = [float(line[f"{name}_error"]) for name in names]
-        np.testing.assert_allclose(errors, np.std(found, axis=0), rtol=0.1)
-        assert f"+- {errors[1]:.3f}" in capsys.readouterr().out
-
-    def test_a_folder_that_was_not_named_is_not_written_over(self, folder, capsys):
-        command = ["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "5"]
-        assert main(command) == 0
-        before = (folder / "compare/table.csv").read_bytes()
-        capsys.readouterr()
-        assert main([*command, "--seed", "1"]) == 2
-        printed = capsys.readouterr()
-        assert printed.err == (
-            "gpytorch_partition: error: the folder compare holds 'plot.png', 'predictions.csv', 'table.csv' already: "
-            "name another one by --output, or this one (--output compare) to replace the results in it\n"
-        )
-        assert printed.out == ""
-        assert (folder / "compare/table.csv").read_bytes() == before
-        assert main([*command, "--seed", "1", "--output", "compare"]) == 0
-        assert (folder / "compare/table.csv").read_bytes() != before
-
-    def test_lines_come_one_by_one_and_a_model_that_fails_loses_no_other(self, folder, capsys, monkeypatch):
-        printed_before = []
-
-        def failing(*_):
-            printed_before.append(capsys.readouterr().out)
-            raise RuntimeError("not positive definite\nin line 7")
-
-        monkeypatch.setattr(compare, "random_forest", failing)
-        command = ["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "5"]
-        assert main(command) == 0
-        assert "\nMondrian kernel " in printed_before[0]  # its line was there before the next model began
-        printed = capsys.readouterr()
-        warning = "random forest: left out, since it failed: not positive definite (RuntimeError)"
-        assert printed.err.endswith(f"gpytorch_partition: warning: {warning}\n")
-        assert [row["model"] for row in read("compare/table.csv")] == ["mondrian", "rbf_ard"]
-        assert (folder / "compare/plot.png").exists()
-
-    def test_if_all_fail_nothing_is_written(self, folder, capsys, monkeypatch):
-        def failing(*_, **__):
-            raise RuntimeError("no")
-
-        monkeypatch.setattr(PartitionGPRegressor, "fit", failing)
-        monkeypatch.setattr(compare, "random_forest", failing)
-        command = ["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "5"]
-        assert main(command) == 2
-        assert "no model could be fitted" in capsys.readouterr().err
-        assert not (folder / "compare").exists()
-
-    def test_an_empty_folder_is_written_to(self, folder):
-        (folder / "compare").mkdir()
-        assert main(["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "5"]) == 0
-
-    @pytest.mark.slow
-    def test_outliers_are_judged_by_the_distribution_that_has_them(self, folder):
+    def test_outliers_are_judged_by_the_distribution_that_has_them(self, folder, capsys):
         """`auto` takes Student-t noise for them: its intervals are not those of a Gaussian with its deviations."""
         random = np.random.RandomState(1)
         x = random.rand(200, 2)
         y = np.sin(6 * x[:, 0]) + 0.1 * random.randn(200)
         y[random.rand(200) < 0.08] += 5
         write("data.csv", ["a", "b", "y"], np.column_stack([x, y]))
-        assert main(["compare", "data.csv", "--target", "y", "--kernels", "auto", "--num-partitions", "20"]) == 0
+        assert compared(kernels=["auto"], size="20") == 0
+        assert "default model (auto) " in capsys.readouterr().out
         found = {name: column(read("compare/predictions.csv"), name) for name in read("compare/predictions.csv")[0]}
         inside = (found["target"] >= found["auto_lower_90"]) & (found["target"] <= found["auto_upper_90"])
         line = read("compare/table.csv")[0]
@@ -443,28 +357,96 @@ class TestCompare:
         gaussian = -norm(found["auto_mean"] / unit, found["auto_std"] / unit).logpdf(found["target"] / unit).mean()
         assert float(line["nlpd"]) < gaussian - 0.1
 
+    def test_tables_go_to_all_models(self, folder, capsys):
+        lines = [
+            [
+                f"k{i}",
+                x[0] if i % 7 else "",
+                f"town {i % 12}",
+                ["red", "blue", ""][i % 3],
+                f"2024-01-{i % 28 + 1:02d}",
+                y,
+            ]
+            for i, (x, y) in enumerate(zip(X, Y))
+        ]
+        write("data.csv", ["k", "a", "town", "color", "day", "y"], lines)
+        assert compared("--id", "k", kernels=KERNELS, size="20") == 0
+        assert [row["model"] for row in read("compare/table.csv")] == [*KERNELS, "random_forest", "rbf_ard"]
+        assert all(row["k"] == f"k{row['row']}" for row in read("compare/predictions.csv"))
+        assert "deprecated" not in capsys.readouterr().err
+
+    @pytest.mark.parametrize("weight", [["--drop", "w"], ["--weight", "w"]])
+    def test_scores_have_standard_errors(self, folder, capsys, weight):
+        """Against the deviations of means over the rows, drawn again and again from the rows that were predicted."""
+        weights = np.where(np.arange(60) % 2, 1.0, 0.25)
+        write("weighted.csv", ["a", "b", "c", "w", "y"], np.column_stack([X, weights, Y]))
+        assert compared("--test-size", ".5", *weight, data="weighted.csv", size="20") == 0
+        predictions = read("compare/predictions.csv")
+        y, mean, std, rows = (column(predictions, name) for name in ("target", "mondrian_mean", "mondrian_std", "row"))
+        own, judged = weights[rows.astype(int)] ** (weight[0] == "--weight"), Judgement.gaussian(y, mean, std)
+        inside, some = np.abs(y - mean) < 1.6448536 * std, np.random.RandomState(0).randint(len(y), size=(3000, len(y)))
+        scores = np.stack([(y - mean) ** 2, norm.logpdf(y, mean, std), judged.crps, judged.interval_score, inside])
+        found = (scores[:, some] * own[some]).sum(-1) / own[some].sum(-1)
+        found[0] **= 0.5
+        (line, *_) = read("compare/table.csv")
+        errors = [float(line[f"{name}_error"]) for name in ("rmse", "nlpd", "crps", "interval_score_90", "coverage_90")]
+        np.testing.assert_allclose(errors, found.std(1), rtol=0.1)
+        assert f"+- {errors[1]:.3f}" in capsys.readouterr().out
+
+    def test_a_folder_that_was_not_named_is_not_written_over(self, folder, capsys):
+        (folder / "compare").mkdir()
+        assert compared() == 0
+        before = (folder / "compare/table.csv").read_bytes()
+        capsys.readouterr()
+        assert compared("--seed", "1") == 2
+        printed = capsys.readouterr()
+        assert printed.err == (
+            "gpytorch_partition: error: the folder compare holds 'plot.png', 'predictions.csv', 'table.csv' already: "
+            "name another one by --output, or this one (--output compare) to replace the results in it\n"
+        )
+        assert printed.out == ""
+        assert (folder / "compare/table.csv").read_bytes() == before
+        assert compared("--seed", "1", "--output", "compare") == 0
+        assert (folder / "compare/table.csv").read_bytes() != before
+
+    def test_lines_come_one_by_one_and_a_model_that_fails_loses_no_other(self, folder, capsys, monkeypatch):
+        printed_before = []
+
+        def failing(*_, **__):
+            printed_before.append(capsys.readouterr().out)
+            raise RuntimeError("not positive definite\nin line 7")
+
+        monkeypatch.setattr(compare, "random_forest", failing)
+        assert compared() == 0
+        assert "\nMondrian kernel " in printed_before[0]  # its line was there before the next model began
+        warning = "random forest: left out, since it failed: not positive definite (RuntimeError)"
+        assert capsys.readouterr().err.endswith(f"gpytorch_partition: warning: {warning}\n")
+        assert [row["model"] for row in read("compare/table.csv")] == ["mondrian", "rbf_ard"]
+        assert (folder / "compare/plot.png").exists()
+        monkeypatch.setattr(PartitionGPRegressor, "fit", failing)
+        assert compared("--output", "other") == 2
+        assert "no model could be fitted" in capsys.readouterr().err
+        assert not (folder / "other").exists()
+
     def test_without_data_it_takes_diabetes(self, folder, capsys):
         assert main(["compare", "--kernels", "fast_cluster", "--num-partitions", "5"]) == 0
         assert "353 training rows, 89 test rows, 10 columns" in capsys.readouterr().out
 
     def test_without_matplotlib_all_but_the_plot(self, folder, capsys, monkeypatch):
-        monkeypatch.setattr(compare, "has_matplotlib", lambda: False)
-        assert main(["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "5"]) == 0
+        monkeypatch.setattr(outputs, "has_matplotlib", lambda: False)
+        assert compared() == 0
         assert 'pip install "gpytorch_partition[plot]"' in capsys.readouterr().out
         assert sorted(os.listdir("compare")) == ["predictions.csv", "table.csv"]
 
-    def test_references_are_left_out_if_that_is_wanted(self, folder, capsys, monkeypatch):
+    def test_references_are_left_out_if_that_is_wanted_or_above_their_limit(self, folder, capsys, monkeypatch):
         monkeypatch.setattr(compare, "rbf_ard", lambda *_: pytest.fail("it was run"))
-        command = ["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "5"]
-        assert main([*command, "--no-references"]) == 0
+        assert compared("--no-references") == 0
         printed = capsys.readouterr().out
         assert [row["model"] for row in read("compare/table.csv")] == ["mondrian"]
         assert "random forest" not in printed
         assert "RBF" not in printed
-
-    def test_above_its_limit_the_dense_reference_is_held_out(self, folder, capsys, monkeypatch):
         monkeypatch.setattr(compare, "MOST_ROWS_FOR_RBF", 40)
-        assert main(["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "5"]) == 0
+        assert compared("--output", "compare") == 0
         assert "left out above 40 training rows" in capsys.readouterr().out
         assert [row["model"] for row in read("compare/table.csv")] == ["mondrian", "random_forest"]
 
@@ -472,18 +454,15 @@ class TestCompare:
 class TestExplain:
     """The same as the methods of the model say, of a file as people have them."""
 
-    NAMES = ["a", "town", "day", "y"]
-
     @pytest.fixture
     def model(self, folder, capsys):
-        random = np.random.RandomState(1)
-        days = [f"2024-{1 + row % 12:02d}-{1 + row % 28:02d}" for row in range(60)]
-        y = 5 * X[:, 0] + np.arange(60) % 3 + 0.1 * random.randn(60)
+        y = 5 * X[:, 0] + np.arange(60) % 3 + 0.1 * np.random.RandomState(1).randn(60)
         rows = [
-            ["" if i % 9 == 0 else x, "xyz"[i % 3], day, each] for i, (x, day, each) in enumerate(zip(X[:, 0], days, y))
+            ["" if i % 9 == 0 else X[i, 0], "xyz"[i % 3], f"2024-{1 + i % 12:02d}-{1 + i % 28:02d}", y[i]]
+            for i in range(60)
         ]
         rows[5][-1] = ""  # a target that is not known
-        write("data.csv", self.NAMES, rows)
+        write("data.csv", ["a", "town", "day", "y"], rows)
         assert fit() == 0
         capsys.readouterr()
         return load_model("model.pt")
@@ -493,9 +472,7 @@ class TestExplain:
         expected = f"{model.regressor.summary()}\n\n{model.regressor.importance()}\n"
         assert capsys.readouterr().out == expected
 
-    def test_rows_check_importances_and_are_averaged_over(self, model, capsys, monkeypatch):
-        drawn = []
-        monkeypatch.setattr(Figure, "savefig", lambda figure, file, **_: drawn.append(figure) or file.write(b"picture"))
+    def test_rows_check_importances_and_are_averaged_over(self, model, capsys, drawn):
         assert main(["explain", "model.pt", "data.csv", "--plot", "here/there"]) == 0
         printed = capsys.readouterr().out
         assert printed.endswith("\nWritten to here/there: importance.png, partial_dependence.png\n")
@@ -525,16 +502,10 @@ class TestExplain:
 
     def test_targets_are_read_as_the_fit_read_them(self, folder, capsys):
         targets = 1200 + 10 * np.arange(60) + RANDOM.randint(0, 9, 60)
-
-        def write_with_thousands(name, cents):
+        for name, cents in (("data.csv", ",50"), ("new.csv", "")):  # 1.234 alone could be a bit more than one
             lines = [f"{a};{y // 1000}.{y % 1000:03d}{cents} €" for a, y in enumerate(targets)]
-            with open(name, "w") as file:
-                file.write("\n".join(["a;y", *lines]))
-
-        write_with_thousands("data.csv", ",50")
+            (folder / name).write_text("\n".join(["a;y", *lines]))
         assert fit() == 0
-        capsys.readouterr()
-        write_with_thousands("new.csv", "")  # 1.234 alone could be a bit more than one
         assert main(["explain", "model.pt", "new.csv"]) == 0
         order = np.random.RandomState(0).permutation(60)
         found = load_model("model.pt").regressor.importance({"a": order.astype(float)}, targets[order])
@@ -544,9 +515,93 @@ class TestExplain:
         assert main(["explain", "model.pt", "--plot", "here"]) == 0
         assert os.listdir("here") == ["importance.png"]
         assert "give DATA for partial_dependence.png" in capsys.readouterr().out
-        monkeypatch.setattr(explain, "has_matplotlib", lambda: False)
+        monkeypatch.setattr(outputs, "has_matplotlib", lambda: False)
         assert main(["explain", "model.pt", "--plot", "there"]) == 2
         assert 'pip install "gpytorch_partition[plot]"' in capsys.readouterr().err
+
+
+class TestGroupsAndTimes:
+    """Rows of new groups, or of later times, are what models are judged by, and the default model chosen by."""
+
+    WHO = np.repeat(list("abcdefghijkl"), 5)
+
+    @pytest.fixture
+    def seen(self, folder, monkeypatch):
+        """Return what the default model is fitted to; other kernels are fitted as they are."""
+        days, holes = np.datetime64("2024-01-30") + np.arange(60) // 2, ["", *range(59)]
+        columns = {"a": X[:, 0], "who": self.WHO, "b": X[:, 1], "c": X[:, 2], "day": days, "holes": holes}
+        pd.DataFrame({**columns, "same": "p", "y": Y}).to_csv("blocks.csv", index=False)
+        fitted, original = [], PartitionGPRegressor.fit
+
+        def fit_forest(self, X, y, sample_weight=None, **blocks):
+            fitted.append((X, y, blocks, self.kernel))
+            return original(self.set_params(kernel="forest", num_partitions=5), X, y, sample_weight)
+
+        monkeypatch.setattr(PartitionGPRegressor, "fit", fit_forest)
+        return fitted
+
+    def compared(self, *options):
+        options = ["--no-references", "--drop", "holes", "same", *options]
+        return compared(*options, data="blocks.csv", kernels=["auto", "mondrian"])
+
+    def test_whole_groups_are_predicted(self, seen, capsys):
+        assert self.compared("--groups", "who") == 0
+        assert "test rows of other groups, 4 columns" in capsys.readouterr().out
+        (X_auto, y, blocks, kernel), (_, _, others, _) = seen
+        assert kernel == "auto"
+        assert "who" not in X_auto
+        assert others == {}
+        tested = self.WHO[column(read("compare/predictions.csv"), "row").astype(int)]
+        assert set(tested).isdisjoint(blocks["groups"])
+        assert len(set(tested)) == 3
+        assert len(blocks["groups"]) == len(y)
+
+    def test_the_latest_rows_are_predicted(self, seen, capsys):
+        assert self.compared("--time", "day") == 0
+        assert "48 training rows, 12 test rows of later times" in capsys.readouterr().out
+        assert column(read("compare/predictions.csv"), "row").tolist() == [*range(48, 60)]
+        assert seen[0][2]["time"].max() == np.datetime64("2024-02-22")
+        assert "day" in seen[0][0]
+        assert self.compared("--time", "day", "--drop", "day", "--output", "other") == 0
+        assert "day" not in seen[-1][0]
+
+    def test_fit_holds_groups_out(self, seen):
+        assert main(["fit", "blocks.csv", "--target", "y", "--model", "m", "--groups", "who"]) == 0
+        assert seen[0][2]["groups"].tolist() == list(self.WHO)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (["--groups", "whom"], "--groups: no column is called 'whom'; did you mean 'who'"),
+            (["--groups", "y"], "--groups: 'y' is named by another option too"),
+            (["--time", "who"], "expected time as numbers or dates, got .* cells such as 'a'"),
+            (["--groups", "holes"], "expected groups of every row, got none for row 0"),
+            (["--time", "holes"], "expected time of every row, got none for row 0"),
+            (["--groups", "same"], "expected two groups or more"),
+        ],
+    )
+    def test_mistakes(self, seen, capsys, options, message):
+        assert compared(*options, data="blocks.csv") == 2
+        assert re.search(message, capsys.readouterr().err)
+
+
+def test_notes_say_what_a_model_leaves_out_for_its_budget(folder, capsys, monkeypatch):
+    budgets = []
+
+    def fit_less(self, X, y, sample_weight=None):
+        budgets.append(self.budget)
+        self.left_out_ = ("half of the trees", "5 of 10 rows") if self.budget else ()
+        return self
+
+    monkeypatch.setattr(PartitionGPRegressor, "fit", fit_less)
+    distributions = Judgement.gaussian(np.zeros(12), np.zeros(12), np.ones(12))
+    monkeypatch.setattr(PartitionGPRegressor, "judge", lambda self, X, y, _: distributions)
+    assert compared("--budget", "7", kernels=["auto", "forest"]) == 0
+    assert "note: left out for the budget of 7 seconds: half of the trees; 5 of 10 rows" in capsys.readouterr().err
+    assert budgets[:2] == [7.0, None]
+
+
+FIT = "fit data.csv --target y --model m --kernel forest"
 
 
 class TestMistakes:
@@ -554,15 +609,16 @@ class TestMistakes:
         ("command", "message"),
         [
             ("compare none.csv --target y", "cannot read none.csv: No such file or directory"),
-            (
-                "compare data.csv --target z",
-                "data.csv: --target: no column is called 'z'; its columns are 'a', 'b', 'c', 'y'",
-            ),
+            ("compare data.csv --target z", "--target: no column is called 'z'; its columns are 'a', 'b', 'c', 'y'"),
             ("compare data.csv", "expects DATA together with --target"),
             ("compare --target y", "expects DATA together with --target"),
+            ("compare --groups a", "--groups and --time name columns of DATA"),
+            ("compare data.csv --target y --kernels forest --budget 7", "--budget is for the kernel auto"),
             ("compare data.csv --target y --output data.csv", "cannot make the folder data.csv: data.csv is a file"),
             ("compare data.csv --target y --test-size 0.9", "leaves 6 of 60 rows to train on"),
-            ("fit data.csv --target y --model none/model.pt", "there is no folder none"),
+            (f"{FIT} --budget 7", "--budget is for --kernel auto"),
+            (f"{FIT} --time a", "--time is for --kernel auto"),
+            (f"{FIT}/none/model.pt".replace(" --kernel forest", ""), "there is no folder m/none"),
             ("fit data.csv --target y --model .", "it is a folder"),
             ("predict none.pt data.csv", "cannot read none.pt"),
             ("predict data.csv data.csv", "data.csv is not a model file"),
@@ -580,191 +636,66 @@ class TestMistakes:
         assert printed.err.count("\n") == 1
 
     @pytest.mark.parametrize(
-        "command",
+        ("command", "message"),
         [
-            "",
-            "learn",
-            "fit data.csv --target y",
-            "compare --kernels tree",
-            "compare --test-size 1.5",
-            "compare --num-partitions 0",
-            "compare --seed -1",
-            "predict model.pt data.csv --interval 1",
-            "predict model.pt data.csv --interval 0.5 --mean-only",
+            ("", "arguments are required: COMMAND"),
+            ("learn", "invalid choice: 'learn'"),
+            ("fit data.csv --target y", "arguments are required: --model"),
+            ("compare --kernels tree", "invalid choice: 'tree'"),
+            ("compare --test-size 1.5", "--test-size: expected a number between 0 and 1"),
+            ("compare --num-partitions 0", "--num-partitions: expected a whole number of 1 or more"),
+            ("compare --seed -1", "--seed: expected"),
+            ("compare --seed 4294967296", "--seed: expected a whole number from 0"),
+            ("compare --header x", "--header: expected the number of a line"),
+            ("compare data.csv --target y --groups a --time b", "not allowed with argument"),
+            ("predict model.pt data.csv --interval 1", "expected a number between 0 and 1, such as 0.9 for 90 %"),
+            ("predict model.pt data.csv --interval 90%", "expected a number between 0 and 1, such as 0.9 for 90 %"),
+            ("predict model.pt data.csv --interval 0.5 --mean-only", "not allowed with argument"),
+            *((f"{FIT} --budget {budget}", "expected a positive number of seconds") for budget in ("0", "inf", "soon")),
         ],
     )
-    def test_usage_and_status_2(self, folder, capsys, command):
+    def test_usage_and_status_2(self, folder, capsys, command, message):
         with pytest.raises(SystemExit) as stop:
             main(command.split())
         assert stop.value.code == 2
-        assert "usage: python -m gpytorch_partition" in capsys.readouterr().err
-
-    @pytest.mark.parametrize("command", ["compare data.csv --target y", "fit data.csv --target y --model m.gp"])
-    def test_without_pandas_the_extra_is_named(self, folder, capsys, monkeypatch, command):
-        monkeypatch.setitem(sys.modules, "pandas", None)
-        assert main(command.split()) == 2
-        assert 'is read by pandas: pip install "gpytorch_partition[tables]"\n' in capsys.readouterr().err
-
-    @pytest.mark.parametrize("interval", ["90", "90%"])
-    def test_percentages_are_told_as_probabilities(self, capsys, interval):
-        with pytest.raises(SystemExit):
-            main(["predict", "model.pt", "data.csv", "--interval", interval])
-        assert (
-            f"--interval: expected a number between 0 and 1, got '{interval}'; 90 % is 0.9" in capsys.readouterr().err
-        )
+        printed = capsys.readouterr().err
+        assert "usage: python -m gpytorch_partition" in printed
+        assert message in printed
 
     def test_ctrl_c_leaves_quietly(self, folder, capsys, monkeypatch):
-        def interrupted(options):
-            os.kill(os.getpid(), signal.SIGINT)
-
-        monkeypatch.setattr(parser, "fit", interrupted)
+        monkeypatch.setattr(PartitionGPRegressor, "fit", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
         before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
         try:
-            assert fit() == 130
+            assert fit("--quiet") == 130
         finally:
             signal.signal(signal.SIGINT, before)
         assert capsys.readouterr().err == "\ninterrupted\n"
 
+    def test_a_reader_that_goes_away_ends_it_quietly(self, folder, capsys, monkeypatch):
+        """As `head -1` does: nothing is said, and the status is 1."""
+        reader, writer = os.pipe()
+        os.close(reader)
+        with open(writer, "w", buffering=1) as closed:
+            monkeypatch.setattr(sys, "stdout", closed)
+            assert compared("--quiet") == 1
+            monkeypatch.undo()
+        assert capsys.readouterr().err == ""
 
-def test_a_reader_that_goes_away_ends_it_quietly(folder, capsys, monkeypatch):
-    """As `head -1` does: nothing is said, and the status is 1."""
-    reader, writer = os.pipe()
-    os.close(reader)
-    with open(writer, "w", buffering=1) as closed:
-        monkeypatch.setattr(sys, "stdout", closed)
-        command = ["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "5"]
-        assert main([*command, "--quiet"]) == 1
-        monkeypatch.undo()
-    assert capsys.readouterr().err == ""
-    assert not (folder / "compare").exists()
+    @pytest.mark.parametrize("is_quiet", [False, True])
+    def test_logged_forecasts_are_notes(self, folder, capsys, monkeypatch, is_quiet):
+        def long(*_, **__):
+            logging.getLogger("gpytorch_partition.progress").warning("posterior samples: up to 9 minutes to go")
+            raise KeyboardInterrupt
 
+        monkeypatch.setattr(PartitionGPRegressor, "fit", long)
+        assert fit(*["--quiet"] * is_quiet) == 130
+        said = "gpytorch_partition: note: posterior samples: up to 9 minutes to go\n"
+        assert (said in capsys.readouterr().err) is not is_quiet
+        assert not logging.getLogger("gpytorch_partition").handlers
 
-@pytest.mark.parametrize("is_quiet", [False, True])
-def test_logged_forecasts_are_notes(folder, capsys, monkeypatch, is_quiet):
-    def long(options):
-        logging.getLogger("gpytorch_partition.progress").warning("posterior samples: up to 9 minutes to go")
-
-    monkeypatch.setattr(parser, "fit", long)
-    assert fit(*["--quiet"] * is_quiet) == 0
-    said = "gpytorch_partition: note: posterior samples: up to 9 minutes to go\n"
-    assert capsys.readouterr().err == ("" if is_quiet else said)
-    assert not logging.getLogger("gpytorch_partition").handlers
-
-
-@pytest.mark.parametrize("command", ["", "compare", "fit", "predict", "explain"])
-def test_help_explains(capsys, command):
-    with pytest.raises(SystemExit) as stop:
-        main([*command.split(), "--help"])
-    assert stop.value.code == 0
-    assert f"usage: python -m gpytorch_partition {command}".strip() in capsys.readouterr().out
-
-
-class TestGroupsAndTimes:
-    """Rows of new groups, or of later times, are what models are judged by, and the default model chosen by."""
-
-    @pytest.fixture
-    def seen(self, folder, monkeypatch):
-        """What the default model is fitted to; other kernels are fitted as they are."""
-        names, days = np.repeat(list("abcdefghijkl"), 5), np.datetime64("2024-01-30") + np.arange(60) // 2
-        write(
-            "blocks.csv", ["a", "who", "b", "c", "day", "y"], [*zip(X[:, 0], names, *X[:, 1:].T, days, Y, strict=True)]
-        )
-        fitted, original = [], PartitionGPRegressor.fit
-
-        def fit_forest(self, X, y, sample_weight=None, **blocks):
-            fitted.append((X, y, blocks, self.kernel))
-            return original(self.set_params(kernel="forest", num_partitions=5), X, y, sample_weight)
-
-        monkeypatch.setattr(PartitionGPRegressor, "fit", fit_forest)
-        return fitted
-
-    def compare(self, *options):
-        command = ["compare", "blocks.csv", "--target", "y", "--num-partitions", "5", "--no-references"]
-        return main([*command, "--kernels", "auto", "mondrian", *options])
-
-    def test_whole_groups_are_predicted(self, seen, capsys):
-        assert self.compare("--groups", "who") == 0
-        assert "test rows of other groups, 4 columns" in capsys.readouterr().out
-        (X_auto, y, blocks, kernel), (_, _, others, _) = seen
-        assert kernel == "auto"
-        assert "who" not in X_auto
-        assert others == {}
-        tested = np.repeat(list("abcdefghijkl"), 5)[column(read("compare/predictions.csv"), "row").astype(int)]
-        assert set(tested).isdisjoint(blocks["groups"])
-        assert len(set(tested)) == 3
-        assert len(blocks["groups"]) == len(y)
-
-    def test_the_latest_rows_are_predicted(self, seen, capsys):
-        assert self.compare("--time", "day") == 0
-        assert "48 training rows, 12 test rows of later times" in capsys.readouterr().out
-        assert column(read("compare/predictions.csv"), "row").tolist() == [*range(48, 60)]
-        assert seen[0][2]["time"].max() == np.datetime64("2024-02-22")
-        assert "day" in seen[0][0]
-        assert self.compare("--time", "day", "--drop", "day", "--output", "other") == 0
-        assert "day" not in seen[-1][0]
-
-    def test_fit_holds_groups_out(self, seen):
-        command = ["fit", "blocks.csv", "--target", "y", "--model", "m"]
-        assert main([*command, "--groups", "who"]) == 0
-        assert seen[0][2]["groups"].tolist() == list(np.repeat(list("abcdefghijkl"), 5))
-
-    @pytest.mark.parametrize(
-        ("options", "message"),
-        [
-            (["--groups", "whom"], "--groups: no column is called 'whom'; did you mean 'who'?"),
-            (["--groups", "y"], "--groups: 'y' is the target already"),
-            (["--time", "who"], "--time: column 'who' holds text, and times are numbers or dates"),
-            (["--groups", "holes"], "--groups: column 'holes' is empty in row 0 (from 0): fill these cells in"),
-            (["--time", "holes"], "--time: column 'holes' is empty in row 0"),
-            (["--groups", "same"], "column 'same' has fewer than three values"),
-        ],
-    )
-    def test_mistakes(self, folder, capsys, options, message):
-        names, holes = np.repeat(list("abcdefghijkl"), 5), ["", *range(59)]
-        write("bad.csv", ["a", "who", "holes", "same", "y"], [*zip(X[:, 0], names, holes, 30 * "pq", Y, strict=True)])
-        assert main(["compare", "bad.csv", "--target", "y", *options]) == 2
-        assert message in capsys.readouterr().err
-
-    def test_they_are_for_models_that_are_chosen_by_folds_and_for_data(self, folder, capsys):
-        assert fit("--time", "a") == 2
-        assert "--groups and --time are for --kernel auto" in capsys.readouterr().err
-        assert main(["compare", "--groups", "a"]) == 2
-        assert "--groups and --time name columns of DATA" in capsys.readouterr().err
-        with pytest.raises(SystemExit):
-            main(["compare", "data.csv", "--target", "y", "--groups", "a", "--time", "b"])
-        assert "not allowed with argument" in capsys.readouterr().err
-
-
-class TestBudgets:
-    def test_notes_say_what_a_model_leaves_out(self, folder, capsys, monkeypatch):
-        budgets = []
-
-        def fit_less(self, X, y, sample_weight=None):
-            budgets.append(self.budget)
-            self.left_out_ = ("half of the trees", "5 of 10 rows") if self.budget else ()
-            return self
-
-        monkeypatch.setattr(PartitionGPRegressor, "fit", fit_less)
-        distributions = Judgement.gaussian(np.zeros(12), np.zeros(12), np.ones(12))
-        monkeypatch.setattr(PartitionGPRegressor, "judge", lambda self, X, y: distributions)
-        monkeypatch.setattr(PartitionGPRegressor, "predict", lambda self, X, **_: (np.zeros(12), np.ones(12)))
-        assert main(["compare", "data.csv", "--target", "y", "--budget", "7", "--kernels", "auto", "forest"]) == 0
-        assert "note: left out for the budget of 7 seconds: half of the trees; 5 of 10 rows" in capsys.readouterr().err
-        assert budgets[:2] == [7.0, None]
-
-    @pytest.mark.parametrize(
-        "command",
-        [
-            ["fit", "data.csv", "--target", "y", "--model", "m", "--kernel", "forest", "--budget", "7"],
-            ["compare", "data.csv", "--target", "y", "--kernels", "forest", "--budget", "7"],
-        ],
-    )
-    def test_plain_kernels_have_none(self, folder, capsys, command):
-        assert main(command) == 2
-        assert "--budget is for" in capsys.readouterr().err
-
-    @pytest.mark.parametrize("budget", ["0", "-3", "inf", "nan", "soon"])
-    def test_budgets_are_positive_numbers(self, capsys, budget):
-        with pytest.raises(SystemExit):
-            main(["fit", "data.csv", "--target", "y", "--model", "m", "--budget", budget])
-        assert "expected a positive number of seconds" in capsys.readouterr().err
+    @pytest.mark.parametrize("command", ["", "compare", "fit", "predict", "explain"])
+    def test_help_explains(self, capsys, command):
+        with pytest.raises(SystemExit) as stop:
+            main([*command.split(), "--help"])
+        assert stop.value.code == 0
+        assert f"usage: python -m gpytorch_partition {command}".strip() in capsys.readouterr().out

@@ -14,8 +14,8 @@ import torch
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel, files
 from gpytorch_partition import files as containers
-from gpytorch_partition.command_line.errors import CommandError
 from gpytorch_partition.command_line.model_file import SavedModel, load_model, save_model
+from gpytorch_partition.command_line.outputs import CommandError
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.files import DamagedFileError, replacing
 from gpytorch_partition.models import FeatureSpaceGP

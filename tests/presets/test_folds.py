@@ -309,7 +309,7 @@ def test_groups_reach_all_trees_and_mean_targets(monkeypatch, model, num_targets
     from gpytorch_partition.presets import parts
 
     draws, seen = random(), []
-    for name in ("grow_forest", "cross_fitted"):
+    for name in ("grow_forest", "view_in_folds"):
         original = getattr(parts, name)
 
         def recorded(*data, original=original, **others):

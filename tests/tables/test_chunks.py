@@ -1,72 +1,71 @@
-"""What chunks are: the same rows from every source, each time anew, and errors that name the chunk."""
+"""Chunks are the same rows from every source, each time anew, with errors that name them; samples are uniform."""
 
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.sparse import coo_matrix, csr_array
+from scipy.stats import binomtest, kstest
 
-from gpytorch_partition.tables.chunks import ChunkSource, joined, rows_of
+from gpytorch_partition.tables.chunks import ChunkSource, RowSample, joined, rows_of
 
 X = np.arange(40.0).reshape(20, 2)
 Y = np.arange(20.0)
+FRAME = pd.DataFrame({"a": Y, "b": Y.astype(str)}, index=np.arange(20)[::-1] + 5)
 
 
 def halves(x=X, y=Y):
     return [(x[:8], y[:8]), (x[8:], y[8:])]
 
 
-class TestSources:
-    def arrays_on_disk(self, folder):
-        np.save(folder / "x.npy", X)
-        np.save(folder / "y.npy", Y)
-        return tuple(np.load(folder / f"{name}.npy", mmap_mode="r") for name in "xy")
+def on_disk(folder):
+    np.save(folder / "x.npy", X)
+    np.save(folder / "y.npy", Y)
+    return tuple(np.load(folder / f"{name}.npy", mmap_mode="r") for name in "xy")
 
-    @pytest.mark.parametrize("kind", ["arrays on disk", "list", "function", "tuples with a column of targets"])
-    def test_all_rows_in_order_each_time(self, kind, tmp_path):
-        sources = {
-            "arrays on disk": lambda: self.arrays_on_disk(tmp_path),
-            "list": halves,
-            "function": lambda: lambda: iter(halves()),
-            "tuples with a column of targets": lambda: halves(y=Y[:, None]),
-        }
-        source = ChunkSource(sources[kind]())
-        for _ in range(2):
-            chunks = list(source)
-            np.testing.assert_array_equal(joined([chunk.x for chunk in chunks]), X)
-            np.testing.assert_array_equal(np.concatenate([chunk.y for chunk in chunks]), Y)
-            assert source.num_chunks == len(chunks)
-            assert [chunk.first_row for chunk in chunks] == np.cumsum(
-                [0, *map(len, (c.y for c in chunks[:-1]))]
-            ).tolist()
 
-    def test_large_arrays_are_read_in_pieces(self):
-        x, y = np.zeros((150_000, 1)), np.zeros(150_000)
-        assert [len(chunk.y) for chunk in ChunkSource((x, y))] == [2**16, 2**16, 150_000 - 2**17]
+@pytest.mark.parametrize(
+    "source",
+    [
+        on_disk,
+        lambda _: halves(),
+        lambda _: lambda: iter(halves()),
+        lambda _: halves(y=Y[:, None]),
+        lambda _: [(X[:0], Y[:0]), *halves(), (X[:0], Y[:0])],
+    ],
+    ids=["arrays on disk", "list", "function", "column of targets", "empty chunks"],
+)
+def test_all_rows_in_order_each_time(source, tmp_path):
+    source = ChunkSource(source(tmp_path))
+    for _ in range(2):
+        chunks = list(source)
+        np.testing.assert_array_equal(joined([chunk.x for chunk in chunks]), X)
+        np.testing.assert_array_equal(np.concatenate([chunk.y for chunk in chunks]), Y)
+        assert [chunk.first_row for chunk in chunks] == [0, 8][: len(chunks)]
+        assert source.num_chunks >= len(chunks)
 
-    def test_a_pair_of_a_frame_and_targets_keeps_columns(self):
-        pandas = pytest.importorskip("pandas")
-        frame = pandas.DataFrame({"a": Y, "b": Y.astype(str)}, index=np.arange(20)[::-1] + 5)
-        (chunk,) = ChunkSource((frame, frame["a"]))
-        pandas.testing.assert_frame_equal(chunk.x, frame)
 
-    def test_columns_that_are_lists(self):
-        (chunk,) = ChunkSource([({"a": [1, None, 3], "b": ("u", "v", "w")}, [1, 2, 3])])
-        some = rows_of(chunk.x, np.array([0, 2]))
-        assert {name: column.tolist() for name, column in some.items()} == {"a": [1, 3], "b": ["u", "w"]}
-
-    def test_empty_chunks_are_left_out(self):
-        chunks = [(X[:0], Y[:0]), *halves(), (X[:0], Y[:0])]
-        assert [chunk.name for chunk in ChunkSource(chunks)] == ["chunk 1 (rows 0 to 7)", "chunk 2 (rows 8 to 19)"]
+def test_forms_of_rows():
+    x, y = np.zeros((150_000, 1)), np.zeros(150_000)
+    assert [len(chunk.y) for chunk in ChunkSource((x, y))] == [2**16, 2**16, 150_000 - 2**17]
+    (chunk,) = ChunkSource((FRAME, FRAME["a"]))
+    pd.testing.assert_frame_equal(chunk.x, FRAME)
+    (chunk,) = ChunkSource([({"a": [1, None, 3], "b": ("u", "v", "w")}, [1, 2, 3])])
+    some = rows_of(chunk.x, np.array([0, 2]))
+    assert {name: column.tolist() for name, column in some.items()} == {"a": [1, 3], "b": ["u", "w"]}
+    for rows in (FRAME, {name: FRAME[name].to_numpy() for name in FRAME}):
+        assert [*joined([rows_of(rows, np.array([1, 3])), rows_of(rows, np.array([0]))])["a"]] == [1, 3, 0]
 
 
 class TestParquet:
-    @pytest.fixture
+    @pytest.fixture(autouse=True)
     def frame(self):
-        pandas = pytest.importorskip("pandas")
         pytest.importorskip("pyarrow")
         names = np.array(["red", None, "blue", "green"], dtype=object)[np.arange(20) % 4]
-        return pandas.DataFrame({"size": X[:, 0], "target": Y, "color": names})
+        return pd.DataFrame({"size": X[:, 0], "target": Y, "color": names})
 
     def test_files_in_the_order_of_their_names(self, frame, tmp_path):
         for name, rows in (("b", slice(12, 20)), ("a", slice(0, 12))):
@@ -76,28 +75,15 @@ class TestParquet:
         assert [len(chunk.y) for chunk in chunks] == [5, 5, 2, 5, 3]
         assert source.num_chunks == ChunkSource(str(tmp_path), "target").num_chunks == 5
         found = joined([chunk.x for chunk in chunks])
-        assert list(found.columns) == ["size", "color"]
-        np.testing.assert_array_equal(found["size"], X[:, 0])
-        np.testing.assert_array_equal(found["color"].isna(), frame["color"].isna())
+        pd.testing.assert_frame_equal(found, frame.drop(columns="target"))
 
-    def test_a_file_and_partitions_of_a_folder(self, frame, tmp_path):
-        frame = frame.dropna()
-        frame.to_parquet(tmp_path / "one.parquet")
-        frame.to_parquet(tmp_path / "folder", partition_cols=["color"])
-        (whole,) = ChunkSource(tmp_path / "one.parquet", "target")
-        parts = list(ChunkSource(tmp_path / "folder", "target"))
-        assert len(parts) == 3
-        assert sorted(joined([part.x for part in parts])["color"]) == sorted(whole.x["color"])
-
-    def read_files(self, folder, *columns, target="y"):
-        """The column x of files that pandas has written, each with its own x."""
-        pandas = pytest.importorskip("pandas")
-        pytest.importorskip("pyarrow")
+    def read_files(self, folder, *columns):
+        """Return the column x of files that pandas has written, each with its own x."""
         for number, column in enumerate(columns):
             x = {} if column is None else {"x": column}
-            frame = pandas.DataFrame({"z": [1.0, 2.0, 3.0], "y": np.arange(3.0) + number, **x})
+            frame = pd.DataFrame({"z": [1.0, 2.0, 3.0], "y": np.arange(3.0) + number, **x})
             frame.to_parquet(folder / f"{number}.parquet")
-        return joined([chunk.x for chunk in ChunkSource(folder, target)])
+        return joined([chunk.x for chunk in ChunkSource(folder, "y")])["x"]
 
     @pytest.mark.parametrize(
         ("first", "second"),
@@ -110,31 +96,22 @@ class TestParquet:
         ],
     )
     def test_files_have_the_columns_and_types_of_all(self, tmp_path, first, second):
-        pandas = pytest.importorskip("pandas")
-        found = self.read_files(tmp_path, first, second)["x"]
+        found = self.read_files(tmp_path, first, second)
         values = [value for part in (first, second) for value in ([None] * 3 if part is None else part)]
-        expected = pandas.Series(values, dtype=object)
+        expected = pd.Series(values, dtype=object)
         np.testing.assert_array_equal(found.isna(), expected.isna())
         assert found.dropna().tolist() == expected.dropna().tolist()
 
-    def test_types_without_a_common_one_are_named(self, tmp_path):
-        with pytest.raises(ValueError, match=r"1\.parquet.*Field x.*int64 vs.*string.*one type in all files"):
-            self.read_files(tmp_path, [1, 2, 3], ["a", "b", "c"])
-        with pytest.raises(ValueError, match=r"0\.parquet.*9007199254740993 not in range.*one type in all files"):
-            self.read_files(tmp_path, [2**53 + 1, 2, 3], [0.5, 1.5, 2.5])
-
-    def test_file_without_the_target_is_named(self, tmp_path):
-        with pytest.raises(ValueError, match=r"expected the target 'x' in every file, .*1\.parquet has no such column"):
-            self.read_files(tmp_path, [1, 2, 3], None, target="x")
-
-    def test_damaged_files_are_named(self, frame, tmp_path):
-        for name in "ab":
-            frame.to_parquet(tmp_path / f"{name}.parquet")
-        whole = (tmp_path / "b.parquet").read_bytes()
-        for damaged in (b"", whole[:500]):
-            (tmp_path / "b.parquet").write_bytes(damaged)
-            with pytest.raises(ValueError, match=r"b\.parquet is damaged"):
-                ChunkSource(tmp_path, "target")
+    @pytest.mark.parametrize(
+        ("first", "second", "message"),
+        [
+            ([1, 2, 3], ["a", "b", "c"], "Field x.*int64 vs.*string.*convert columns"),
+            ([2**53 + 1, 2, 3], [0.5, 1.5, 2.5], r"0\.parquet.*9007199254740993 not in range.*convert columns"),
+        ],
+    )
+    def test_types_without_a_common_one_are_named(self, tmp_path, first, second, message):
+        with pytest.raises(ValueError, match=message):
+            self.read_files(tmp_path, first, second)
 
     def test_indexes_are_no_columns(self, frame, tmp_path):
         """pandas writes the index of rows that a filter has left as a column, one of unbroken rows not."""
@@ -155,82 +132,67 @@ class TestParquet:
         assert [set(chunk.x["key"]) for chunk in source] == [{str(key)} for key in keys]
         assert set(joined([chunk.x for chunk in source])["size"]) == set(X[:, 0])
 
-    @pytest.mark.parametrize("target", [None, "price"])
-    def test_target_is_a_column(self, frame, tmp_path, target):
-        frame.to_parquet(tmp_path / "one.parquet")
-        with pytest.raises(ValueError, match=r"one of 'size', 'target', 'color', got .*fit_chunks\(path, 'name'\)"):
-            ChunkSource(tmp_path, target)
-
-    def test_no_parquet(self, frame, tmp_path):
+    def test_files_that_cannot_be_read_are_named(self, frame, tmp_path):
         with pytest.raises(FileNotFoundError, match="does not exist"):
             ChunkSource(tmp_path / "nowhere", "target")
-        (tmp_path / "notes.txt").write_text("no table")
-        with pytest.raises(ValueError, match="expected a parquet file"):
+        with pytest.raises(ValueError, match="there is none"):
             ChunkSource(tmp_path, "target")
+        frame.to_parquet(tmp_path / "a.parquet")
+        for target in (None, "price"):
+            with pytest.raises(ValueError, match=r"one of 'size', 'target', 'color', .*fit_chunks\(path, 'name'\)"):
+                ChunkSource(tmp_path, target)
+        whole = (tmp_path / "a.parquet").read_bytes()
+        for damaged in (b"", whole[:500], b"no table"):
+            (tmp_path / "b.parquet").write_bytes(damaged)
+            with pytest.raises(ValueError, match=r"expected whole parquet files.*b\.parquet"):
+                ChunkSource(tmp_path, "target")
+        frame.drop(columns="target").to_parquet(tmp_path / "b.parquet")
+        with pytest.raises(ValueError, match="chunk 1: expected one finite target"):
+            list(ChunkSource(tmp_path, "target"))
 
 
 class TestErrors:
-    def read(self, chunks):
-        return list(ChunkSource(chunks))
-
-    def test_what_can_be_read_once_only(self):
-        with pytest.raises(TypeError, match="generator, which is used up.*a function that begins anew"):
-            ChunkSource(pair for pair in halves())
-
-    @pytest.mark.parametrize("chunks", [3, {"x": X}])
-    def test_what_holds_no_chunks(self, chunks):
-        with pytest.raises(TypeError, match="expected a folder of parquet files, a pair of arrays"):
-            ChunkSource(chunks)
-
-    def test_target_of_what_has_targets(self):
-        with pytest.raises(ValueError, match="expected target=None"):
-            ChunkSource(halves(), "target")
-
-    @pytest.mark.parametrize("chunks", [X, halves(), "folder"])
-    def test_targets_as_a_second_argument(self, chunks):
-        message = r"expected target as the name of a column.*got a ndarray.*fit_chunks\(\(X, y\)\).*fit\(X, y\)"
-        with pytest.raises(TypeError, match=message):
-            ChunkSource(chunks, Y)
-
-    def test_rows_in_memory_with_the_name_of_a_column(self):
-        frame = pytest.importorskip("pandas").DataFrame({"x": Y, "y": Y})
-        with pytest.raises(TypeError, match=r"expected a folder .* got a DataFrame; fit\(X, y\) takes rows in memory"):
-            ChunkSource(frame, "y")
-        with pytest.raises(TypeError, match=r"expected a folder .* got a ndarray; fit\(X, y\) takes rows in memory"):
-            ChunkSource(X, "y")
+    @pytest.mark.parametrize(
+        ("arguments", "error", "message"),
+        [
+            ([iter(halves())], TypeError, "list_iterator, which is used up.*a function that begins anew"),
+            ([3], TypeError, "expected a folder of parquet files, a pair of arrays"),
+            ([{"x": X}], TypeError, "expected a folder of parquet files, a pair of arrays"),
+            ([halves(), "target"], ValueError, "expected target=None"),
+            ([X, Y], TypeError, r"the name of a column.*got a ndarray.*fit_chunks\(\(X, y\)\).*fit\(X, y\)"),
+            (["folder", Y], TypeError, "expected target as the name of a column"),
+            ([FRAME, "y"], TypeError, r"expected a folder .* got a DataFrame; fit\(X, y\) takes rows in memory"),
+            ([(csr_array(X), Y)], TypeError, "the pair of arrays: expected dense rows, got a csr_array"),
+            ([[(X[:0], Y[:0])]], ValueError, "expected chunks with rows, got 1 chunks without any"),
+        ],
+    )
+    def test_sources(self, arguments, error, message):
+        with pytest.raises(error, match=message):
+            list(ChunkSource(*arguments))
 
     @pytest.mark.parametrize(
         ("second", "error", "message"),
         [
-            (X[:3], TypeError, r"chunk 1: expected a pair \(X, y\).*ndarray"),
-            (
-                (csr_array(X[:3]), Y[:3]),
-                TypeError,
-                r"chunk 1: expected dense rows, got a csr_array: give X.toarray\(\)",
-            ),
-            ((coo_matrix(X[:3]), Y[:3]), TypeError, r"chunk 1: expected dense rows, got a coo_matrix"),
-            ((3, Y[:3]), TypeError, r"chunk 1: expected rows \(n x D\) or a table, got a int"),
-            (("x.npy", Y[:3]), TypeError, r"chunk 1: expected rows \(n x D\) or a table, got a str"),
-            ((X[:3], Y[:2]), ValueError, "chunk 1: expected as many targets as rows, got 3 rows and 2 targets"),
-            ((X[:3], [1, np.nan, 2]), ValueError, "chunk 1: expected finite targets, got 1 .* row 1 of the chunk"),
-            ((X[:3], ["a", "b", "c"]), ValueError, "chunk 1: expected targets that are numbers"),
-            ((X[:3], X[:3]), ValueError, r"chunk 1: expected one target for each row, got .*\(3, 2\)"),
-            ((X[:3, :1], Y[:3]), ValueError, r"chunk 1 \(rows 20 to 22\): expected the columns of the first chunk, 2"),
-            ((Y[:3], Y[:3]), ValueError, r"chunk 1 \(rows 20 to 22\): expected rows \(n x D\)"),
-            (({"a": Y[:3]}, Y[:3]), ValueError, r"chunk 1 \(rows 20 to 22\): expected the columns of the first"),
+            (X[:3], TypeError, r"expected a pair \(X, y\).*ndarray"),
+            ((csr_array(X[:3]), Y[:3]), TypeError, r"expected dense rows, got a csr_array: give X.toarray\(\)"),
+            ((coo_matrix(X[:3]), Y[:3]), TypeError, r"expected dense rows, got a coo_matrix"),
+            ((3, Y[:3]), TypeError, r"expected rows \(n x D\) or a table, got a int"),
+            (("x.npy", Y[:3]), TypeError, r"expected rows \(n x D\) or a table, got a str"),
+            ((X[:3], Y[:2]), ValueError, "expected as many targets as rows, got 3 rows and 2 targets"),
+            ((X[:3], [1, np.nan, 2]), ValueError, "expected one finite target for each row, .*NaN"),
+            ((X[:3], Y[:3] + 1j), ValueError, "expected one finite target for each row, .*Complex"),
+            ((X[:3], X[:3]), ValueError, r"expected one finite target for each row, got .*\(3, 2\)"),
+            ((X[:3], ["a", "b", "c"]), ValueError, "expected targets that are numbers"),
+            ((X[:3], Y[:3].astype("M8[D]")), ValueError, "expected targets that are real numbers, got datetime"),
+            ((X[:3], Y[:3].astype("m8[s]")), ValueError, "expected targets that are real numbers, got timedelta"),
+            ((X[:3, :1], Y[:3]), ValueError, r"\(rows 20 to 22\): expected the columns of the first chunk, 2"),
+            ((Y[:3], Y[:3]), ValueError, r"\(rows 20 to 22\): expected rows \(n x D\)"),
+            (({"a": Y[:3]}, Y[:3]), ValueError, r"\(rows 20 to 22\): expected the columns of the first"),
         ],
     )
     def test_bad_chunks_are_named(self, second, error, message):
-        with pytest.raises(error, match=message):
-            self.read([(X, Y), second])
-
-    @pytest.mark.parametrize("y", [Y + 1j, Y.astype("datetime64[D]"), Y.astype("timedelta64[s]")])
-    def test_targets_that_are_no_real_numbers(self, y):
-        for source in (ChunkSource([(X, Y), (X, y)]), ChunkSource(lambda: iter([(X, Y), (X, y.reshape(-1, 1))]))):
-            with pytest.raises(
-                ValueError, match=f"chunk 1: expected targets that are real numbers, got {y.dtype.name[:7]}"
-            ):
-                list(source)
+        with pytest.raises(error, match=f"chunk 1.*{message}"):
+            list(ChunkSource([(X, Y), second]))
 
     @pytest.mark.parametrize(
         "second",
@@ -257,21 +219,37 @@ class TestErrors:
         with pytest.raises(RuntimeError, match="with other targets or in another order"):
             list(source)
 
-    def test_sparse_pair(self):
-        with pytest.raises(TypeError, match="the pair of arrays: expected dense rows, got a csr_array"):
-            ChunkSource((csr_array(X), Y))
 
-    def test_no_rows(self):
-        with pytest.raises(ValueError, match="expected chunks with rows, got 1 chunks without any"):
-            self.read([(X[:0], Y[:0])])
+def chunks_of(num_rows, ends):
+    x, cuts = np.arange(float(num_rows)), sorted({0, *ends, num_rows})
+    return ChunkSource([(x[a:b, None], 2 * x[a:b]) for a, b in zip(cuts, cuts[1:])])
 
 
-@pytest.mark.parametrize("kind", ["array", "mapping", "frame"])
-def test_rows_of_all_kinds(kind):
-    if kind == "frame":
-        x = pytest.importorskip("pandas").DataFrame({"a": X[:, 0], "b": X[:, 1]})
-    else:
-        x = X if kind == "array" else {"a": X[:, 0], "b": X[:, 1]}
-    found = joined([rows_of(x, np.array([1, 3])), rows_of(x, np.array([0]))])
-    values = found if kind == "array" else np.stack([found["a"], found["b"]], 1)
-    np.testing.assert_array_equal(values, X[[1, 3, 0]])
+def sample_of(num_rows, size, ends=(), seed=0):
+    return RowSample(size, np.random.RandomState(seed)).of(chunks_of(num_rows, ends))
+
+
+class TestRowSample:
+    @settings(max_examples=30, deadline=None)
+    @given(st.integers(2, 300), st.integers(1, 200), st.sets(st.integers(1, 299), max_size=8))
+    def test_ends_of_chunks_change_nothing(self, num_rows, size, ends):
+        ends = [end for end in ends if end < num_rows]
+        found, whole = sample_of(num_rows, size, ends), sample_of(num_rows, size)
+        assert found.rows.tolist() == whole.rows.tolist() == sorted(set(whole.rows.tolist()))
+        assert len(found.rows) == min(size, -(-num_rows // 2))
+        np.testing.assert_array_equal(found.x[:, 0], found.rows)
+        np.testing.assert_array_equal(found.y, 2 * found.rows)
+        others = np.concatenate([chunk.first_row + found.others(chunk) for chunk in chunks_of(num_rows, ends)])
+        assert sorted([*others, *found.rows]) == list(range(num_rows))
+
+    def test_each_row_is_as_likely(self):
+        drawn = np.concatenate([sample_of(100, 10, range(7, 100, 7), seed).rows for seed in range(300)])
+        counts = np.bincount(drawn, minlength=100)  # a tenth of 300 each, on average
+        assert min(binomtest(int(count), 300, 0.1).pvalue for count in counts) > 1e-5
+        assert kstest(drawn / 100, "uniform").pvalue > 1e-3
+
+    @pytest.mark.parametrize("seed", [0, 1])
+    def test_data_of_the_same_seed_are_not_the_priorities(self, seed):
+        x = np.random.RandomState(seed).rand(20_000, 1)
+        found = RowSample(2_000, np.random.RandomState(seed)).of(ChunkSource([(x, x[:, 0])]))
+        assert kstest(found.y, "uniform").pvalue > 1e-3

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import io
 import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.tables import MisreadColumnWarning, TableEncoder, notations
+from gpytorch_partition.tables import MisreadColumnWarning, TableEncoder
 from gpytorch_partition.tables.cells import Cells
-from gpytorch_partition.tables.notations import as_read
+from gpytorch_partition.tables.notations import OPEN, as_read
 
 RANDOM = np.random.RandomState(0)
 DAYS = pd.Series(np.datetime64("1971-01-01") + np.sort(RANDOM.choice(19_000, 30, replace=False)))
 TIMES = DAYS + pd.to_timedelta(RANDOM.randint(24 * 60, size=30), unit="min")
 NAN = np.nan
+
+
+def column(*cells):
+    return {"a": np.array(cells, dtype=object)}
 
 
 def text(cells):
@@ -79,16 +81,8 @@ def test_what_is_no_number_or_date_is_a_category(cells):
 @pytest.mark.parametrize(
     ("written", "dates"),
     [
-        ("%d.%m.%Y", DAYS),
-        ("%m/%d/%Y", DAYS),
-        ("%m/%d/%y", DAYS),
-        ("%d.%m.%Y %H:%M", TIMES),
-        ("%m/%d/%Y %I:%M %p", TIMES),
-        ("%d-%b-%y", DAYS),
-        ("%B %d, %Y", DAYS),
-        ("%Y-%m-%d", DAYS),
-        ("%Y-%m-%dT%H:%M:%SZ", TIMES),
-        ("%Y/%m/%d %H:%M", TIMES),
+        *((days, DAYS) for days in ("%d.%m.%Y", "%m/%d/%Y", "%m/%d/%y", "%d-%b-%y", "%B %d, %Y", "%Y-%m-%d")),
+        *((times, TIMES) for times in ("%d.%m.%Y %H:%M", "%m/%d/%Y %I:%M %p", "%Y-%m-%dT%H:%M:%SZ", "%Y/%m/%d %H:%M")),
         ("%Y-%m", DAYS.dt.to_period("M").dt.to_timestamp()),
     ],
 )
@@ -96,7 +90,7 @@ def test_dates(written, dates):
     found = as_read(text([*dates.dt.strftime(written), "?"]))
     np.testing.assert_array_equal(found.values[:-1], dates.to_numpy("datetime64[us]"))
     assert np.isnat(found.values[-1])
-    assert found.mark == ""
+    assert found.mark != OPEN
 
 
 def test_time_zones_are_taken_to_utc():
@@ -104,54 +98,63 @@ def test_time_zones_are_taken_to_utc():
     assert found.values.tolist() == [pd.Timestamp("2024-02-03 02:05"), pd.Timestamp("2024-02-03")]
 
 
-def test_without_pandas_dates_as_text_are_refused_with_the_remedy(monkeypatch):
-    monkeypatch.setattr(notations, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r'pip install "gpytorch_partition\[tables\]"'):
-        as_read(text(["2024-02-03"]))
+class TestNewRows:
+    FRAME = pd.DataFrame({"a": DAYS.dt.strftime("%m/%d/%Y"), "n": [f"1.{n:03d},50 €" for n in range(30)]})
+
+    @pytest.fixture(params=["fitted", "from a state"])
+    def encoder(self, request):
+        encoder = TableEncoder().fit(self.FRAME)
+        return encoder if request.param == "fitted" else TableEncoder.from_state(encoder.to_state())
+
+    def test_they_are_read_as_in_fit_by_themselves(self, encoder):
+        found = encoder.read(column("03/04/2024", "2024-03-05", "n/a", "soon"))[0]["a"]
+        assert found[:2].tolist() == pd.to_datetime(["2024-03-04", "2024-03-05"]).to_pydatetime().tolist()
+        assert np.isnat(found[2:]).all()
+        np.testing.assert_array_equal(encoder.read({"n": np.array(["2.000 €", "7", "x"])})[0]["n"], [2000, 7, NAN])
+        assert encoder.readings_["n"] == "numbers as 1.234,5 €"
+
+    @pytest.mark.parametrize(
+        ("name", "cells", "message"),
+        [
+            ("a", ["soon"], r"expected dates \(%m/%d/%Y\) in column 'a', .* text \('soon'\)"),
+            ("a", ["03/04/2024", "13/04/2024"], "'a' written as %m/%d/%Y, as in fit, got '13/04/2024'"),
+            ("n", ["1.5", "1,5"], "'n' written as 1.234,5 €, as in fit, got '1.5'"),
+        ],
+    )
+    def test_other_notations_are_refused(self, encoder, name, cells, message):
+        with pytest.raises(TypeError, match=message):
+            encoder.read({name: np.array(cells)})
 
 
-class TestEncoder:
-    def test_new_rows_are_read_as_in_fit_by_themselves_and_from_a_file(self):
-        frame = pd.DataFrame({"a": DAYS.dt.strftime("%m/%d/%Y"), "n": [f"1.{n:03d},50 €" for n in range(30)]})
-        encoder, file = TableEncoder().fit(frame), io.BytesIO()
-        torch.save(encoder.to_state(), file)
-        file.seek(0)
-        for each in (encoder, TableEncoder.from_state(torch.load(file, weights_only=True))):
-            found = each.read({"a": np.array(["03/04/2024", "2024-03-05", "13/04/2024", "n/a"], dtype=object)})[0]["a"]
-            assert found[:2].tolist() == pd.to_datetime(["2024-03-04", "2024-03-05"]).to_pydatetime().tolist()
-            assert np.isnat(found[2:]).all()
-            np.testing.assert_array_equal(each.read({"n": np.array(["2.000 €", "7", "x"])})[0]["n"], [2000, 7, NAN])
-            assert each.readings_["n"] == "numbers as 1.234,5 €"
-            with pytest.raises(TypeError, match=r"expected dates \(%m/%d/%Y\) in column 'a', .* text \('soon'\)"):
-                each.transform(pd.DataFrame({"a": ["soon"], "n": [None]}))
-            with pytest.raises(TypeError, match=r"numbers in column 'n' written as 1.234,5 €, as in fit, got '1.5'"):
-                each.transform(pd.DataFrame({"a": [None] * 2, "n": ["1.5", "1,5"]}))
+class TestTwoReadings:
+    OPEN, SURE = column("1.234", "2.500"), {"b": np.array(["0,5", "1,25"], dtype=object)}
 
-    def test_columns_that_two_notations_fit_are_warned_of_or_have_the_mark_of_the_others(self):
-        open_numbers, sure = np.array(["1.234", "2.500"], dtype=object), np.array(["0,5", "1,25"], dtype=object)
+    def test_they_are_warned_of(self):
         with pytest.warns(MisreadColumnWarning, match=r"'a': its numbers are text, read as 1,234.5, and could have"):
-            assert TableEncoder().fit_read({"a": open_numbers})["a"].tolist() == [1.234, 2.5]
+            assert TableEncoder().fit_read(self.OPEN)["a"].tolist() == [1.234, 2.5]
         with pytest.warns(MisreadColumnWarning, match="read as %d/%m/%Y, and could have the month first"):
-            TableEncoder().fit({"a": np.array(["03/04/2024", "05/06/2024"], dtype=object)})
+            TableEncoder().fit(column("03/04/2024", "05/06/2024"))
+
+    def test_they_have_the_mark_of_other_columns_or_that_is_given(self):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            assert TableEncoder(decimal=",").fit_read({"a": open_numbers})["a"].tolist() == [1234, 2500]
-            assert TableEncoder(thousands=" ").fit_read({"a": open_numbers})["a"].tolist() == [1.234, 2.5]
-            encoder = TableEncoder().fit({"a": open_numbers, "b": sure})
-        found, notes = encoder.read({"a": open_numbers})
+            assert TableEncoder(decimal=",").fit_read(self.OPEN)["a"].tolist() == [1234, 2500]
+            assert TableEncoder(thousands=" ").fit_read(self.OPEN)["a"].tolist() == [1.234, 2.5]
+            encoder = TableEncoder().fit({**self.OPEN, **self.SURE})
+        found, notes = encoder.read(self.OPEN)
         assert found["a"].tolist() == [1234, 2500]
         assert notes == ["column 'a': '1.234' is read as 1234, since numbers were 1.234,5 in fit"]
         with pytest.raises(ValueError, match="expected different marks"):
-            TableEncoder(decimal=",", thousands=",").fit({"a": sure})
+            TableEncoder(decimal=",", thousands=",").fit(self.SURE)
 
-    def test_holes_are_said_and_categories_stay_categories(self):
-        texts = [*DAYS.astype(str), "soon", "?"]
-        encoder = TableEncoder().fit(pd.DataFrame({"a": texts}))
-        said = "dates as YYYY-MM-DD (days, month, day_of_year, weekday); 'soon' among its dates taken for missing cells"
-        assert encoder.messages_ == [f"column 'a': {said}"]
-        frame = pd.DataFrame({"a": DAYS.astype(str), "n": [*map(str, range(30))]})
-        assert [*TableEncoder().fit(frame.astype("category")).kinds_.values()] == ["category"] * 2
-        assert [*TableEncoder(["a", "n"]).fit(frame).kinds_.values()] == ["text"] * 2
+
+def test_holes_are_said_and_categories_stay_categories():
+    encoder = TableEncoder().fit(column(*DAYS.astype(str), "soon", "?"))
+    said = "dates as YYYY-MM-DD (days, month, day_of_year, weekday); 'soon' among its dates taken for missing cells"
+    assert encoder.messages_ == [f"column 'a': {said}"]
+    frame = pd.DataFrame({"a": DAYS.astype(str), "n": [*map(str, range(30))]})
+    assert [*TableEncoder().fit(frame.astype("category")).kinds_.values()] == ["category"] * 2
+    assert [*TableEncoder(["a", "n"]).fit(frame).kinds_.values()] == ["text"] * 2
 
 
 def test_partial_dependence_of_dates_and_numbers_as_text():

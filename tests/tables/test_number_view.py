@@ -14,7 +14,7 @@ from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.kernels import EncodedKernel
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import PartInputs, new_parts
-from gpytorch_partition.tables import NumberView, cross_fitted, needs_view, view_in_folds
+from gpytorch_partition.tables import NumberView, needs_view, view_in_folds
 
 RANDOM = np.random.RandomState(0)
 X = RANDOM.randn(200, 4)
@@ -69,11 +69,12 @@ def test_training_rows_do_not_see_their_own_targets():
     """Levels of single rows: the mean of their own targets would be the target."""
     levels = torch.arange(200.0, dtype=torch.float64)[:, None]
     noise = torch.from_numpy(RANDOM.randn(200))
-    seen = cross_fitted(levels, {0: 200}, noise, np.random.RandomState(0))[:, 0]
+    view, rows = view_in_folds(levels, {0: 200}, noise, np.random.RandomState(0))
+    seen = view(rows)[:, 0]
     assert len(seen.unique()) <= 5  # the mean of all rows of the other folds
     assert len(NumberView(levels, {0: 200}, noise)(levels).unique()) == 200
-    rows = cross_fitted(ROWS[:, [0, 3]], {1: 4}, Y, np.random.RandomState(0))
-    assert torch.equal(rows, NumberView(ROWS[:, [0, 3]], {1: 4}, Y)(ROWS[:, [0, 3]]))
+    view, rows = view_in_folds(ROWS[:, [0, 3]], {1: 4}, Y, np.random.RandomState(0))
+    assert torch.equal(view(rows), NumberView(ROWS[:, [0, 3]], {1: 4}, Y)(ROWS[:, [0, 3]]))
 
 
 @pytest.mark.parametrize("kind", [RBFKernel, FastClusterKernel])
@@ -96,7 +97,8 @@ def test_many_categories_are_not_one_hot():
     levels[:, 0] = levels[:, 0] % 2
     assert NumberView(levels[:, :9], dict.fromkeys(range(9), 9), Y).num_columns == 81
     assert NumberView(levels, {0: 2, **dict.fromkeys(range(1, 30), 9)}, Y).num_columns == 2 + 29
-    assert cross_fitted(levels, {0: 2, **dict.fromkeys(range(1, 30), 9)}, Y, RANDOM).shape == (200, 31)
+    view, rows = view_in_folds(levels, {0: 2, **dict.fromkeys(range(1, 30), 9)}, Y, RANDOM)
+    assert view(rows).shape == (200, 31)
 
 
 def test_what_needs_a_view():
