@@ -29,7 +29,12 @@ def progress(items: Iterable[Item], description: str, total: int | None = None) 
 
 
 def _is_off() -> bool | None:
-    return True if _VERBOSE.get() == 0 else None  # None: unless standard error is a terminal
+    return True if _VERBOSE.get() == 0 or not _has_standard_error() else None  # None: unless it is a terminal
+
+
+def _has_standard_error() -> bool:
+    """Return whether there is one, as daemons and windows have none."""
+    return sys.stderr is not None and not sys.stderr.closed
 
 
 @contextmanager
@@ -105,7 +110,7 @@ def verbosity(verbose: bool | int | None) -> Iterator[None]:
 
 def tell(message: str, level: int = 1) -> None:
     """Write a message to the log at level INFO, or to standard error without such a log; nothing on a terminal."""
-    if (_VERBOSE.get() or 0) < level or sys.stderr.isatty():
+    if (_VERBOSE.get() or 0) < level or not _has_standard_error() or sys.stderr.isatty():
         return
     if logger.isEnabledFor(logging.INFO):
         logger.info("%s", message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import os
 import resource
@@ -20,6 +21,7 @@ from gpytorch_partition import MondrianKernel
 from gpytorch_partition.__main__ import main
 from gpytorch_partition.command_line import outputs
 from gpytorch_partition.command_line.model_file import load_model
+from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.models import FeatureSpaceGP
 
 RANDOM = np.random.RandomState(0)
@@ -210,3 +212,14 @@ class TestKilledProcesses:
         for _ in range(NUM_KILLS):
             _killed(_fit_again_and_again, seconds=random.uniform(0.05, 0.3))
             assert load_model(Path("model.gp")).target == "y"
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_without_a_standard_error_models_are_fitted(is_closed, monkeypatch):
+    stream = None
+    if is_closed:
+        stream = io.StringIO()
+        stream.close()
+    monkeypatch.setattr(sys, "stderr", stream)
+    model = PartitionGPRegressor("mondrian", num_partitions=5, random_state=0, verbose=2).fit(X, X[:, 0])
+    assert np.isfinite(model.predict(X)).all()

@@ -114,3 +114,14 @@ def test_a_copy_of_a_model_that_has_predicted_has_fantasies():
         model(POINTS).mean  # noqa: B018
         fantasy = deepcopy(model).get_fantasy_model(POINTS[:2], torch.zeros(2).double())
         assert fantasy(POINTS).mean.isfinite().all()
+
+
+@pytest.mark.parametrize("num_rows", [60, 1_200])  # dense algebra, and not
+def test_a_model_that_has_predicted_with_gradients_is_copied(num_rows):
+    rows = torch.rand(num_rows, 2, generator=torch.Generator().manual_seed(0))
+    model = PartitionGP(rows, rows.sum(-1), GaussianLikelihood(), MondrianKernel(rows, 10, random_state=0)).eval()
+    expected = model(rows[:5])
+    assert expected.variance.requires_grad
+    copied = deepcopy(model)(rows[:5])
+    torch.testing.assert_close(copied.mean, expected.mean)
+    torch.testing.assert_close(copied.variance, expected.variance)

@@ -73,10 +73,19 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         """Pickle as None: a model makes its strategy again when it predicts, and N x m codes are not in the file."""
         return type(None), ()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> PartitionPredictionStrategy:
-        """Return a copy with all that was computed, as fantasies of a copied model need it."""
-        memo[id(self)] = new = self.__class__.__new__(self.__class__)
-        new.__dict__.update(deepcopy(self.__dict__, memo))
+    def __deepcopy__(self, memo: dict[int, Any]) -> PartitionPredictionStrategy | None:
+        """
+        Return a copy with all that was computed, as fantasies of a copied model need it.
+
+        Graphs of gradients cannot be copied: None, with which the copied model computes anew, takes their place.
+        """
+        new, own = self.__class__.__new__(self.__class__), dict(memo)
+        own[id(self)] = new
+        try:
+            new.__dict__.update(deepcopy(self.__dict__, own))
+        except RuntimeError:
+            return None
+        memo.update(own)
         return new
 
     @property
