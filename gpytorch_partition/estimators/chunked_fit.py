@@ -33,8 +33,6 @@ _ROWS_COUNTED_AT_ONCE = 2**17
 _NUMBERS_COUNTED_AT_ONCE = 2**24
 _FEWEST_ROWS = 500
 _LEAST_NOISE = 1.001e-4  # of standardized targets; less is at the bound
-
-
 MOST_CLUSTERS = 3_200  # of kernels that are built here: counts of 82 MB, a fit of some ten seconds
 _MOST_GIVEN = 8_192  # of kernels that are given: counts of half a GiB, minutes
 # Boosted trees of "auto". With 100,000 rows 50 to 400 trees with 3,200 leaves in all are within .01 nats.

@@ -26,8 +26,6 @@ VOTES = ("best", "population")
 _RULES = ("gap", "mean")
 
 Criterion = Callable[[np.ndarray], np.ndarray]
-
-
 # Numbers in the matrices solved at once (32 MiB).
 _BLOCK_NUMEL = 2**22
 # Added to the diagonal of the correlations: columns may be copies of each other.

@@ -24,8 +24,6 @@ from gpytorch_partition.presets.assembly import description_of
 from gpytorch_partition.tables import NumberView
 
 Map = Callable[[Tensor], Tensor]
-
-
 _ENTRIES = 2**24  # covariances held at once
 
 

@@ -26,8 +26,6 @@ _LEAST_RELEVANCE = 0.01  # of the largest of a part; columns below are not shown
 _NLPD_OF_MEAN = 0.5 * (1 + math.log(2 * math.pi))  # of standardized targets, by a Gaussian of their mean and deviation
 _MOST_TARGETS = 4  # correlations of a target that are shown
 _MOST_CLASSES = 8  # frequencies shown
-
-
 _MOST_ROWS = 5_000  # training rows, evenly spread, for shares of variances
 _OUTLIER = 0.25  # of the usual weight, below which a row is an outlier
 _SKEWED = 1.0  # skewness above which logarithms are advised
