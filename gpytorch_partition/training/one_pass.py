@@ -72,12 +72,10 @@ def fit_exact_gp(
     :func:`~gpytorch_partition.training.marginal_likelihood.maximize_marginal_likelihood`, after a warning with the
     reason.
 
-    The width of a :class:`~gpytorch_partition.MondrianKernel`, one over its lifetime, does not change: choose it first
-    by
-    :func:`~gpytorch_partition.lifetime_sweep`, with trees that have longer lifetimes than the usual one
-        (`max_lifetime`).
-    Nor does the lengthscale of a :class:`~gpytorch_partition.RandomBinningKernel`. A `UserWarning` says so where either
-    was never chosen.
+    The width of a :class:`~gpytorch_partition.MondrianKernel`, one over its lifetime, does not change. Choose it first
+    by :func:`~gpytorch_partition.lifetime_sweep`, with trees that have longer lifetimes than the usual one
+    (`max_lifetime`). The lengthscale of a :class:`~gpytorch_partition.RandomBinningKernel` does not change either. A
+    `UserWarning` says so where either was never chosen.
 
     :param model: The model. The values found are written into its modules, and its mode (training or evaluation) stays.
         After an error or an interruption its parameters are unchanged.
