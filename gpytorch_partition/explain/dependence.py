@@ -24,7 +24,6 @@ from gpytorch_partition.inputs.training_rows import encode_missing
 from gpytorch_partition.likelihoods.fitc_likelihood import unspanned_variances
 from gpytorch_partition.models import CoregionalizedGP, PartitionGP
 from gpytorch_partition.models.coregionalized import TargetView
-from gpytorch_partition.operators.accuracy import prediction_residual
 from gpytorch_partition.tables.cells import DATES, LEVELS, NUMBERS
 
 _PERCENTILES = (0.05, 0.95)  # of the column's values, between which the grid lies, as scikit-learn's
@@ -172,7 +171,6 @@ def _variances(model: PartitionGP, priors: Tensor, cross: Tensor) -> Tensor:
         left,
         strategy._noisy,
         tolerance=settings.variance_tolerance.value(),
-        residual=prediction_residual(),
         is_dense=strategy._is_dense,
     )
     return covariance.diagonal(dim1=-2, dim2=-1)

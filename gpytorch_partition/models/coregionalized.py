@@ -35,7 +35,6 @@ from gpytorch_partition.inference.prediction.strategy import EffectTables
 from gpytorch_partition.inputs.numbers import checked_count
 from gpytorch_partition.inputs.training_rows import encode_missing
 from gpytorch_partition.linalg.factors import stable_cholesky
-from gpytorch_partition.operators.accuracy import prediction_residual
 from gpytorch_partition.operators.addition import low_rank_operator, structured_terms
 from gpytorch_partition.operators.elementwise import product
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
@@ -351,6 +350,5 @@ def _posterior(
         cross,
         noisy,
         tolerance=settings.variance_tolerance.value(),
-        residual=prediction_residual(),
         is_dense=noisy.size(-1) <= linear_settings.max_cholesky_size.value(),
     )

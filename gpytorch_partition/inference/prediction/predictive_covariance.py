@@ -102,7 +102,6 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
     :param right: `*batch x N2 x N` covariance of test and training points.
     :param noisy: `*batch x N x N` covariance of the training points plus noise.
     :param tolerance: Relative error of variances.
-    :param residual: Relative residual of solves that are not for variances.
     :param is_dense: Whether solves use a Cholesky factor of the training covariance, which is kept; they then carry
         gradients.
     :param left_out: Tensors whose gradients are left out: asking for one is an error. (Default: none.)
@@ -119,7 +118,6 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         noisy: PartitionAddedDiagLinearOperator,
         *,
         tolerance: float,
-        residual: float,
         is_dense: bool,
         left_out: tuple[Tensor, ...] = (),
         is_symmetric: bool | None = None,
@@ -127,7 +125,6 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
     ) -> None:
         options = {
             "tolerance": tolerance,
-            "residual": residual,
             "is_dense": is_dense,
             "left_out": left_out,
             "is_precise": is_precise,
@@ -135,7 +132,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         is_symmetric = left is right if is_symmetric is None else is_symmetric
         super().__init__(prior, left, right, noisy, **options, is_symmetric=is_symmetric)
         self.prior, self.left, self.right, self.noisy = prior, left, left if is_symmetric else right, noisy
-        self.tolerance, self.residual, self.is_dense, self.left_out = tolerance, residual, is_dense, left_out
+        self.tolerance, self.is_dense, self.left_out = tolerance, is_dense, left_out
         self.is_precise = is_precise
 
     def _with(self, *parts: LinearOperator, **options: Any) -> PredictiveCovarianceLinearOperator:
@@ -385,7 +382,8 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
     def _training_solve(self, columns: Tensor) -> Tensor:
         if self.is_dense:
             return Dense(self.noisy).solve(columns)
-        return self._solution(columns, relative_residual(self.residual)).solution
+        # Between different points nothing but rounding bounds the error, in units of deviations that are not known.
+        return self._solution(columns, relative_residual(_ROUNDOFFS * torch.finfo(columns.dtype).eps)).solution
 
     def _certain(self, columns: Tensor, prior: Tensor, tolerance: float, of_pairs: bool = False) -> CGResult:
         certain = self._variances_within(tolerance, prior, of_pairs)

@@ -221,7 +221,6 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
             cross,
             noisy,
             tolerance=settings.variance_tolerance.value(),
-            residual=prediction_residual(),
             left_out=left_out,
             is_dense=noisy.size(-1) <= linear_settings.max_cholesky_size.value(),
         )
