@@ -50,7 +50,7 @@ class Cache:
         tensors = [] if source is None else [tensor.detach() for tensor in _tensors(source)]
         found = self._entries.get(key)
         if found is None or found.options != options or not _all_equal(found.tensors, tensors):
-            with torch.no_grad():
+            with torch.inference_mode(False), torch.no_grad():  # training may use what a prediction has computed
                 found = self._entries[key] = _Entry(options, [tensor.clone() for tensor in tensors], compute())
         return cast(Value, found.value)
 

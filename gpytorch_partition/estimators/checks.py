@@ -77,13 +77,15 @@ def check_magnitudes(values: np.ndarray, name: str) -> None:
         )
 
 
-def warn_of_rounding(y: np.ndarray) -> None:
-    """Warn of targets (`N` or `N x T`, NaN where missing) that differ by about the rounding of float64."""
-    spread, size = np.nanmax(y, 0) - np.nanmin(y, 0), np.nanmax(np.abs(y), 0)
-    if bool(np.any((spread > 0) & (spread <= _ROUNDED * np.finfo(np.float64).eps * size))):
+def warn_of_rounding(values: np.ndarray, name: str = "targets") -> None:
+    """Warn of a column of numbers (`N` or `N x D`, NaN where missing) that differ by about the rounding of float64."""
+    low, high = np.fmin.reduce(values), np.fmax.reduce(values)
+    spread, size = np.atleast_1d(high - low), np.atleast_1d(np.fmax(np.abs(low), np.abs(high)))
+    is_lost = (spread > 0) & (spread <= _ROUNDED * np.finfo(np.float64).eps * size)
+    if is_lost.any():
         warnings.warn(
-            f"the targets differ by {np.max(spread):.3g}, which float64 hardly tells apart at their size, "
-            f"{np.max(size):.3g}: what they say is lost. Subtract a constant before they are stored",
+            f"{name} differ by {spread[is_lost].max():.3g}, which float64 hardly tells apart at their size, "
+            f"{size[is_lost].max():.3g}: what they say is lost. Subtract a constant before they are stored",
             UserWarning,
             stacklevel=level_of_caller(),
         )

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.estimators.given_kernels import OF_STATE, name_of, sees_raw_columns
+from gpytorch_partition.inputs.numbers import refuse_mask
 from gpytorch_partition.inputs.row_choice import rows_without_copies, warn_of_copies
 from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_of_odd
@@ -190,6 +191,7 @@ class ReadsNumbers(ReadsTables):
 
 
 def _check_rows(X: Any) -> None:
+    refuse_mask(X, "X", "give X.filled(numpy.nan), with missing cells")
     if issparse(X):
         size = X.shape[0] * X.shape[-1] * 8 / 2**30
         raise TypeError(
@@ -236,6 +238,7 @@ def check_targets(y: Any, are_numbers: bool) -> None:
     :param y: One target as given.
     :param are_numbers: Whether numbers are expected.
     """
+    refuse_mask(y, "y", "leave these rows out, X[~y.mask] and y[~y.mask]")
     is_arrow, y = hasattr(y, "is_valid"), as_pandas(y)
     values = np.asarray(y) if hasattr(y, "dtype") or hasattr(y, "iloc") or isinstance(y, list) else np.empty(0)
     if are_numbers:
@@ -296,6 +299,7 @@ def read_targets(X: Any, y: Any) -> tuple[NDArray[np.float64], list[str] | None]
 
 def target_values(y: Any) -> NDArray[np.float64]:
     """Return several targets (`N x T`, an array, data frame or list of rows) as numbers, NaN for missing entries."""
+    refuse_mask(y, "y", "give y.filled(numpy.nan), with missing entries")
     values = y.to_numpy() if hasattr(y, "columns") and hasattr(y, "to_numpy") else np.asarray(y)
     if values.dtype.kind == "c":
         raise ValueError("Complex data not supported: expected targets that are real numbers")

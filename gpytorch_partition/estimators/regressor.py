@@ -80,7 +80,7 @@ _WIDENS = (
 )
 _FIT_THERE = "Leave these rows out, or fit to some from there"
 _OF_FITS = ("kernel", "num_partitions", "max_iterations", "dtype", "random_state", "n_jobs", "options")
-_PARAMETERS = ("num_partitions", "max_iterations", "dtype")  # of a state
+_PARAMETERS = ("kernel", "categorical_features", "num_partitions", "max_iterations", "dtype")  # of a state
 _RESULTS = ("log_marginal_likelihood_value_", "at_bounds_", "n_iter_", "seconds_", "left_out_")  # of a state
 _LEARNED = ("_constant_columns", "_constants", "_counted_rows")  # of a state
 
@@ -229,6 +229,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         check_magnitudes(data.X, "X")
         check_magnitudes(data.y, "y")
         warn_of_rounding(data.y)
+        warn_of_rounding(data.X, "numbers of a column of X")
         data = data.without_copies()
         blocks = data.blocks(blocks)
         rows = data.X if unlabelled is None else np.concatenate([data.X, _checked_unlabelled(self, unlabelled)])
@@ -301,6 +302,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         self._counted_rows, self.n_iter_ = found.numbers, found.num_iterations
         self.log_marginal_likelihood_value_, self.at_bounds_ = found.log_marginal_likelihood, dict(found.at_bounds)
         self.options_, self.left_out_ = found.options, found.left_out
+        self._parameters = tuple(getattr(self, name) for name in _PARAMETERS)  # a later `set_params` is of the next fit
 
     def predict(
         self,
@@ -573,11 +575,12 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
         Errors are those of :meth:`save`; :meth:`load` has an example.
         """
-        known, names, chosen = self._known, getattr(self, "feature_names_in_", None), self.categorical_features
+        known, names = self._known, getattr(self, "feature_names_in_", None)
+        kernel, chosen, *others = self._parameters
         return {
             "parameters": {
-                **{name: plain(getattr(self, name)) for name in _PARAMETERS},
-                "kernel": state_name(self.kernel),
+                **dict(zip(_PARAMETERS[2:], map(plain, others))),
+                "kernel": state_name(kernel),
                 "categorical_features": None if chosen is None else list(map(plain, chosen)),
             },
             "results": {name: plain(getattr(self, name)) for name in (*_RESULTS, *_LEARNED)},
@@ -596,6 +599,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         regressor, results, names = cls(), state["results"], state["feature_names"]
         regressor.set_params(**state["parameters"])
+        regressor._parameters = tuple(state["parameters"][name] for name in _PARAMETERS)
         regressor._fitted, regressor.encoder_ = fitted_of(state)
         regressor.__dict__ |= {name: restored(results[name]) for name in (*_RESULTS, *_LEARNED)} | {"options_": None}
         regressor._target_names = state["target_names"]

@@ -36,6 +36,12 @@ def checked_positive(value: Any, name: str) -> float:
     return value
 
 
+def refuse_mask(values: Any, name: str, remedy: str) -> None:
+    """Refuse a masked array, whose masked numbers would be taken for known ones; a `ValueError` with the remedy."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise ValueError(f"expected {name} without a mask, got {np.ma.count_masked(values)} masked numbers: {remedy}")
+
+
 def tensor_of(values: Any, expected: str) -> Tensor:
     """Return numbers as a tensor; a `ValueError` with a description of the values expected if they cannot be one."""
     try:

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpytorch_partition.inputs.numbers import refuse_mask
+
 _UNIT_SHARE = 0.9  # share of the rows that weigh the unit or less
 
 
@@ -62,6 +64,7 @@ def checked_weights(weights: Any, num_rows: int) -> np.ndarray | None:
     """
     if weights is None:
         return None
+    refuse_mask(weights, "sample_weight", "give sample_weight.filled(0), and these rows are left out")
     try:
         found = np.asarray(weights, dtype=np.float64)
     except (TypeError, ValueError) as error:

@@ -144,7 +144,8 @@ class Partition(torch.nn.Module):
         return next((rows for rows in self._cached_rows if same_bits(rows.x, x)), None)
 
     def _coded(self, x: Tensor) -> _CodedRows:
-        rows = self._cached(x) or self._code(x)
+        with torch.inference_mode(False), torch.no_grad():  # training may use what a prediction has computed
+            rows = self._cached(x) or self._code(x)
         # A new list in one assignment: other threads may be going through the old one.
         others = [other for other in self._cached_rows if other is not rows]
         self._cached_rows = [rows, *others][: self.num_cached]

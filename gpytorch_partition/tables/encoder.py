@@ -142,7 +142,15 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def transform_checked(self, X: Any) -> np.ndarray:
         """Return the table matrix of a table whose names an estimator has checked; errors then name the estimator."""
-        return self._transformed(self._checked_mapping(X, False) if isinstance(X, Mapping) else _columns_of(X))
+        if isinstance(X, Mapping):
+            return self._transformed(self._checked_mapping(X, False))
+        columns, names = _columns_of(X), [column.name for column in self._columns]
+        if list(columns) != names and sorted(columns) == sorted(names):
+            raise ValueError(
+                f"expected columns in the order of fit, {names_of(names)}, got {names_of(list(columns))}: give "
+                "them in that order, X[names]"
+            )
+        return self._transformed(columns)
 
     def read(self, X: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], list[str]]:
         """

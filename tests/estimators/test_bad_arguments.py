@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.exceptions import NotFittedError
@@ -97,7 +98,11 @@ ARGUMENTS = [
     (BaggedStepwiseSelector, {"n_samples": 0}, "expected n_samples"),
     (BaggedStepwiseSelector, {"threshold": None}, "expected threshold"),
 ]
+MASKED = np.ma.masked_greater(X, np.median(X))
 DATA = [
+    *[(each(), MASKED, TARGETS.get(each, Y), "X without a mask") for each in (PartitionGPRegressor, LAGORanker)],
+    (PartitionGPRegressor(), X, np.ma.masked_greater(Y, np.median(Y)), "y without a mask"),
+    (PartitionGPRegressor(), X, np.ma.masked_greater(X, np.median(X)), "y without a mask"),
     (PartitionGPClassifier("forest"), X[:4], np.array([None, "a", "b", None], dtype=object), "4 targets 2 are missing"),
     (PartitionGPClassifier(), X, ["yes"] * 60, r"two classes or more, got 1 class: \['yes'\]"),
     (PartitionSVC(), X, ["yes"] * 60, r"two classes or more, got 1 class: \['yes'\]"),
@@ -148,6 +153,19 @@ def test_arguments(kind, options, message):
 def test_data(machine, rows, targets, message):
     with pytest.raises(ValueError, match=message):
         machine.fit(rows, targets)
+
+
+def test_masked_weights():
+    with pytest.raises(ValueError, match="sample_weight without a mask"):
+        PartitionGPRegressor("mondrian").fit(X, Y, np.ma.masked_greater(np.abs(Y), 1.0))
+
+
+@pytest.mark.parametrize("names", [[10, 20, 30], pd.MultiIndex.from_product([["a"], [1, 2, 3]])])
+def test_columns_in_another_order(names):
+    table = pd.DataFrame(X, columns=names)
+    model = PartitionGPRegressor("mondrian", num_partitions=5, random_state=0).fit(table, Y)
+    with pytest.raises(ValueError, match="columns in the order of fit"):
+        model.predict(table[table.columns[::-1]])
 
 
 @pytest.mark.parametrize("name", ["regressor, forest", "classifier, forest", "features", "kernel PCA", "SVC", "LAGO"])

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel
 from gpytorch_partition.estimators import PartitionGPRegressor, fitted_regressor
-from tests.estimators.copies import assert_copies_predict_the_same
+from tests.estimators.copies import assert_copies_predict_the_same, stored
 from tests.limits import many_rows
 from tests.random_states import untouched_random_states
 
@@ -212,6 +212,18 @@ class TestData:
         with pytest.warns(UserWarning, match="float64 hardly tells apart"):
             mean = PartitionGPRegressor(random_state=0).fit(X, y).predict(X)
         np.testing.assert_allclose(mean, 1e15, rtol=1e-14)
+
+    def test_whole_numbers_that_float64_rounds(self):
+        columns = np.column_stack([2**53 + np.arange(len(X)), np.arange(len(X)) % 7])
+        with pytest.warns(UserWarning, match="numbers of a column of X differ by 148.*hardly tells apart"):
+            small("mondrian").fit(columns, Y)
+
+    def test_parameters_set_after_the_fit_are_not_saved(self):
+        model = small("mondrian").fit(X, Y)
+        expected = model.predict(NEW)
+        model.set_params(kernel="forest", num_partitions=3, dtype="float64")
+        np.testing.assert_array_equal(stored(model).predict(NEW), expected)
+        assert stored(stored(model)).kernel == "mondrian"
 
     def test_a_constant_target_is_reported(self):
         with pytest.warns(ConvergenceWarning, match="at a bound"):

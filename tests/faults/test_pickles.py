@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.mlls import ExactMarginalLogLikelihood
 from sklearn.base import clone
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel, RandomForestKernel, settings
@@ -114,6 +115,16 @@ def test_a_copy_of_a_model_that_has_predicted_has_fantasies():
         model(POINTS).mean  # noqa: B018
         fantasy = deepcopy(model).get_fantasy_model(POINTS[:2], torch.zeros(2).double())
         assert fantasy(POINTS).mean.isfinite().all()
+
+
+@pytest.mark.parametrize("kernel", [MondrianKernel, FastClusterKernel])  # with bounded labels, and without
+def test_a_model_that_has_predicted_in_inference_mode_is_trained(kernel):
+    model = PartitionGP(ROWS, TARGETS, GaussianLikelihood(), kernel(ROWS, 10, random_state=0)).eval()
+    with torch.inference_mode():
+        assert model(POINTS).variance.isfinite().all()
+    likelihood = ExactMarginalLogLikelihood(model.likelihood, model.train())
+    likelihood(model(ROWS), TARGETS).backward()
+    assert model.likelihood.raw_noise.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("num_rows", [60, 1_200])  # dense algebra, and not
