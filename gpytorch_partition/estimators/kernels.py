@@ -9,6 +9,7 @@ import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from torch import Tensor
 
+from gpytorch_partition.estimators.checks import check_count
 from gpytorch_partition.estimators.given_kernels import (
     check_columns_seen,
     check_has_rows,
@@ -18,7 +19,7 @@ from gpytorch_partition.estimators.given_kernels import (
     kernel_of_ensemble,
     name_or_function,
 )
-from gpytorch_partition.inputs.numbers import checked_count, random_state_of
+from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.kernels import (
     EncodedKernel,
     FastClusterKernel,
@@ -81,7 +82,7 @@ def resolved_kernel(
         >>> type(kernel).__name__, kernel.num_partitions, resolved_kernel(kernel, x) is kernel
         ('FastClusterKernel', 30, True)
     """
-    checked_count(num_partitions, "partitions", "num_partitions")
+    check_count(num_partitions, "num_partitions")
     built: Any = kernel
     if is_ensemble(kernel):
         return kernel_of_ensemble(kernel, x, y, random_state)

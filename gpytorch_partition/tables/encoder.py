@@ -319,6 +319,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def _chosen(self, names: list[str]) -> set[int]:
         given = self.categorical_features
+        if not (given is None or isinstance(given, Iterable)):
+            raise ValueError(f"expected categorical_features as a list of names or numbers of columns, got {given!r}")
         wanted = [given] if isinstance(given, str) else [] if given is None else list(given)
         if len(wanted) == len(names) and all(isinstance(one, bool | np.bool_) for one in wanted):
             wanted = [*np.flatnonzero(wanted)]

@@ -25,7 +25,7 @@ WITHOUT_INPUT = {
     "LifetimeModel", "LifetimePath", "LifetimeSweep", "SpectralTruncation", "Trees", "ZERO", "Partition", "Options",
     "OtherUnitsWarning", "OverconfidenceWarning", "OutsideRangeWarning", "MisreadColumnWarning", "CoregionalizedGP",
     "GroupPartition", "TreeCutPartition", "FITCGaussianLikelihood", "UnspannedNoise", "StudentTLikelihood",
-    "StudentTNoise", "WeightedNoise", "student_t_noise", "weights_of", "cross_fitted", "needs_view", "view_in_folds",
+    "StudentTNoise", "WeightedNoise", "student_t_noise", "weights_of", "needs_view", "view_in_folds",
     "NumberView", "EncodedKernel", "bart_trees",
 }  # fmt: skip
 
