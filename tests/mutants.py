@@ -40,8 +40,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("solvers/in_double.py", "noisy.noise_share < _LEAST_SHARE", "False", "extremes"),
     ("solvers/in_double.py", "(norm > _LEAST_USE * size).any()", "(norm < 0).any()", "solvers"),
     ("solvers/in_double.py", "warnings.warn(told, NumericalWarning, stacklevel=2)", "pass", "extremes"),
-    ("solvers/conjugate_gradients.py", "noisy.has_failed = True", "pass", "solvers"),
-    ("solvers/choice.py", "(\"solve\", \"likelihood\")", "()", "solvers"),
+    ("solvers/by_conjugate_gradients.py", "noisy.has_failed = True", "pass", "solvers"),
+    ("solvers/decision_table.py", "(\"solve\", \"likelihood\")", "()", "solvers"),
     # partitions, kernels
     ("partitions/sites.py", "mul_(differences))", "abs_())", "partitions"),
     ("partitions/hashed_cells.py", "(values - shift) / pitch", "values / pitch", "partitions"),
@@ -84,8 +84,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("likelihoods/forest_noise_likelihood.py", "logs - logs.mean()", "logs", "likelihoods"),
     ("likelihoods/fitc_likelihood.py", "to(x) + self.unspanned(x)", "to(x)", "likelihoods"),
     # presets
-    ("presets/choice.py", "max(1, num_choosing - num_values)", "num_choosing", "presets"),
-    ("presets/choice.py", "self.noise * self.factor", "self.noise", "presets"),
+    ("presets/weights_and_noise.py", "max(1, num_choosing - num_values)", "num_choosing", "presets"),
+    ("presets/weights_and_noise.py", "self.noise * self.factor", "self.noise", "presets"),
     ("presets/calibration.py", "scaled(choice, factor),", "choice,", "presets"),
     ("presets/calibration.py", "np.setdiff1d(fold[1], choice.rows.numpy())", "fold[1]", "presets"),
     ("presets/heavy_tails.py", "(outliers > 0).sum()", "(outliers < 0).sum()", "presets"),

@@ -29,10 +29,10 @@ from gpytorch_partition.likelihoods import (
     WeightedNoise,
 )
 from gpytorch_partition.models import PartitionGP
-from gpytorch_partition.presets.choice import Choice
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import SMOOTH, PartInputs, new_parts, unfitted_parts
+from gpytorch_partition.presets.weights_and_noise import Choice
 
 _MOST_DENSE_ROWS = 2_000  # rows of a model with dense solves
 _LARGEST_ROUNDING = 0.1  # rounding of covariances allowed in float32, in variances of the noise

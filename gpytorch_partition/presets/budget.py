@@ -7,9 +7,9 @@ from dataclasses import replace
 from time import monotonic
 from typing import NamedTuple
 
-from gpytorch_partition.presets.choice import needs_calibration, num_rows_for
 from gpytorch_partition.presets.options import Options
 from gpytorch_partition.presets.parts import num_inducing_points
+from gpytorch_partition.presets.weights_and_noise import needs_calibration, num_rows_for
 
 _GROWTH = 5  # the next larger model's time over a model's, at most: 1.4 to 4 for 600 to 6,000 rows
 _FEWEST_ROWS = 2_000  # training rows of the smallest model, if there are more

@@ -20,12 +20,12 @@ from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.linalg.random import drawn_from
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.assembly import assembled
-from gpytorch_partition.presets.choice import Choice, HeldOutRows, unseen_log_ratios
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.folds import Split, folds
 from gpytorch_partition.presets.noise_factors import factor_bounds, fit_factors
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import SMOOTH, PartInputs, new_parts, num_inducing_points, smooth_part
+from gpytorch_partition.presets.weights_and_noise import Choice, HeldOutRows, unseen_log_ratios
 from gpytorch_partition.progress import stage
 from gpytorch_partition.tables import NumberView
 from gpytorch_partition.training.predictive_density import EXPONENTS

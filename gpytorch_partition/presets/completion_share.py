@@ -13,8 +13,8 @@ from gpytorch_partition.inference.prediction.unknown_cells import unknown_cells
 from gpytorch_partition.likelihoods.fitc_likelihood import noise_variances
 from gpytorch_partition.likelihoods.scale_mixture import log_densities
 from gpytorch_partition.models import PartitionGP
-from gpytorch_partition.presets.choice import Choice
 from gpytorch_partition.presets.data import TrainingData
+from gpytorch_partition.presets.weights_and_noise import Choice
 
 _SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)
 _MOST_ROWS = 300  # held-out rows with missing cells, whose densities are summed

@@ -14,7 +14,6 @@ from gpytorch_partition.inputs.training_rows import checked_categories, decode_m
 from gpytorch_partition.kernels import IterativeKernel
 from gpytorch_partition.presets.assembly import DefaultGP, assemble
 from gpytorch_partition.presets.calibration import calibrate, widened
-from gpytorch_partition.presets.choice import Choice, choose, needs_calibration
 from gpytorch_partition.presets.completion_share import completion_share
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.few_blocks import widened_for_blocks
@@ -22,6 +21,7 @@ from gpytorch_partition.presets.folds import Blocks
 from gpytorch_partition.presets.heavy_tails import discounts_harm, with_heavy_tails, with_shape
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
 from gpytorch_partition.presets.parts import usual_parts
+from gpytorch_partition.presets.weights_and_noise import Choice, choose, needs_calibration
 from gpytorch_partition.progress import stage
 from gpytorch_partition.tables import needs_view
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.presets.calibration import scaled
-from gpytorch_partition.presets.choice import Choice, HeldOutRows, needs_calibration
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.folds import Blocks, folds
 from gpytorch_partition.presets.options import Setup
+from gpytorch_partition.presets.weights_and_noise import Choice, HeldOutRows, needs_calibration
 
 
 def widened_for_blocks(choice: Choice, chosen: HeldOutRows, data: TrainingData, setup: Setup) -> Choice:

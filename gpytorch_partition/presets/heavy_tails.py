@@ -12,10 +12,10 @@ from gpytorch_partition import settings
 from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.likelihoods.scale_mixture import expected_precisions, log_densities
 from gpytorch_partition.presets.assembly import assemble
-from gpytorch_partition.presets.choice import Choice, HeldOutRows, choose, is_worse
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.folds import folds
 from gpytorch_partition.presets.options import Options, Setup
+from gpytorch_partition.presets.weights_and_noise import Choice, HeldOutRows, choose, is_worse
 from gpytorch_partition.training.predictive_density import DEGREES_OF_FREEDOM, HeavyTails, fit_heavy_tails
 
 _LEAST_PRECISION = 1e-6  # of a row, so that its noise stays finite

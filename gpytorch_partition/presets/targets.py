@@ -22,11 +22,11 @@ from gpytorch_partition.kernels import IterativeKernel
 from gpytorch_partition.models import CoregionalizedGP
 from gpytorch_partition.partitions.grown_forest import grow_forest
 from gpytorch_partition.presets.assembly import weighted_parts
-from gpytorch_partition.presets.choice import needs_calibration, num_rows_for
 from gpytorch_partition.presets.folds import Blocks, as_new_rows, folds, random_rows
 from gpytorch_partition.presets.noise_factors import scale_factors
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
 from gpytorch_partition.presets.parts import PartInputs, new_parts
+from gpytorch_partition.presets.weights_and_noise import needs_calibration, num_rows_for
 from gpytorch_partition.progress import stage
 from gpytorch_partition.settings import num_variance_samples
 from gpytorch_partition.tables import needs_view

@@ -19,8 +19,8 @@ from torch import Tensor
 from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 from gpytorch_partition.operators.partition_sum_linear_operator import exact_root, sum_of_roots
-from gpytorch_partition.solvers.choice import choose_solver
-from gpytorch_partition.solvers.conjugate_gradients import expected_iterations_of
+from gpytorch_partition.solvers.by_conjugate_gradients import expected_iterations_of
+from gpytorch_partition.solvers.decision_table import choose_solver
 from gpytorch_partition.solvers.dense import has_few_rows
 from gpytorch_partition.solvers.direct import DirectSolver, direct_solver, has_direct_solver
 from gpytorch_partition.solvers.feature_factor import FeatureFactor, feature_factor

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from gpytorch_partition.presets import Options, default_model
-from gpytorch_partition.presets.choice import Choice, HeldOutRows
 from gpytorch_partition.presets.completion_share import _added_variances, completion_share
 from gpytorch_partition.presets.data import TrainingData
+from gpytorch_partition.presets.weights_and_noise import Choice, HeldOutRows
 from gpytorch_partition.training.predictive_density import HeavyTails
 
 NOISE = 0.01

@@ -22,10 +22,10 @@ from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets import Options, calibration, choice, parts
 from gpytorch_partition.presets import default_model as model_of
 from gpytorch_partition.presets.assembly import assemble, description_of, rebuilt
-from gpytorch_partition.presets.choice import Choice
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.default import default_choice
 from gpytorch_partition.presets.options import Setup
+from gpytorch_partition.presets.weights_and_noise import Choice
 from gpytorch_partition.tables import NumberView
 from gpytorch_partition.training.predictive_density import PredictiveFit
 

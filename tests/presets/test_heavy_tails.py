@@ -18,10 +18,10 @@ from gpytorch_partition.estimators.scores import Judgement, interval_score
 from gpytorch_partition.explain import plots
 from gpytorch_partition.likelihoods import StudentTLikelihood, student_t_noise
 from gpytorch_partition.presets import Options, default, heavy_tails
-from gpytorch_partition.presets.choice import Choice, HeldOutRows
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.heavy_tails import with_shape
 from gpytorch_partition.presets.options import Setup
+from gpytorch_partition.presets.weights_and_noise import Choice, HeldOutRows
 
 OPTIONS = Options(num_trees=15, num_slope_trees=10, num_boosted_trees=15, num_shallow_boosted_trees=15, num_folds=3)
 GAUSSIAN = replace(OPTIONS, least_tail_gain=1e9)

@@ -16,10 +16,10 @@ from torch.utils._pytree import tree_leaves
 from gpytorch_partition import settings
 from gpytorch_partition.presets import Options, choice, default, parts, rough_field
 from gpytorch_partition.presets.assembly import assemble, description_of, rebuilt
-from gpytorch_partition.presets.choice import needs_calibration
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.default import default_choice
 from gpytorch_partition.presets.options import Setup
+from gpytorch_partition.presets.weights_and_noise import needs_calibration
 from gpytorch_partition.tables import needs_view
 from gpytorch_partition.training.predictive_density import Fold, PredictiveFit
 

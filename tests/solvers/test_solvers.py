@@ -10,7 +10,7 @@ from gpytorch_partition import settings
 from gpytorch_partition.operators import FlatLinearOperator, PartitionLinearOperator
 from gpytorch_partition.operators.tasks import on_every_task
 from gpytorch_partition.solvers import choose_solver, direct
-from gpytorch_partition.solvers.conjugate_gradients import ConjugateGradients
+from gpytorch_partition.solvers.by_conjugate_gradients import ConjugateGradients
 from gpytorch_partition.solvers.dense import Dense
 from gpytorch_partition.solvers.direct import direct_solver
 from gpytorch_partition.solvers.few_clusters import FewClusters, few_clusters

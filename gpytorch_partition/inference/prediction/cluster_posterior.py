@@ -38,7 +38,7 @@ from gpytorch_partition.settings import (
     probe_seed,
     variance_tolerance,
 )
-from gpytorch_partition.solvers.conjugate_gradients import ConjugateGradients
+from gpytorch_partition.solvers.by_conjugate_gradients import ConjugateGradients
 from gpytorch_partition.solvers.dense import Dense
 from gpytorch_partition.solvers.direct import MOST_ROWS, is_small
 from gpytorch_partition.solvers.feature_factor import FeatureFactor

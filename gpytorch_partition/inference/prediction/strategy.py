@@ -31,8 +31,8 @@ from gpytorch_partition.operators.accuracy import prediction_residual
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.solvers.choice import choose_solver
-from gpytorch_partition.solvers.conjugate_gradients import ConjugateGradients
+from gpytorch_partition.solvers.by_conjugate_gradients import ConjugateGradients
+from gpytorch_partition.solvers.decision_table import choose_solver
 from gpytorch_partition.solvers.dense import Dense
 from gpytorch_partition.solvers.direct import MOST_COLUMNS, MOST_ROWS
 from gpytorch_partition.solvers.in_double import InDouble, check_entries, is_delicate

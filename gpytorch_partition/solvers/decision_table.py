@@ -7,7 +7,7 @@ from typing import Literal
 from linear_operator import settings
 from linear_operator.operators import AddedDiagLinearOperator
 
-from gpytorch_partition.solvers.conjugate_gradients import ConjugateGradients, is_hard
+from gpytorch_partition.solvers.by_conjugate_gradients import ConjugateGradients, is_hard
 from gpytorch_partition.solvers.dense import Dense, has_few_rows
 from gpytorch_partition.solvers.few_clusters import few_clusters
 from gpytorch_partition.solvers.in_double import InDouble, is_delicate
