@@ -13,7 +13,7 @@ from sklearn.datasets import load_diabetes
 
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.inference.prediction.unknown_cells import completions
-from gpytorch_partition.presets import Options, choice
+from gpytorch_partition.presets import Options, weights_and_noise
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import Setup
 from tests.estimators.copies import assert_copies_predict_the_same
@@ -168,8 +168,8 @@ def test_the_factor_of_variances(monkeypatch, num_rows, factor):
     y = x[:, 0] + 0.1 * torch.randn(num_rows, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     few = Options(num_trees=5, num_slope_trees=5, num_boosted_trees=5, num_shallow_boosted_trees=5, num_folds=2)
     data = TrainingData(x, y)
-    found = choice.choose(data, Setup(np.random.RandomState(0), options=few))
-    monkeypatch.setattr(choice, "_allowance", lambda *_: 1.0)
-    plain = choice.choose(data, Setup(np.random.RandomState(0), options=few))
+    found = weights_and_noise.choose(data, Setup(np.random.RandomState(0), options=few))
+    monkeypatch.setattr(weights_and_noise, "_allowance", lambda *_: 1.0)
+    plain = weights_and_noise.choose(data, Setup(np.random.RandomState(0), options=few))
     assert found.noise == pytest.approx(factor * plain.noise)
     assert found.outputscales == pytest.approx({name: factor * weight for name, weight in plain.outputscales.items()})

@@ -19,7 +19,7 @@ from linear_operator.settings import max_cholesky_size
 from gpytorch_partition import default_kernel, fit_exact_gp, settings
 from gpytorch_partition.likelihoods import ForestNoise, UnspannedNoise
 from gpytorch_partition.models import PartitionGP
-from gpytorch_partition.presets import Options, calibration, choice, parts
+from gpytorch_partition.presets import Options, calibration, parts, weights_and_noise
 from gpytorch_partition.presets import default_model as model_of
 from gpytorch_partition.presets.assembly import assemble, description_of, rebuilt
 from gpytorch_partition.presets.data import TrainingData
@@ -124,10 +124,10 @@ def test_a_small_part_beside_a_strong_trend_is_kept():
     assert std.mean() < 0.06
     weights = torch.tensor([148.0, 0.05, 1.3e-4])
     fit = PredictiveFit(weights, noise=1e-3, exponent=0.0, log_density=0.0)
-    assert choice._without_negligible(fit, Options()).outputscales.tolist() == [*weights[:2].tolist(), 0]
+    assert weights_and_noise._without_negligible(fit, Options()).outputscales.tolist() == [*weights[:2].tolist(), 0]
     loud = replace(fit, noise=10.0)
-    assert choice._without_negligible(loud, Options()).outputscales.tolist() == [148.0, 0, 0]
-    assert choice._without_negligible(replace(fit, outputscales=weights / 1e9), Options()).outputscales.all()
+    assert weights_and_noise._without_negligible(loud, Options()).outputscales.tolist() == [148.0, 0, 0]
+    assert weights_and_noise._without_negligible(replace(fit, outputscales=weights / 1e9), Options()).outputscales.all()
 
 
 @pytest.mark.slow
@@ -143,13 +143,13 @@ def test_parts_that_matter_where_noise_is_least_are_kept(monkeypatch):
         return float((mean.abs() <= 1.645 * std)[zeros].double().mean())
 
     assert share_inside() > 0.9
-    monkeypatch.setattr(choice, "_NEGLIGIBLE", 1e9)
+    monkeypatch.setattr(weights_and_noise, "_NEGLIGIBLE", 1e9)
     assert share_inside() < 0.5
 
 
 def test_rows_are_smoothed_evenly_where_noise_that_varies_predicts_clearly_worse(monkeypatch):
     y = (X[:, 0] + 0.1 * NORMAL - 0.7).clamp_min(0)
-    monkeypatch.setattr(choice, "is_worse", lambda *squares: True)
+    monkeypatch.setattr(weights_and_noise, "is_worse", lambda *squares: True)
     model = model_of(X, y, random_state=0, options=FEW_TREES)
     monkeypatch.undo()
     of_rows = model.likelihood.noise_covar([X], shape=y.shape).diagonal()
@@ -162,9 +162,9 @@ def test_rows_are_smoothed_evenly_where_noise_that_varies_predicts_clearly_worse
     other.load_state_dict(model.state_dict())
     for found, expected in zip(predicted(other), predicted(model)):
         torch.testing.assert_close(found, expected)
-    assert choice.is_worse(torch.full((50,), 1.2), torch.ones(50))
-    assert not choice.is_worse(torch.full((50,), 1.05), torch.ones(50))
-    assert not choice.is_worse(1 + 9 * (torch.arange(50) == 0), torch.ones(50))  # by one row alone
+    assert weights_and_noise.is_worse(torch.full((50,), 1.2), torch.ones(50))
+    assert not weights_and_noise.is_worse(torch.full((50,), 1.05), torch.ones(50))
+    assert not weights_and_noise.is_worse(1 + 9 * (torch.arange(50) == 0), torch.ones(50))  # by one row alone
 
 
 @pytest.mark.slow
@@ -457,8 +457,8 @@ def test_a_new_part_is_one_record(monkeypatch):
 def test_other_parts_are_the_same_beside_one_that_is_left_out():
     y = DATA.y + 0.1 * NORMAL
     inputs = parts.PartInputs(DATA.x, y, None, setup())
-    names, folds, _ = choice._folds(inputs)
-    fewer, without, _ = choice._folds(replace(inputs, setup=setup(omitted_parts=("boosted", "slopes"))))
+    names, folds, _ = weights_and_noise._folds(inputs)
+    fewer, without, _ = weights_and_noise._folds(replace(inputs, setup=setup(omitted_parts=("boosted", "slopes"))))
     assert fewer == [name for name in names if name not in ("boosted", "slopes")]
     with pytest.raises(ValueError, match="omitted_parts to be among .*, got .'boost'"):
         default_model(X, y, omitted_parts=("forest", "boost"))

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from gpytorch_partition import settings
-from gpytorch_partition.presets import Options, choice, default, parts, rough_field
+from gpytorch_partition.presets import Options, default, parts, rough_field, weights_and_noise
 from gpytorch_partition.presets.assembly import assemble, description_of, rebuilt
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.default import default_choice
@@ -65,7 +65,7 @@ def setup(seed=0, **options):
 
 
 def chosen_for(y, x=X, **options):
-    return choice.choose(TrainingData(x, y.double(), has_view=needs_view(x, {})), setup(**options))
+    return weights_and_noise.choose(TrainingData(x, y.double(), has_view=needs_view(x, {})), setup(**options))
 
 
 DATA = TrainingData(X[~HOLE], ROUGH[~HOLE])
@@ -215,7 +215,7 @@ def test_a_rough_function_gets_nothing_else():
     assert found.noise < 0.02
     assert len(found.rows) == 400 + 12 * 40
     some = found.rows[:400]
-    expected = choice.learn_lengthscales(TrainingData(X, y).x[some], y[some], has_prior=True)
+    expected = weights_and_noise.learn_lengthscales(TrainingData(X, y).x[some], y[some], has_prior=True)
     torch.testing.assert_close(found.lengthscales, expected, rtol=1e-3, atol=0)
 
 
@@ -231,8 +231,8 @@ def test_constant_noise_stays_constant():
 
 def test_trees_that_have_seen_a_row_say_nothing_of_it():
     random, seen, rows = np.random.RandomState(0), torch.arange(0, 300), torch.arange(200, 400).repeat(2)
-    forest = choice.grow_residual_forest(X[seen], ROUGH[seen], random_state=random)
-    found = choice._out_of_sample(forest, TrainingData(X, X[:, 0]), seen, rows)
+    forest = weights_and_noise.grow_residual_forest(X[seen], ROUGH[seen], random_state=random)
+    found = weights_and_noise._out_of_sample(forest, TrainingData(X, X[:, 0]), seen, rows)
     assert torch.equal(found[:200], found[200:])
     torch.testing.assert_close(found[:100], torch.from_numpy(forest.oob_prediction_[200:]))
     torch.testing.assert_close(found[100:200], torch.from_numpy(forest.predict(X[300:400].numpy())))
