@@ -24,21 +24,21 @@ def choose_solver(noisy: AddedDiagLinearOperator, task: Task, is_dense: bool | N
     `"prediction"` stops its solves where a mean or a variance is accurate enough. A `"solve"` is any other, of many
     rows (few are solved by linear_operator).
 
-    ===========================  ====================  ==============================================================
-    solver                       tasks                 where
-    ===========================  ====================  ==============================================================
-    :mod:`.few_clusters`         likelihood            flat partitions with trained weights have few clusters, and
-                                                       all rows the same noise
-    :mod:`.in_double`            all but solve         there are at most `max_cholesky_size` rows, in float32, and
-                                                       the noise is below 1 % of the prior variance
-    :mod:`.dense`                all but solve         there are at most `max_cholesky_size` rows
-    :mod:`.independent_tasks`    solve, likelihood     all points are on all tasks, with the same noise at every point
-    :mod:`.in_double`            all but form          conjugate gradients have failed, or are expected to take more
-                                                       than 300 iterations where A has a factor (up to 10,000 rows)
-    :mod:`.in_double`            solve, prediction     all is float64 already, and neither A nor a root has a factor
-                                                       (6,000 columns at most): no other solver is left to fall back to
-    :mod:`.conjugate_gradients`  all                   else; what does not converge is solved in float64
-    ===========================  ====================  ==============================================================
+    ==============================  ====================  ==============================================================
+    solver                          tasks                 where
+    ==============================  ====================  ==============================================================
+    :mod:`.few_clusters`            likelihood            flat partitions with trained weights have few clusters, and
+                                                          all rows the same noise
+    :mod:`.in_double`               all but solve         there are at most `max_cholesky_size` rows, in float32, and
+                                                          the noise is below 1 % of the prior variance
+    :mod:`.dense`                   all but solve         there are at most `max_cholesky_size` rows
+    :mod:`.independent_tasks`       solve, likelihood     all points are on all tasks, with one noise at every point
+    :mod:`.in_double`               all but form          conjugate gradients have failed, or are expected to take more
+                                                          than 300 iterations where A has a factor (up to 10,000 rows)
+    :mod:`.in_double`               solve, prediction     all is float64 already, and neither A nor a root has a factor
+                                                          (6,000 columns at most): no other solver is left
+    :mod:`.by_conjugate_gradients`  all                   else; what does not converge is solved in float64
+    ==============================  ====================  ==============================================================
 
     Two more are asked for by name. Predictions take :mod:`.feature_factor` where it takes less time than solves
     (:mod:`gpytorch_partition.inference.prediction.work` has the costs), and divergences between distributions take
