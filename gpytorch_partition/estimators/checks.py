@@ -15,8 +15,10 @@ LARGEST = 1e100
 _ROUNDED = 100  # spacings of float64
 
 
-def check_count(number: Any, name: str, least: int = 1) -> None:
-    """Refuse anything but whole numbers from `least` on."""
+def check_count(number: Any, name: str, least: int = 1, most: float = np.inf) -> None:
+    """Refuse anything but whole numbers within bounds."""
+    if _is_number(number, Integral) and number > most:
+        raise ValueError(f"expected {name} to be {most:,} at most, got {number:,}")
     if not _is_number(number, Integral) or number < least:
         raise ValueError(f"expected {name} to be a whole number, {least} or more, got {number!r}")
 

@@ -34,7 +34,7 @@ from gpytorch_partition.explain.importance import importance
 from gpytorch_partition.explain.kernel_parts import KernelExpansion, nearest_rows
 from gpytorch_partition.explain.summary import class_summary, title_of
 from gpytorch_partition.inference.prediction.strategy import EffectTables
-from gpytorch_partition.inputs.numbers import random_state_of
+from gpytorch_partition.inputs.numbers import MOST_PARTITIONS, random_state_of
 from gpytorch_partition.inputs.row_weights import RowWeights, checked_weights
 from gpytorch_partition.kernels import IterativeKernel, PartitionKernel
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
@@ -338,7 +338,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         return replace(found, names=names) if len(names) == len(found.parts) > 1 else found
 
     def _check_parameters(self) -> None:
-        check_count(self.num_partitions, "num_partitions")
+        check_count(self.num_partitions, "num_partitions", most=MOST_PARTITIONS)
         check_n_jobs(self.n_jobs)
         check_verbose(self.verbose)
         if is_ensemble(self.kernel):

@@ -19,7 +19,7 @@ from gpytorch_partition.estimators.given_kernels import (
     kernel_of_ensemble,
     name_or_function,
 )
-from gpytorch_partition.inputs.numbers import random_state_of
+from gpytorch_partition.inputs.numbers import MOST_PARTITIONS, random_state_of
 from gpytorch_partition.kernels import (
     EncodedKernel,
     FastClusterKernel,
@@ -82,7 +82,7 @@ def resolved_kernel(
         >>> type(kernel).__name__, kernel.num_partitions, resolved_kernel(kernel, x) is kernel
         ('FastClusterKernel', 30, True)
     """
-    check_count(num_partitions, "num_partitions")
+    check_count(num_partitions, "num_partitions", most=MOST_PARTITIONS)
     built: Any = kernel
     if is_ensemble(kernel):
         return kernel_of_ensemble(kernel, x, y, random_state)

@@ -20,7 +20,7 @@ from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.estimators.checks import check_count, check_positive
 from gpytorch_partition.estimators.machines import class_indicators
 from gpytorch_partition.estimators.reading import ReadsNumbers
-from gpytorch_partition.inputs.numbers import random_state_of
+from gpytorch_partition.inputs.numbers import MOST_PARTITIONS, random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.lifetimes.path import pad_weights
@@ -281,7 +281,7 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         if self.loss not in LOSSES:
             raise ValueError(f"expected loss to be one of {LOSSES}, got {self.loss!r}")
         for name in ("num_trees", "num_lifetimes", "max_choosing_rows", "epochs"):
-            check_count(getattr(self, name), name)
+            check_count(getattr(self, name), name, most=MOST_PARTITIONS)
         check_positive(self.alpha, "alpha")
         check_positive(self.validation_fraction, "validation_fraction")
         if self.validation_fraction >= 1:

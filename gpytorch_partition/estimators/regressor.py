@@ -62,7 +62,7 @@ from gpytorch_partition.explain.given_columns import model_column_names
 from gpytorch_partition.explain.importance import importance
 from gpytorch_partition.explain.kernel_parts import KernelExpansion, nearest_rows
 from gpytorch_partition.explain.summary import model_summary, title_of
-from gpytorch_partition.inputs.numbers import random_state_of
+from gpytorch_partition.inputs.numbers import MOST_PARTITIONS, random_state_of
 from gpytorch_partition.inputs.row_weights import checked_weights
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.partitions.ensembles.libraries import is_ensemble
@@ -730,7 +730,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 def _check_parameters(model: PartitionGPRegressor) -> None:
     check_given(model.kernel, NAMES)
     check_budget(model.budget, model.kernel)
-    check_count(model.num_partitions, "num_partitions")
+    check_count(model.num_partitions, "num_partitions", most=MOST_PARTITIONS)
     check_count(model.max_iterations, "max_iterations")
     check_n_jobs(model.n_jobs)
     check_verbose(model.verbose)

@@ -12,6 +12,8 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+MOST_PARTITIONS = 2**20  # a row holds a code of each
+
 
 def is_real(value: Any) -> bool:
     """Return whether a value is one real number of Python, NumPy or a tensor with one entry, and no bool."""
@@ -60,8 +62,10 @@ def check_tensors(**tensors: Any) -> None:
             raise ValueError(f"expected {name} with rows, one or more, got shape {tuple(value.shape)}")
 
 
-def checked_count(number: Any, things: str, name: str) -> int:
+def checked_count(number: Any, things: str, name: str, most: float = math.inf) -> int:
     """Return a whole number from 1 as an int; a `ValueError` with the things counted for anything else."""
+    if is_whole(number, 1) and number > most:
+        raise ValueError(f"expected {most:,} {things} at most, got {name}={number:,}")
     if not is_whole(number, 1):
         given = repr(number)
         if getattr(number, "ndim", 0):

@@ -14,7 +14,14 @@ from sklearn.base import clone
 from sklearn.utils.random import sample_without_replacement
 from torch import Tensor
 
-from gpytorch_partition.inputs.numbers import bits_of, checked_count, floats_of, is_whole, random_state_of
+from gpytorch_partition.inputs.numbers import (
+    MOST_PARTITIONS,
+    bits_of,
+    checked_count,
+    floats_of,
+    is_whole,
+    random_state_of,
+)
 from gpytorch_partition.inputs.training_rows import checked_rows, warn_about_unequal_scales
 from gpytorch_partition.linalg.parallel import for_each
 from gpytorch_partition.partitions.partition import Partition
@@ -272,7 +279,7 @@ class ClusteringPartition(Partition):
             return
         points = checked_rows(x, type(self).__name__)
         drawing = Drawing.checked(points.shape, clusterer, param_distributions, rows, columns, projection, noise)
-        num_partitions = checked_count(num_partitions, "clusterings", "num_partitions")
+        num_partitions = checked_count(num_partitions, "clusterings", "num_partitions", MOST_PARTITIONS)
         if num_partitions > 1 and not drawing.is_random:
             raise ValueError(
                 f"all {num_partitions} clusterings by {clusterer} would be the same: randomize rows, columns, "

@@ -11,7 +11,14 @@ from sklearn.utils.random import sample_without_replacement
 from torch import Tensor
 
 from gpytorch_partition.descriptions import ranged
-from gpytorch_partition.inputs.numbers import bits_of, checked_count, floats_of, is_whole, random_state_of
+from gpytorch_partition.inputs.numbers import (
+    MOST_PARTITIONS,
+    bits_of,
+    checked_count,
+    floats_of,
+    is_whole,
+    random_state_of,
+)
 from gpytorch_partition.inputs.training_rows import checked_rows, warn_about_unequal_scales
 from gpytorch_partition.linalg.parallel import for_each
 from gpytorch_partition.partitions.partition import Partition
@@ -76,7 +83,7 @@ class FastClusterPartition(Partition):
             _check_options(rows.shape[0], height, num_centers, columns)
             projection = checked_projection(projection)
             height = _checked_height(height, rows.shape[0])
-            num_partitions = checked_count(num_partitions, "partitions", "num_partitions")
+            num_partitions = checked_count(num_partitions, "partitions", "num_partitions", MOST_PARTITIONS)
             warn_about_unequal_scales(rows, type(self).__name__)
             random = random_state_of(random_state)
             self._draw(rows, num_partitions, height, num_centers, columns == "all", random)

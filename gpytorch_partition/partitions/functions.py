@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpytorch_partition.descriptions import counted
-from gpytorch_partition.inputs.numbers import checked_count, random_state_of
+from gpytorch_partition.inputs.numbers import MOST_PARTITIONS, checked_count, random_state_of
 from gpytorch_partition.partitions.clustering import ClusteringPartition
 from gpytorch_partition.partitions.partition import Partition
 from gpytorch_partition.partitions.sites import is_known
@@ -61,7 +61,9 @@ class CallablePartition(Partition):
             )
         self.function = function
         is_given = num_partitions is not None
-        self._num_partitions = checked_count(num_partitions, "partitions", "num_partitions") if is_given else None
+        self._num_partitions = (
+            checked_count(num_partitions, "partitions", "num_partitions", MOST_PARTITIONS) if is_given else None
+        )
 
     @property
     def num_partitions(self) -> int:
@@ -216,7 +218,7 @@ class SampledPartition(Partition):
         self.version = checked_version(version)
         if not callable(draw):
             raise TypeError(f"expected a function from a seed to a function of points, got {type(draw).__name__}")
-        num_partitions = checked_count(num_partitions, "partitions", "num_partitions")
+        num_partitions = checked_count(num_partitions, "partitions", "num_partitions", MOST_PARTITIONS)
         self.draw, self.n_jobs = draw, n_jobs
         seeds = random_state_of(random_state).randint(2**31 - 1, size=num_partitions)
         self.register_buffer("seeds", torch.from_numpy(seeds.astype(np.int64)))

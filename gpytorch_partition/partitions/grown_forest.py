@@ -13,7 +13,7 @@ from sklearn.tree import ExtraTreeRegressor
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from gpytorch_partition.inputs.numbers import checked_count, random_state_of, tensor_of
+from gpytorch_partition.inputs.numbers import MOST_PARTITIONS, checked_count, random_state_of, tensor_of
 from gpytorch_partition.inputs.training_rows import checked_rows, decode_missing
 
 # Rows that a tree is grown on by default: a share of all, within bounds. More rows cost time and memory in proportion
@@ -103,7 +103,7 @@ def grow_forest(
     leaves = {"min_samples_leaf": min_samples_leaf, "max_features": _num_columns(max_features, rows.shape[1])}
     forest = BaggingRegressor(
         _new_tree(rows, categories, sample_weight is not None, groups is not None, leaves),
-        checked_count(num_trees, "trees", "num_trees"),
+        checked_count(num_trees, "trees", "num_trees", MOST_PARTITIONS),
         max_samples=_num_samples(max_samples, rows.shape[0]),
         bootstrap=False,
         random_state=random_state_of(random_state),

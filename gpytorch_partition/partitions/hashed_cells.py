@@ -18,6 +18,7 @@ from torch import Tensor
 
 from gpytorch_partition.descriptions import counted, listed
 from gpytorch_partition.inputs.numbers import (
+    MOST_PARTITIONS,
     bits_of,
     checked_count,
     floats_of,
@@ -72,7 +73,7 @@ class RandomBinningPartition(Partition):
         self.register_buffer("lengthscale_bits", torch.empty(0, dtype=torch.int64))
         if x is not None:
             rows = checked_rows(x, type(self).__name__)
-            num_partitions = checked_count(num_partitions, "grids", "num_partitions")
+            num_partitions = checked_count(num_partitions, "grids", "num_partitions", MOST_PARTITIONS)
             random = random_state_of(random_state)
             self._draw(_lengthscales(rows, lengthscale, random), num_partitions, random)
 

@@ -33,6 +33,11 @@ STEEP = LocalLinearKernel(PartitionKernel(lambda x: torch.zeros(len(x), 1, dtype
 STEEP.variance = 1e4
 
 ARGUMENTS = [
+    *[(each, {"num_partitions": 2**31}, "1,048,576 at most") for each in (PartitionGPRegressor, PartitionGPClassifier)],
+    *[
+        (MondrianClassifier, {name: 2**31}, f"{name} to be 1,048,576 at most")
+        for name in ("num_trees", "num_lifetimes")
+    ],
     (PartitionGPRegressor, {"kernel": "rbf"}, "kernel to be one of"),
     (PartitionGPRegressor, {"dtype": "float16"}, "dtype to be one of"),
     (PartitionGPRegressor, {"n_jobs": "many"}, "n_jobs to be None"),

@@ -72,6 +72,12 @@ def test_estimators_refuse_by_the_name_of_their_parameter(name, number):
 
 
 @pytest.mark.parametrize("name", KERNELS)
+def test_more_than_anything_could_hold(name):
+    with pytest.raises(ValueError, match="expected 1,048,576 .* at most, got num_.*=2,147,483,648"):
+        KERNELS[name](2**31)
+
+
+@pytest.mark.parametrize("name", KERNELS)
 def test_numpys_whole_numbers_are_numbers(name):
     assert KERNELS[name](np.int64(3)).num_partitions == 3
 

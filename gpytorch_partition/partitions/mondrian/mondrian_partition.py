@@ -18,6 +18,7 @@ from gpytorch_partition.clusters.cluster_index import code_dtype
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.descriptions import counted
 from gpytorch_partition.inputs.numbers import (
+    MOST_PARTITIONS,
     bits_of,
     checked_count,
     checked_positive,
@@ -403,7 +404,7 @@ def _groups(num_trees: int, num_rows: int) -> list[slice]:
 
 
 def _check_sizes(num_trees: int, lifetime: float | None, max_lifetime: float | None) -> None:
-    checked_count(num_trees, "trees", "num_trees")
+    checked_count(num_trees, "trees", "num_trees", MOST_PARTITIONS)
     for value in (lifetime, max_lifetime):
         if value is not None:
             checked_positive(value, "lifetime")
