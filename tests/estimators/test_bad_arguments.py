@@ -71,7 +71,7 @@ ARGUMENTS = [
     (PartitionKernelPCA, {"n_components": 61}, "from 1 to the number of rows, 60, got 61"),
     (PartitionKernelPCA, {"tol": "small"}, "tol to be a positive number, got 'small'"),
     (PartitionKernelPCA, {"kernel": "rbf"}, "got 'rbf'"),
-    (PartitionKernelPCA, {"num_partitions": 0}, "expected a number of partitions, 1 or more, got num_partitions=0"),
+    (PartitionKernelPCA, {"num_partitions": 0}, "num_partitions to be a whole number, 1 or more, got 0"),
     (PartitionSpectralClustering, {"n_clusters": 0}, "n_clusters to be a whole number, 1 or more, got 0"),
     (PartitionSpectralClustering, {"n_clusters": 61}, "expected 61 rows or more"),
     (PartitionSpectralClustering, {"n_components": -1}, "n_components"),
