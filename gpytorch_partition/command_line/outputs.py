@@ -86,7 +86,7 @@ def check_writable(path: Path, *inputs: str | None) -> None:
     """Refuse a file that cannot be written, or that is one of the inputs, before any work is done for it."""
     read = [each for each in inputs if each is not None and path.exists() and Path(each).exists()]
     is_special = path.exists() and not path.is_file()
-    needed = [path] * path.exists() + [path.resolve().parent] * (not is_special)
+    needed = [path] * path.exists() + [_resolved(path).parent] * (not is_special)
     if path.is_dir():
         why = "it is a folder"
     elif not path.parent.is_dir():
@@ -98,6 +98,13 @@ def check_writable(path: Path, *inputs: str | None) -> None:
     else:
         return
     raise CommandError(f"cannot write {path}: {why}")
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError) as error:  # Python before 3.13 raises the latter
+        raise CommandError(f"cannot write {path}: {error}") from error
 
 
 def check_folder(path: Path, option: str, is_named: bool) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
+from gpytorch_partition import __version__
 from gpytorch_partition.command_line.compare import FOLDER, compare
 from gpytorch_partition.command_line.explain import explain
 from gpytorch_partition.command_line.model_file import fit, predict
 from gpytorch_partition.estimators.regressor import KERNELS, NAMES
+from gpytorch_partition.inputs.numbers import MOST_PARTITIONS
 
 _PROGRAM = "python -m gpytorch_partition"
 _TABLE = (
@@ -38,6 +40,7 @@ def new_parser() -> ArgumentParser:
         "workbooks.",
         epilog=f"`{_PROGRAM} COMMAND --help` explains a command.",
     )
+    parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for add in (_add_compare, _add_fit, _add_predict, _add_explain):
         add(commands)
@@ -138,7 +141,7 @@ def _add_fitting(command: ArgumentParser) -> None:
     add("--id", metavar="COLUMN", help="a column that names the rows: left out, and passed through to predictions")
     weight = "how much each row counts, from 0: the variance of the noise is divided by it; no feature"
     add("--weight", metavar="COLUMN", help=weight)
-    count = _number("a whole number of 1 or more", 1, inf, int)
+    count = _number(f"a whole number from 1 to {MOST_PARTITIONS:,}", 1, MOST_PARTITIONS, int)
     add("--num-partitions", type=count, default=200, metavar="M", help="trees or clusterings (default: %(default)s)")
     seed = _number("a whole number from 0 to 2^32 - 1", 0, 2**32 - 1, int)
     add("--seed", type=seed, default=0, help="of everything random (default: %(default)s)")

@@ -27,6 +27,7 @@ from gpytorch_partition.tables.cells import DATES, LEFT_OUT, LEVELS, NUMBERS
 _FEWEST_TRAINING_ROWS = 20
 # Names of columns that may count the rows, such as the index of pandas.
 _COUNTERS = re.compile(r"unnamed: 0|index|row|nr\.?|no\.?|.*id", re.IGNORECASE)
+_OF_OUTPUTS = re.compile(r"row|target|(.*_)?(mean|std|(lower|upper)_[\d.]+)")  # columns that predictions have
 _REMEDIES = Remedies(
     words="leave these cells empty, whose rows are left out then",
     commas="write decimal points or decimal commas, not both",
@@ -224,6 +225,10 @@ def _check_names(frame: Any, roles: Roles) -> None:
         others = [*taken.get(option, []), *([] if option == "target" else [roles.target])]
         if twice := [name for name in names if name in others]:
             raise ValueError(f"--{option}: {listed(twice)} is named by another option too; name other columns")
+    if roles.id is not None and _OF_OUTPUTS.fullmatch(roles.id):
+        raise ValueError(
+            f"--id: predictions have a column {roles.id!r} of their own; give that of the ids another name"
+        )
 
 
 def _texts(column: Any, missing: str | None = None) -> np.ndarray:

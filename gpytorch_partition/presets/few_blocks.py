@@ -1,4 +1,4 @@
-"""A last step with groups or times, which adapts variances to the number of blocks and to the latest block."""
+"""The step with groups or times that adapts variances to the number of blocks and to the latest block."""
 
 from __future__ import annotations
 

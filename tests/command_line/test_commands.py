@@ -625,6 +625,7 @@ class TestMistakes:
             (f"{FIT} --time a", "--time is for --kernel auto"),
             (f"{FIT}/none/model.pt".replace(" --kernel forest", ""), "there is no folder m/none"),
             ("fit data.csv --target y --model .", "it is a folder"),
+            ("fit data.csv --target y --model circle", "cannot write circle: "),
             ("predict none.pt data.csv", "cannot read none.pt"),
             ("predict data.csv data.csv", "data.csv is not a model file"),
             ("predict none.pt data.csv --output none/out.csv", "there is no folder none"),
@@ -633,6 +634,7 @@ class TestMistakes:
         ],
     )
     def test_one_line_and_status_2(self, folder, capsys, command, message):
+        (folder / "circle").symlink_to("circle")
         assert main(command.split()) == 2
         printed = capsys.readouterr()
         assert printed.out == ""
@@ -648,7 +650,7 @@ class TestMistakes:
             ("fit data.csv --target y", "arguments are required: --model"),
             ("compare --kernels tree", "invalid choice: 'tree'"),
             ("compare --test-size 1.5", "--test-size: expected a number between 0 and 1"),
-            ("compare --num-partitions 0", "--num-partitions: expected a whole number of 1 or more"),
+            ("compare --num-partitions 0", "--num-partitions: expected a whole number from 1 to 1,048,576"),
             ("compare --seed -1", "--seed: expected"),
             ("compare --seed 4294967296", "--seed: expected a whole number from 0"),
             ("compare --header x", "--header: expected the number of a line"),

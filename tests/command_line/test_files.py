@@ -219,6 +219,10 @@ WEIGHTED = "a,w,y\n" + rows(20, "{i},CELL,{i}.5")
         ("Price,y\n" + rows(20), {"categorical": ["prise"]}, "--categorical: .* mean 'Price'"),
         ("Price,y\n" + rows(20), {"weight": "price "}, "--weight: .* mean 'Price'"),
         ("Price,y\n" + rows(20), {"id": "y"}, "--id: 'y' is named by another option too"),
+        *[
+            (f"{name},y\n" + rows(20), {"id": name}, f"--id: predictions have a column '{name}' of their own")
+            for name in ("std", "mean", "target", "upper_97.5", "forest_mean")
+        ],
         ("Price,y\n" + rows(20), {"id": "Price", "weight": "Price"}, "--weight: 'Price' is named by another"),
         ("Price,y\n" + rows(20), {"drop": ["Price"], "categorical": ["Price"]}, "--categorical: 'Price' is named by"),
         (
