@@ -46,48 +46,35 @@ def default_model(
     Return an exact Gaussian process whose kernel, weights and noise, which may vary with x, are chosen from the data.
 
     The kernel is a sum of forests (of most rows; of trees that ignore the targets), boosted trees (leaves of deep ones,
-    all heights of shallow ones), forests with a slope in every leaf, a smooth part and a linear one. The smooth part is
-    a Matern-3/2 kernel with a lengthscale per column through up to 2,000 inducing points (above 67,000 rows as many as
-    take a GiB). Parts that do not help have no weight. Where rows have categories or missing values (NaN), forests
-    split on sets of levels and on missing values. All other parts see one-hot columns, mean targets and medians instead
-    (:class:`~gpytorch_partition.tables.NumberView`), fitted on the rows of the part, in folds on the rows kept.
-
-    Above 1,200 rows, with at most 20 columns, all of numbers, a second model is tried, for functions that vary on many
-    lengthscales, such as measurements on a map. It is taken if it gains more than 20 nats. Its parts are a linear
-    kernel and rough ones: Mondrian trees of rotated columns for means of exponential kernels at lengthscales from twice
-    to a thirty-second of the Matern kernel's (200 trees each, or down to 100 above 50,000 rows). Random rows and
-    patches of neighbors choose its weights. In gaps between the rows its intervals widen, but not enough: in gaps of a
-    map, 90 % intervals covered 75 % of the measurements.
+    all heights of shallow ones), forests with a slope in every leaf, a smooth part (Matern-3/2 with a lengthscale per
+    column, through up to 2,000 inducing points) and a linear one. Parts that do not help have no weight. Where rows
+    have categories or missing values (NaN), forests split on sets of levels and on missing values; all other parts see
+    a :class:`~gpytorch_partition.tables.NumberView`. Above 1,200 rows of at most 20 columns of numbers, a sum of rough
+    kernels is tried too (:func:`~gpytorch_partition.presets.rough_field.rough_field`), for functions that vary on many
+    lengthscales, such as measurements on a map; in gaps of a map its 90 % intervals covered 75 %.
 
     The choice maximizes the predictive density of rows that the model has not seen, by folds whose forests and
     lengthscales are learned without the held-out rows (Rasmussen & Williams 2006, section 5.3). The marginal likelihood
     would take noise for signal, since the forests have seen the targets. Weights come from a quarter of the rows, but
     700 at least and 1,500 at most. All variances are then multiplied by n / (n - p) for these n rows and the p values
-    chosen, 8 with all parts: chosen values fit the rows that chose them better than new ones. On eight sets with 20, 50
-    and 100 rows, 90 % intervals covered 79, 86 and 90 % without this factor, and 86, 88 and 91 % with it. Above 1.7
-    times as many rows, models of four fifths of all rows then set the scale of the weights, the noise, and separately
-    the noise of new observations (:func:`~gpytorch_partition.presets.calibration.calibrate`). For any number of rows,
-    where inducing points leave out more of the Matern kernel's variance than at 95 % of new rows, the missing variance
-    is added (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`), so that intervals are wide where there
-    are no rows. The noise varies with x, as predicted by a forest of the squared residuals
-    (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), where that gains 3 nats or more. If
-    held-out rows are then predicted clearly worse, as where most targets are zeros, only the noise of new observations
-    varies.
+    chosen: on eight sets with 20, 50 and 100 rows, 90 % intervals covered 79, 86 and 90 % without this factor, and 86,
+    88 and 91 % with it. Above 1.7 times as many rows, held-out rows of all set the scale of the weights and the noise
+    (:func:`~gpytorch_partition.presets.calibration.calibrate`). The variance that inducing points leave out is added
+    where it is larger than at 95 % of new rows (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`).
 
-    Where held-out rows gain 5 nats by heavy tails, noise is Student's t
-    (:class:`~gpytorch_partition.likelihoods.StudentTLikelihood`), with the same deviations. Outliers among the training
-    targets are discounted only where held-out rows, outliers included, are then predicted better
-    (:func:`~gpytorch_partition.presets.heavy_tails.with_heavy_tails`). This takes up to three more choices. Where
-    outliers lie on one side, or a quarter of the targets are the same number, all rows count.
+    The noise varies with x, as a forest of squared residuals predicts it
+    (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), where that gains 3 nats; where held-out
+    rows are then predicted clearly worse, only the noise of new observations does. Where held-out rows gain 5 nats,
+    noise is Student's t (:class:`~gpytorch_partition.likelihoods.StudentTLikelihood`), and outliers are discounted
+    where that predicts all of them better (:func:`~gpytorch_partition.presets.heavy_tails.with_heavy_tails`).
 
     Nothing is left to train. The model computes in float64, since beside the eigenvalues of a strong smooth part
     float32 has no digits left for the noise. A prediction of new targets is `model.likelihood(model(x), x)` for x in
     float64, above 2,000 rows within :class:`~gpytorch_partition.settings.iterative`.
 
     Costs four sets of dense covariances of 700 rows (five up to 500, three above 1,000) with some 60 Cholesky factors
-    each. Above 1,200 rows, rough kernels cost up to 60 more (up to three times as many where they are taken). One to
-    five models of four fifths of the rows follow, except with rough kernels, with a solve each, and 32 for the
-    variances of up to three. Memory: 8 bytes for each row and inducing point or tree (600, or 500 to 1,000 rough ones).
+    each; above 1,200 rows up to 60 more for rough kernels, and one to five models of four fifths of the rows. Memory:
+    8 bytes for each row and inducing point or tree (600, or 500 to 1,000 rough ones).
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.
     :param train_y: `N` targets, of a standard deviation between 1e-3 and 1e15.
