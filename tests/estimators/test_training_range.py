@@ -85,6 +85,7 @@ class TestBlindModels:
         assert len(caught(lambda: model.sample_y(FAR))) == 1
         assert len(caught(lambda: PartitionGPRegressor.from_state(model.to_state()).predict(FAR))) == 1
 
+    @pytest.mark.slow
     def test_many_predictions_of_one_call_give_one_warning(self):
         model = fitted("forest")
         rows, targets = np.concatenate([FAR, X[:8]]), Y[:10]

@@ -80,7 +80,8 @@ class TestDistribution:
 
 
 class TestLimit:
-    @pytest.mark.parametrize("a", [0.7, pytest.param(3.0, marks=pytest.mark.slow)])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("a", [0.7, 3.0])
     def test_is_a_rational_quadratic_of_the_l1_distance(self, a):
         """Pairs inside, across and outside the box; the error is that of 2,000 trees."""
         kernel = kernel_of(2000, concentration=a, max_lifetime=60.0)

@@ -21,11 +21,11 @@ from gpytorch_partition.presets import Options
 from tests.presets.random_tables import SMALL, check, random_table
 
 PACKAGE = Path(gpytorch_partition.__file__).parent
-HELPERS = {"cholesky.py", "eigenvectors.py"}  # which factorize for other modules
-SOLVERS = ("operators/", "inference/prediction/")  # whose dense solves fail in the end if every jitter does
+HELPERS = {"factors.py"}  # which factorize for other modules
+SOLVERS = ("operators/", "solvers/", "inference/prediction/")  # whose dense solves fail in the end if every jitter does
 
 
-@pytest.mark.parametrize("first", range(0, 40, 10))
+@pytest.mark.parametrize("first", [0, *(pytest.param(each, marks=pytest.mark.slow) for each in (10, 20, 30))])
 def test_random_small_tables_have_models(first):
     for seed in range(first, first + 10):
         check(random_table(seed))
@@ -56,6 +56,7 @@ def test_a_table_of_hardly_any_noise_is_summed_in_float64(seed):
         assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_a_table_without_noise_may_be_calibrated_to_less_than_the_least():
     random = np.random.RandomState(0)
     X = random.randn(1_600, 3)
