@@ -35,6 +35,11 @@ def scale_mixture(df: float) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(np.exp(logs)), torch.from_numpy(shares / shares.sum())
 
 
+def gaussian_log_densities(errors: Tensor, variances: Tensor) -> Tensor:
+    """Return log densities of errors under Gaussians of mean 0 with these variances, broadcast, in nats."""
+    return -0.5 * ((2 * math.pi * variances).log() + errors.square() / variances)
+
+
 def log_densities(errors: Tensor, variances: Tensor, scales: Tensor, df: float) -> Tensor:
     """
     Return log densities (`*batch x n`) of observations, from their differences from the predicted means, the variances
@@ -123,5 +128,4 @@ def _joint(errors: Tensor, variances: Tensor, scales: Tensor, df: float) -> tupl
     """Log joint densities of observations and precisions (`*batch x n x k`), and the precisions."""
     precisions, shares = (part.to(errors) for part in scale_mixture(df))
     total = variances.unsqueeze(-1) + scales.unsqueeze(-1) / precisions
-    densities = -0.5 * ((2 * math.pi * total).log() + errors.square().unsqueeze(-1) / total)
-    return densities + shares.log(), precisions
+    return gaussian_log_densities(errors.unsqueeze(-1), total) + shares.log(), precisions

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.inference.prediction.unknown_cells import unknown_cells
 from gpytorch_partition.likelihoods.fitc_likelihood import noise_variances
-from gpytorch_partition.likelihoods.scale_mixture import log_densities
+from gpytorch_partition.likelihoods.scale_mixture import gaussian_log_densities, log_densities
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.weights_and_noise import Choice
@@ -67,6 +66,4 @@ def _density(choice: Choice, rows: Tensor) -> Callable[[Tensor], Tensor]:
     if choice.tails is not None:
         scales, df = noise * choice.tails.factor / choice.factor, choice.tails.df
         return lambda added: log_densities(errors, variances + added, scales, df)
-    return lambda added: (
-        -0.5 * ((2 * math.pi * (variances + added + noise)).log() + errors.square() / (variances + added + noise))
-    )
+    return lambda added: gaussian_log_densities(errors, variances + added + noise)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpytorch_partition.likelihoods.scale_mixture import log_densities
+from gpytorch_partition.likelihoods.scale_mixture import gaussian_log_densities, log_densities
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.presets.options import Options
 
@@ -70,5 +70,4 @@ def _log_densities(errors: Tensor, variances: Tensor, noise: Tensor, df: float |
     """Log densities under Gaussian noise, or Student-t noise of these squared scales."""
     if df is not None:
         return log_densities(errors, variances, noise, df)
-    total = variances + noise
-    return -0.5 * ((2 * math.pi * total).log() + errors.square() / total)
+    return gaussian_log_densities(errors, variances + noise)

@@ -14,6 +14,7 @@ from torch import Tensor
 from gpytorch_partition.inference.evidence.lengthscales import learn_lengthscales
 from gpytorch_partition.inputs.row_weights import noise_factors
 from gpytorch_partition.likelihoods import grow_residual_forest
+from gpytorch_partition.likelihoods.scale_mixture import gaussian_log_densities
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.folds import Split, folds, random_rows
 from gpytorch_partition.presets.noise_factors import fit_factors
@@ -50,8 +51,7 @@ class HeldOutRows:
 
     def log_density(self) -> float:
         """Return the mean Gaussian log density of the errors, in nats."""
-        total = self.variances + self.noise
-        return -0.5 * float(((2 * math.pi * total).log() + self.errors.square() / total).mean())
+        return float(gaussian_log_densities(self.errors, self.variances + self.noise).mean())
 
 
 _LOSS = 0.1  # squared errors that varying noise may lose, as a share; and 2 standard errors

@@ -13,7 +13,7 @@ from gpytorch.kernels import Kernel
 from scipy.optimize import OptimizeResult
 from torch import Tensor
 
-from gpytorch_partition.likelihoods.scale_mixture import log_densities
+from gpytorch_partition.likelihoods.scale_mixture import gaussian_log_densities, log_densities
 from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.settings import eager_kernels
@@ -173,7 +173,7 @@ def _loss_of(
     found = _predicted(fold, targets, outputscales, noise)
     variances = found.variances + noise[fold.held_out]
     errors = targets[fold.held_out] - found.means
-    loss = _negative_log_densities(errors, variances).sum()
+    loss = -gaussian_log_densities(errors, variances).sum()
     by_mean, by_variance = -errors / variances, 0.5 * (1 - errors.square() / variances) / variances
     by_weights, by_kept = _derivatives(fold, found, by_mean, by_variance)
     by_noise = torch.zeros_like(noise)
@@ -294,14 +294,10 @@ def fit_heavy_tails(errors: Tensor, variances: Tensor, noise: Tensor) -> HeavyTa
 
     Rows have differences from the predicted means, variances of the function, and variances of Gaussian noise.
     """
-    gaussian = -float(_negative_log_densities(errors, variances + noise).sum())
+    gaussian = float(gaussian_log_densities(errors, variances + noise).sum())
     found = [(*_best_factor(errors, variances, noise, df), df) for df in DEGREES_OF_FREEDOM]
     density, factor, df = max(found)
     return HeavyTails(df, factor, density, density - gaussian)
-
-
-def _negative_log_densities(errors: Tensor, variances: Tensor) -> Tensor:
-    return 0.5 * ((2 * math.pi * variances).log() + errors.square() / variances)
 
 
 def _best_factor(errors: Tensor, variances: Tensor, noise: Tensor, df: float) -> tuple[float, float]:
