@@ -19,8 +19,8 @@ from tests.distributed.test_dask_regressor import arrays, regressor
 @pytest.mark.parametrize("kind", [fast_clusters, forest])
 def test_lanczos_steps_are_those_of_rows_in_memory(client, kind):
     kernel = kind(*rows())
-    operator = ClusterSpaceGP(kernel, local_rows(kernel, *rows()))._cluster_operator()
-    root = space_root(operator)
+    model = ClusterSpaceGP(kernel, local_rows(kernel, *rows()))
+    root = space_root(model._kernels_operator(model._index.sizes))
 
     def run(own):
         generator = torch.Generator().manual_seed(0)
