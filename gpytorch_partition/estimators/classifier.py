@@ -39,6 +39,7 @@ from gpytorch_partition.inputs.row_weights import RowWeights, checked_weights
 from gpytorch_partition.kernels import IterativeKernel, PartitionKernel
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.kernels.seen_targets import OverconfidenceWarning
+from gpytorch_partition.linalg.parallel import threads_for
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.partitions.ensembles.libraries import check_has_trees, check_refittable, is_ensemble
 from gpytorch_partition.presets.classes import class_parts
@@ -201,7 +202,12 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         rows = _Rows(x, new_x, indicators, row_weights, blocks)
         self._has_view, random = needs_view(rows.x, self._categories), random_state_of(self.random_state)
         frequencies = torch.from_numpy(counts / counts.sum())
-        with verbosity(self.verbose), doing(f"fitting {len(numbers):,} rows"), recorded_stages() as self.seconds_:
+        with (
+            verbosity(self.verbose),
+            doing(f"fitting {len(numbers):,} rows"),
+            recorded_stages() as self.seconds_,
+            threads_for(len(numbers)),
+        ):
             self._fit_rows(rows, numbers, frequencies, random)
         return self
 
@@ -245,7 +251,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
             codes = tuple(self._categories)
             self._range.warn_of_rows_outside(x, model_column_names(self), codes, _FREQUENCIES, self._told)
         blocks = self._complete(x).split(_ROWS_AT_ONCE)
-        with settings.iterative(), verbosity(self.verbose):
+        with settings.iterative(), threads_for(len(self._train_x)), verbosity(self.verbose):
             found = [self.link_.log_probabilities(self._excess(x)).numpy() for x in progress(blocks, "predicting rows")]
         return np.concatenate(found)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -26,6 +27,7 @@ from gpytorch_partition.kernels import RandomForestKernel
 from gpytorch_partition.likelihoods import StudentTNoise, student_t_noise
 from gpytorch_partition.likelihoods.fitc_likelihood import noise_variances, unspanned_variances
 from gpytorch_partition.likelihoods.scale_mixture import log_densities, student_crps, student_levels, student_quantiles
+from gpytorch_partition.linalg.parallel import threads_for
 from gpytorch_partition.linalg.random import drawn_from
 from gpytorch_partition.models import CoregionalizedGP
 from gpytorch_partition.models.counted_gp import CountedGP, CountedPosterior
@@ -118,6 +120,13 @@ class FittedRegressor:
     def _rows_at_once(self) -> int:
         return max(1, _CODES_AT_ONCE // (_AUTO_NUMBERS if self.is_chosen else self.codes_per_row))
 
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """Compute linear algebra by iterations, with as many threads as the training rows need."""
+        # Without debugging GPyTorch does not warn that the rows may be the training rows.
+        with settings.iterative(), settings.no_debug(), threads_for(len(self.train_x)):
+            yield
+
     # Moments.
 
     def moments(self, rows: np.ndarray, with_std: bool, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -134,8 +143,7 @@ class FittedRegressor:
 
     @torch.no_grad()
     def _moments_of_block(self, rows: np.ndarray, with_std: bool, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
-        # Without debugging GPyTorch does not warn that the rows may be the training rows.
-        with settings.iterative(), settings.no_debug(), self._samples_of_variances(include_noise):
+        with self._computing(), self._samples_of_variances(include_noise):
             x = self.points(rows)
             if self.has_several:
                 mean = self.unit.undo(self.model.means(x)).numpy()
@@ -158,7 +166,7 @@ class FittedRegressor:
     @torch.no_grad()
     def joint_moments(self, rows: np.ndarray, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return means (`n` or `n x T`) and covariances of checked rows (`n x n` or `n x n x T`)."""
-        with settings.iterative(), settings.no_debug():
+        with self._computing():
             x = self.points(rows)
             if self.has_several:
                 found = self.model.covariances(x)
@@ -178,7 +186,7 @@ class FittedRegressor:
     @torch.no_grad()
     def samples(self, rows: np.ndarray, num_samples: int, seed: int, include_noise: bool) -> np.ndarray:
         """Return joint samples of checked rows (`n x num_samples`, or `n x T x num_samples`)."""
-        with settings.iterative(), settings.no_debug(), drawn_from(seed):
+        with self._computing(), drawn_from(seed):
             x = self.points(rows)
             if self.has_several:
                 drawn = self.model.samples(x, num_samples, include_noise=include_noise)
@@ -247,7 +255,7 @@ class FittedRegressor:
 
     def _means_of(self, target: int | None, x: Tensor) -> np.ndarray:
         """Return the means of one of several targets, or of the only one, at standardized rows."""
-        with settings.iterative(), settings.no_debug():
+        with self._computing():
             if target is not None:
                 return self.unit.undo(self.model.means(self._filled(x))).numpy()[:, target]
             blocks = self._filled(x).split(self._rows_at_once)

@@ -65,6 +65,7 @@ from gpytorch_partition.explain.summary import model_summary, title_of
 from gpytorch_partition.inputs.numbers import MOST_PARTITIONS, random_state_of
 from gpytorch_partition.inputs.row_weights import checked_weights
 from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.linalg.parallel import threads_for
 from gpytorch_partition.partitions.ensembles.libraries import is_ensemble
 from gpytorch_partition.presets import Options
 from gpytorch_partition.presets.assembly import description_of
@@ -237,7 +238,12 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         x, points, targets = columns.apply_array(data.X), columns.apply_array(rows), unit.apply_array(data.y)
         parameters = {name: getattr(self, name) for name in _OF_FITS}
         fit = RegressionFit(x, targets, unit, data.numbers, data.weights, blocks, self._categories, **parameters)
-        with verbosity(self.verbose), doing(f"fitting {len(targets):,} rows"), recorded_stages() as self.seconds_:
+        with (
+            verbosity(self.verbose),
+            doing(f"fitting {len(targets):,} rows"),
+            recorded_stages() as self.seconds_,
+            threads_for(len(targets)),
+        ):
             found = fit.run(data.y, points, self.budget)
         self._learn(found, columns, unit)
         if self._known.has_several:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import scipy.optimize
 import torch
 from threadpoolctl import ThreadpoolController
 
+from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
-from gpytorch_partition.linalg.parallel import for_each
+from gpytorch_partition.linalg.parallel import for_each, threads_for
 
 
 @pytest.fixture(params=[1, 3])
@@ -28,6 +31,40 @@ def test_every_piece_is_worked_on_once():
 def test_errors_reach_the_caller():
     with pytest.raises(ZeroDivisionError):
         for_each(lambda i: 1 // i, [2, 0])
+
+
+@pytest.fixture
+def two_threads():
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_few_rows_have_one_thread_and_others_keep_theirs():
+    with threads_for(5_001):
+        assert torch.get_num_threads() == 2
+    with ThreadPoolExecutor(1) as pool, threads_for(5_000):
+        assert torch.get_num_threads() == 1
+        assert pool.submit(torch.get_num_threads).result() == 2
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("estimator", [PartitionGPRegressor, PartitionGPClassifier])
+def test_estimators_of_few_rows_compute_on_one_thread(estimator, monkeypatch):
+    random = np.random.RandomState(0)
+    X, model = random.rand(60, 2), estimator("mondrian", num_partitions=5, random_state=0)
+    seen, cholesky = [], torch.linalg.cholesky_ex
+
+    def watched(*args, **kwargs):
+        seen.append(torch.get_num_threads())
+        return cholesky(*args, **kwargs)
+
+    monkeypatch.setattr(torch.linalg, "cholesky_ex", watched)
+    model.fit(X, X[:, 0] > 0.5)
+    model.predict(X)
+    assert set(seen) == {1}
 
 
 OWN = {"prefix": "libscipy_openblas"}
