@@ -176,7 +176,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
             return solution.to(offset.dtype)
 
     def _rows_with_targets(self) -> Tensor | None:
-        missing = torch.isnan(self.train_labels).view(-1, self.num_train)
+        missing = torch.isnan(self.train_labels).reshape(-1, self.num_train)
         policy = gpytorch_settings.observation_nan_policy.value()
         if policy == "ignore" or not bool(missing.any()):
             return None
