@@ -1,4 +1,4 @@
-"""Fits that succeed completely or change nothing, after any error or interruption (Ctrl-C, a time limit)."""
+"""Fits that succeed completely or change nothing, whatever fails or interrupts them, and predictions by one fit."""
 
 from __future__ import annotations
 
@@ -50,6 +50,24 @@ def all_or_nothing(method: Callable[Concatenate[Self, P], T]) -> Callable[Concat
         return self if result is work else result  # type: ignore[return-value]
 
     return whole
+
+
+def on_one_fit(method: Callable[Concatenate[Self, P], T]) -> Callable[Concatenate[Self, P], T]:
+    """
+    Decorate a method that reads what was learned, so that another thread that fits meanwhile does not change it.
+
+    The method is called on another object of the class with the attributes of one moment. It must assign none.
+
+    :param method: The method.
+    """
+
+    @wraps(method)
+    def unmixed(self: Self, *args: P.args, **kwargs: P.kwargs) -> T:
+        work = object.__new__(type(self))
+        vars(work).update(vars(self))
+        return method(work, *args, **kwargs)
+
+    return unmixed
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
 from gpytorch_partition import settings
-from gpytorch_partition.all_or_nothing import all_or_nothing
+from gpytorch_partition.all_or_nothing import all_or_nothing, on_one_fit
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.estimators.checks import check_count, check_n_jobs, check_verbose
 from gpytorch_partition.estimators.given_kernels import check_name, kernel_of_ensemble, targets_of_ensemble
@@ -223,11 +223,13 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         with stage("solving for all classes"):
             self._solve(rows, chosen, 1.0)
 
+    @on_one_fit
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the log odds of the second of two classes (`N2`), or the log probabilities of all (`N2 x C`)."""
         found = self.predict_log_proba(X)
         return found[:, 1] - found[:, 0] if len(self.classes_) == 2 else found
 
+    @on_one_fit
     def predict(self, X: Any) -> np.ndarray:
         """Return the most probable classes (`N2`) of rows (`N2 x D`); of ties, up to rounding, the first."""
         found = self.predict_log_proba(X)
@@ -237,6 +239,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         """Return the probabilities of the classes (`N2 x C`), in the order of `classes_`, of rows (`N2 x D`)."""
         return np.exp(self.predict_log_proba(X))
 
+    @on_one_fit
     @torch.no_grad()
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """
@@ -255,6 +258,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
             found = [self.link_.log_probabilities(self._excess(x)).numpy() for x in progress(blocks, "predicting rows")]
         return np.concatenate(found)
 
+    @on_one_fit
     def summary(self) -> ClassSummary:
         """
         Return the parts of the kernel with their shares of the prior and of the explained variance, and other numbers.
@@ -281,6 +285,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
             constant_columns=self._constant_columns,
         )
 
+    @on_one_fit
     def importance(
         self, X: Any = None, y: Any = None, *, n_repeats: int = 5, random_state: Any = 0, n_jobs: int | None = None
     ) -> Importance:
@@ -301,6 +306,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         options |= {"scoring": "neg_log_loss", "measure": "rise of the log loss"}
         return importance(telling_once(self), functions, X, y, **options)
 
+    @on_one_fit
     def partial_dependence(
         self, X: Any, column: int | str, *, grid: Any = None, grid_resolution: int = 30, target: Any = None
     ) -> PartialDependence:
@@ -327,6 +333,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
             rows.column, rows.grid, means, None, rows.values, f"probability of {self.classes_[number]}"
         )
 
+    @on_one_fit
     def nearest_rows(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """
         Return the training rows most similar to new ones, as

@@ -15,7 +15,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted
 
-from gpytorch_partition.all_or_nothing import all_or_nothing
+from gpytorch_partition.all_or_nothing import all_or_nothing, on_one_fit
 from gpytorch_partition.estimators.checks import check_magnitudes
 from gpytorch_partition.estimators.reading import ReadsNumbers
 from gpytorch_partition.inputs.standardization import Standardization
@@ -131,6 +131,7 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
         self._choose(x, is_rare, sorted({min(number, most) for number in numbers}), alphas)
         return self
 
+    @on_one_fit
     def score_samples(self, X: Any) -> np.ndarray:
         """
         Return the log of the mean kernel value of each row (`N`), its similarity to the rare class; -1e30 for that of
@@ -140,6 +141,7 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
         x = self._columns.apply_array(self._read_numbers(X, reset=False)).numpy()
         return self._log_scores(x, self.radii_, [self.alpha_])[0]
 
+    @on_one_fit
     def decision_function(self, X: Any) -> np.ndarray:
         """
         Return :meth:`score_samples` less the threshold (`N`), with the sign of scikit-learn: positive for
@@ -148,6 +150,7 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
         excess = self.score_samples(X) - self.threshold_
         return excess if self.rare_class_ == self.classes_[1] else -excess
 
+    @on_one_fit
     def predict(self, X: Any) -> np.ndarray:
         """Return the rare class for rows above `threshold_` (`N` labels), about as large a share as in training."""
         is_second = self.decision_function(X) > 0

@@ -14,7 +14,7 @@ from sklearn.cluster import KMeans
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 from torch import Tensor
 
-from gpytorch_partition.all_or_nothing import all_or_nothing
+from gpytorch_partition.all_or_nothing import all_or_nothing, on_one_fit
 from gpytorch_partition.estimators.checks import check_count, check_magnitudes, check_n_jobs, check_positive
 from gpytorch_partition.estimators.given_kernels import sees_raw_columns
 from gpytorch_partition.estimators.kernels import KernelLike, resolved_kernel
@@ -182,6 +182,7 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
         self.explained_variance_ratio_ = self.eigenvalues_ / found.total if found.total > 0 else 0 * self.eigenvalues_
         return self
 
+    @on_one_fit
     def transform(self, X: Any) -> np.ndarray:
         """Return the scores of rows (`N2 x k`), their coordinates along the components."""
         x = self._new_rows(X)
@@ -316,6 +317,7 @@ class PartitionFeatures(TransformerMixin, KernelMachine):
         self.n_columns_ = self._features.num_columns
         return self
 
+    @on_one_fit
     def transform(self, X: Any) -> csr_matrix:
         """
         Return the features of rows (`N2 x p`, float64).

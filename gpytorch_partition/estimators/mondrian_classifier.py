@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from gpytorch_partition.all_or_nothing import all_or_nothing
+from gpytorch_partition.all_or_nothing import all_or_nothing, on_one_fit
 from gpytorch_partition.estimators.checks import check_count, check_positive
 from gpytorch_partition.estimators.machines import class_indicators
 from gpytorch_partition.estimators.reading import ReadsNumbers
@@ -146,16 +146,19 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         self._train(self.features_, self._learner, x, numbers, 1)
         return self
 
+    @on_one_fit
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the logits or margins of the classes (`N x C`; `N`, those of the second class, if there are two)."""
         return np.concatenate([self._learner.decision_function(features) for features in self._features_of(X)])
 
+    @on_one_fit
     def predict(self, X: Any) -> np.ndarray:
         """Return the classes (`N`) of rows (`N x D`)."""
         scores = self.decision_function(X)
         return self.classes_[scores.argmax(1) if scores.ndim == 2 else (scores > 0).astype(int)]
 
     @available_if(_gives_probabilities)
+    @on_one_fit
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return probabilities of the classes (`N x C`), for `loss="log_loss"`: one against the rest, normalized."""
         return np.concatenate([self._learner.predict_proba(features) for features in self._features_of(X)])

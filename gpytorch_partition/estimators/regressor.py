@@ -15,7 +15,7 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import _num_samples, check_consistent_length, check_is_fitted
 
 from gpytorch_partition import files
-from gpytorch_partition.all_or_nothing import all_or_nothing
+from gpytorch_partition.all_or_nothing import all_or_nothing, on_one_fit
 from gpytorch_partition.estimators.checks import (
     LARGEST,
     check_count,
@@ -310,6 +310,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         self.options_, self.left_out_ = found.options, found.left_out
         self._parameters = tuple(getattr(self, name) for name in _PARAMETERS)  # a later `set_params` is of the next fit
 
+    @on_one_fit
     def predict(
         self,
         X: Any,
@@ -366,6 +367,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         found += [] if probabilities is None else [known.quantiles(rows, mean, std, probabilities, include_noise)]
         return tuple(found) if len(found) > 1 else mean
 
+    @on_one_fit
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, *, include_noise: bool = True) -> np.ndarray:
         """
         Return joint samples of new observations, or of the function, in units of the targets.
@@ -387,6 +389,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         rows, seed = self._checked_rows(X), random_state_of(random_state).randint(2**31)
         return self._known.samples(rows, n_samples, seed, include_noise)
 
+    @on_one_fit
     def judge(self, X: Any, y: Any, sample_weight: Any = None) -> Judgement:
         """
         Return the predictive distributions of new observations, with scores of the observations.
@@ -430,6 +433,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         check_targets(y, are_numbers=True)
         return float(super().score(X, as_pandas(y), sample_weight))
 
+    @on_one_fit
     def summary(self) -> ModelSummary:
         """
         Return the parts of the kernel with their shares of the prior and of the explained variance, and other numbers.
@@ -462,6 +466,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
             has_usual_width=name_of(self.kernel) == "mondrian",
         )
 
+    @on_one_fit
     def importance(
         self, X: Any = None, y: Any = None, *, n_repeats: int = 5, random_state: Any = 0, n_jobs: int | None = None
     ) -> Importance:
@@ -492,6 +497,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         options: dict[str, Any] = {"n_repeats": n_repeats, "random_state": random_state, "n_jobs": n_jobs}
         return importance(telling_once(self), KernelExpansion.of_model(self.model_), X, y, **options)
 
+    @on_one_fit
     def partial_dependence(
         self, X: Any, column: int | str, *, grid: Any = None, grid_resolution: int = 30, target: int | str | None = None
     ) -> PartialDependence:
@@ -524,6 +530,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         rows, teller = rows_on_grid(self, X, column, grid, grid_resolution), telling_once(self)
         return average_function(self, rows, lambda x: known.points(teller._checked_rows(x)), known.unit, target)
 
+    @on_one_fit
     def nearest_rows(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """
         Return the training rows most similar to new ones: those that share clusters, or nodes of trees.
@@ -575,6 +582,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         return cls.from_state(files.load(path, KIND))
 
+    @on_one_fit
     def to_state(self) -> dict[str, Any]:
         """
         Return the fitted regressor as plain values and its own tensors, for storage of your own.

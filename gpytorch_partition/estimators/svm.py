@@ -22,7 +22,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import _ovr_decision_function, check_classification_targets
 from torch import Tensor
 
-from gpytorch_partition.all_or_nothing import all_or_nothing
+from gpytorch_partition.all_or_nothing import all_or_nothing, on_one_fit
 from gpytorch_partition.estimators.checks import check_count, check_magnitudes, check_positive
 from gpytorch_partition.estimators.kernels import KernelLike
 from gpytorch_partition.estimators.machines import KernelMachine, class_indicators
@@ -228,6 +228,7 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
         self._sigmoids = calibrated.calibrators
         return self
 
+    @on_one_fit
     def decision_function(self, X: Any) -> np.ndarray:
         """
         Return the signed margins of rows for two classes (`N2`, positive for the second), or votes plus confidences
@@ -238,12 +239,14 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
             return values[:, 0]
         return _ovr_decision_function(values > 0, values, len(self.classes_))
 
+    @on_one_fit
     def predict(self, X: Any) -> np.ndarray:
         """Return the classes (`N2`) of rows (`N2 x D`) with the largest :meth:`decision_function`."""
         values = self.decision_function(X)
         return self.classes_[(values > 0).astype(int) if values.ndim == 1 else values.argmax(1)]
 
     @available_if(_gives_probabilities)
+    @on_one_fit
     def predict_proba(self, X: Any) -> np.ndarray:
         """
         Return the probabilities of the classes (`N2 x k`), if `probability`.
@@ -315,6 +318,7 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
         self._set([line])
         return self
 
+    @on_one_fit
     def predict(self, X: Any) -> np.ndarray:
         """Return the values of the function (`N2`) at rows (`N2 x D`), in units of the targets."""
         return self._values(X)[:, 0]

@@ -197,3 +197,43 @@ def test_descents_that_run_at_once_are_reproducible(monkeypatch):
 
     alone = fit()()
     assert all(same(alone, found) for found in [*at_once([fit()] * 8), fit(3)()])
+
+
+class FitsAsItIsRead:
+    """Rows whose reader is interrupted by a fit to other rows, as another thread may fit."""
+
+    def __init__(self, X: np.ndarray, fit: Callable[[], Any]) -> None:
+        self.X, self.fit, self.shape, self.ndim, self.dtype = X, fit, X.shape, X.ndim, X.dtype
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        self.fit()
+        return np.asarray(self.X, dtype)
+
+
+ASKED = {
+    "regressor, forest": ("predict", "sample_y", "nearest_rows", "importance"),
+    "regressor, two targets": ("predict",),
+    "classifier, forest": ("predict", "predict_proba", "decision_function", "nearest_rows"),
+    "features": ("transform",),
+    "kernel PCA": ("transform",),
+    "SVC": ("predict", "decision_function"),
+    "SVC, probabilities": ("predict_proba",),
+    "SVR": ("predict",),
+    "LAGO": ("decision_function", "score_samples"),
+    "Mondrian classifier": ("predict", "predict_proba"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*outside the range")
+@pytest.mark.parametrize(("name", "method"), [(name, method) for name in ASKED for method in ASKED[name]])
+def test_a_prediction_is_of_one_fit_whoever_fits_meanwhile(name, method):
+    case, (X, others, new) = CASES[name], (rows(0), rows(2, 40), rows(1, 9))
+    model = case.make().fit(X, case.targets(X))
+    arguments = (case.targets(new),) if method == "importance" else ()
+    expected = str(getattr(model, method)(new, *arguments))
+    read = FitsAsItIsRead(new, lambda: model.fit(others, case.targets(others)))
+    assert str(getattr(model, method)(read, *arguments)) == expected
+    assert str(getattr(model, method)(new, *arguments)) != expected
