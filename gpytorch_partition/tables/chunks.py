@@ -39,8 +39,8 @@ class ChunkSource:
     A source of chunks of rows, in the forms that
     :meth:`~gpytorch_partition.estimators.PartitionGPRegressor.fit_chunks` describes.
 
-    It can be read several times, and checks chunks while reading. A pass whose targets or order differ from the first
-    pass raises a :class:`RuntimeError` at its end.
+    It can be read several times, and checks chunks while reading. A pass whose rows, targets or order differ from
+    the first pass raises a :class:`RuntimeError` at its end.
 
     Example:
         >>> source = ChunkSource([(np.zeros((2, 1)), [1, 2]), (np.ones((1, 1)), [3])])
@@ -77,7 +77,7 @@ class ChunkSource:
             rows = f"rows {first_row:,} to {first_row + len(y) - 1:,}" if len(y) > 1 else f"row {first_row:,}"
             chunk = Chunk(x, y, first_row, f"chunk {number} ({rows})")
             known = _checked_columns(chunk, known)
-            check_sum = (check_sum + _check_sum(y, first_row)) % 2**64
+            check_sum = (check_sum + _check_sum(chunk)) % 2**64
             first_row += len(y)
             if len(y):
                 yield chunk
@@ -88,7 +88,7 @@ class ChunkSource:
         if self._first_pass != (first_row, check_sum):
             raise RuntimeError(
                 f"expected the same rows in all passes, got {self._first_pass[0]:,} first and {first_row:,} then, or "
-                "with other targets or in another order: chunks must not change, nor be shuffled anew, and a function "
+                "with other numbers or in another order: chunks must not change, nor be shuffled anew, and a function "
                 "must begin anew whenever it is called"
             )
 
@@ -171,11 +171,9 @@ def joined(parts: list[Any]) -> Any:
 
 def number_columns(x: Any) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the columns of floating point numbers of a chunk, with their names; `x0` is the first of an array."""
-    if not isinstance(x, Mapping) and not hasattr(x, "columns"):
-        x = {f"x{number}": x[:, number] for number in range(x.shape[1])}
-    for name in x if isinstance(x, Mapping) else x.columns:
-        if getattr(getattr(x[name], "dtype", None), "kind", "") == "f":
-            yield str(name), read_cells(x[name], str(name)).values
+    for name, column in _columns(x):
+        if getattr(getattr(column, "dtype", None), "kind", "") == "f":
+            yield str(name), read_cells(column, str(name)).values
 
 
 def _in_slices(x: Any, y: Any) -> tuple[Callable[[], Iterator[Any]], int]:
@@ -251,14 +249,33 @@ def _check_lengths(x: Any, y: Any, name: str) -> None:
         raise ValueError(f"{name}: expected as many targets as rows, got {len(x):,} rows and {len(y):,} targets")
 
 
-def _check_sum(y: np.ndarray, first_row: int) -> int:
-    """Return a sum over targets and their row numbers, modulo 2^64: exact, so that it is the same for any chunks."""
-    bits = y.view(np.uint64)
-    # Bits are mixed (Steele et al. 2014), since the low bits of most targets, and of their products, are 0.
+def _check_sum(chunk: Chunk) -> int:
+    """Return a sum over all cells and their places, modulo 2^64: exact, so that it is the same for any chunks."""
+    columns = [chunk.y, *(values for _, values in _columns(chunk.x))]
+    rows = np.arange(chunk.first_row, chunk.first_row + len(chunk.y), dtype=np.uint64)
+    sums = [int((_mixed(_bits_of(values)) * (2 * rows + 1)).sum(dtype=np.uint64)) for values in columns]
+    return sum((2 * place + 1) * each for place, each in enumerate(sums)) % 2**64
+
+
+def _columns(x: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the columns of a chunk, with their names; `x0` is the first of an array."""
+    if isinstance(x, Mapping) or hasattr(x, "columns"):
+        yield from x.items()
+    else:
+        yield from ((f"x{number}", x[:, number]) for number in range(x.shape[1]))
+
+
+def _bits_of(column: Any) -> np.ndarray:
+    values = np.asarray(column)
+    if values.dtype.kind in "fiub":
+        return np.ascontiguousarray(values, dtype=np.float64).view(np.uint64)
+    return pandas_for("columns of text and dates").util.hash_array(values.astype(object))
+
+
+def _mixed(bits: np.ndarray) -> np.ndarray:
+    """Mix bits (Steele et al. 2014), since the low bits of most numbers, and of their products, are 0."""
     bits = (bits ^ (bits >> np.uint64(32))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits ^= bits >> np.uint64(29)
-    rows = np.arange(first_row, first_row + len(y), dtype=np.uint64)
-    return int((bits * (2 * rows + 1)).sum(dtype=np.uint64))
+    return bits ^ (bits >> np.uint64(29))
 
 
 def _checked_columns(chunk: Chunk, known: list[str] | int | None) -> list[str] | int:

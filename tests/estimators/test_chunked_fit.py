@@ -347,7 +347,7 @@ class TestFailures:
 
         model = fitted()
         expected = model.predict(X)
-        with pytest.raises(RuntimeError, match="got 600 first and 600 then, or with other targets or in another order"):
+        with pytest.raises(RuntimeError, match="got 600 first and 600 then, or with other numbers or in another order"):
             model.fit_chunks(chunks)
         np.testing.assert_array_equal(model.predict(X), expected)
 

@@ -198,6 +198,7 @@ class TestErrors:
         "second",
         [
             halves(y=np.where(Y == 3, 3.5, Y)),
+            halves(np.where(X[3, 0] == X, 0.5, X)),
             halves(X[::-1], Y[::-1]),
             halves(X[np.r_[8:20, :8]], Y[np.r_[8:20, :8]]),
             halves()[:1],
@@ -216,8 +217,20 @@ class TestErrors:
         passes = iter([[(x, y)], [(x, np.roll(y, 2**17))]])
         source = ChunkSource(lambda: iter(next(passes)))
         list(source)
-        with pytest.raises(RuntimeError, match="with other targets or in another order"):
+        with pytest.raises(RuntimeError, match="with other numbers or in another order"):
             list(source)
+
+
+@pytest.mark.parametrize("column", ["word", "day"])
+def test_other_cells_of_tables_in_a_later_pass(column):
+    frame = pd.DataFrame({"word": ["a", "b", None, "a"], "day": pd.date_range("2020", periods=4), "n": [1, 2, 3, 4]})
+    other = frame.assign(**{column: frame[column][[1, 0, 2, 3]].tolist()})
+    passes = iter([[(frame[:1], Y[:1]), (frame[1:], Y[1:4])], [(frame, Y[:4])], [(other, Y[:4])]])
+    source = ChunkSource(lambda: iter(next(passes)))
+    for _ in range(2):
+        list(source)
+    with pytest.raises(RuntimeError, match="with other numbers"):
+        list(source)
 
 
 def chunks_of(num_rows, ends):
