@@ -122,8 +122,9 @@ def _inner_kernels(kernel: Kernel) -> list[Kernel]:
         return []
     raise TypeError(
         f"expected a model whose kernel is made of partition kernels, got a {type(kernel).__name__}, whose cells are "
-        "not known here, or which has none. Search it with botorch.optim.optimize_acqf_mixed_alternating, or, where it "
-        "has no gradient, with optimize_acqf_discrete_local_search."
+        "not known here, or which has none. Search it with botorch.optim.optimize_acqf_discrete_local_search, or with "
+        "optimize_acqf and options={'with_grad': False}, if a part is a partition kernel, which has no gradient; else "
+        "with optimize_acqf_mixed_alternating."
     )
 
 

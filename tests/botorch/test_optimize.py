@@ -17,6 +17,7 @@ from botorch.acquisition import (
 from botorch.acquisition.objective import ScalarizedPosteriorTransform
 from botorch.models import ModelListGP, SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize
+from botorch.optim import optimize_acqf, optimize_acqf_discrete_local_search
 from gpytorch.kernels import ConstantKernel, MaternKernel, ScaleKernel
 from sklearn.ensemble import ExtraTreesRegressor
 
@@ -316,10 +317,22 @@ def test_other_kernels_are_refused():
     x, y = mixed_rows()
     some_columns = ScaleKernel(MaternKernel(active_dims=(1, 2)))  # whose active_dims the ScaleKernel has as well
     for kernel in (MaternKernel(), KERNELS["forest"](x, y) + MaternKernel(), some_columns):
-        with pytest.raises(TypeError, match="got a MaternKernel.*optimize_acqf_mixed_alternating"):
+        with pytest.raises(TypeError, match="got a MaternKernel.*optimize_acqf_discrete_local_search"):
             optimize_acqf_cells(PosteriorMean(gp(kernel, x, y)), MIXED)
     with pytest.raises(TypeError, match="with a model"):
         optimize_acqf_cells(torch.nn.Identity(), MIXED)
+
+
+def test_the_searches_that_the_refusal_names_run():
+    x, y = mixed_rows()
+    mean = PosteriorMean(gp(KERNELS["forest"](x, y) + MaternKernel(), x, y))
+    options = {"q": 1, "num_restarts": 2, "raw_samples": 16}
+    grid = [torch.arange(7.0, dtype=DOUBLE), torch.linspace(0, 1, 6, dtype=DOUBLE), torch.arange(4.0, dtype=DOUBLE)]
+    for _, value in (
+        optimize_acqf_discrete_local_search(mean, grid, **options),
+        optimize_acqf(mean, MIXED, options={"with_grad": False}, **options),
+    ):
+        assert value.item() > y.mean().item()
 
 
 def test_the_examples_run():
