@@ -323,6 +323,7 @@ def test_other_kernels_are_refused():
         optimize_acqf_cells(torch.nn.Identity(), MIXED)
 
 
+@pytest.mark.slow
 def test_the_searches_that_the_refusal_names_run():
     x, y = mixed_rows()
     mean = PosteriorMean(gp(KERNELS["forest"](x, y) + MaternKernel(), x, y))
