@@ -227,6 +227,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         _check_parameters(self)
         blocks = _checked_blocks(self.kernel, y, groups, time)
         data = self._training_rows(X, y, sample_weight)
+        if len(data.y) < 2:
+            raise ValueError("expected two rows or more, since a single target does not vary, got 1 sample")
         check_magnitudes(data.X, "X")
         check_magnitudes(data.y, "y")
         warn_of_rounding(data.y)

@@ -7,9 +7,10 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 from gpytorch.likelihoods.noise_models import HomoskedasticNoise
-from scipy.stats import norm
+from scipy.stats import norm, t
 
 from gpytorch_partition import LandmarkKernel
+from gpytorch_partition.estimators import PartitionGPRegressor, regression_fit
 from gpytorch_partition.estimators.fitted_regressor import predictive
 from gpytorch_partition.explain.dependence import averages
 from gpytorch_partition.likelihoods import FITCGaussianLikelihood
@@ -109,3 +110,31 @@ def test_in_averages_it_counts_as_if_it_were_the_same_everywhere():
     points = torch.tensor([[5.0], [6.0]], dtype=torch.float64)  # where the covariance through inducing points is 0
     _, variances = averages(with_inducing_points(), [points])
     np.testing.assert_allclose(variances, [1], atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("num_rows", [2, 5, 9])
+def test_intervals_of_few_rows_are_those_of_students_t(num_rows):
+    inside = []
+    for seed in range(25):
+        random = np.random.RandomState(seed)
+        X, y = random.rand(num_rows + 50, 2), random.randn(num_rows + 50)
+        model = PartitionGPRegressor("mondrian", 5, random_state=0).fit(X[:num_rows], y[:num_rows])
+        low, high = model.predict(X[num_rows:], quantiles=(0.05, 0.95))[1].T
+        inside.append(np.mean((low <= y[num_rows:]) & (y[num_rows:] <= high)))
+    assert np.mean(inside) > 0.82  # without the factor .48, .75 and .79
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_factor_of_few_rows_changes_no_mean(monkeypatch):
+    X, y = NEW[:6], NEW[:6, 0] ** 2
+    found = PartitionGPRegressor("forest", 10, random_state=0).fit(X, y).predict(NEW, return_std=True)
+    monkeypatch.setattr(regression_fit, "FEWEST_ROWS", 1)
+    mean, std = PartitionGPRegressor("forest", 10, random_state=0).fit(X, y).predict(NEW, return_std=True)
+    np.testing.assert_allclose(found[0], mean, rtol=1e-6)
+    np.testing.assert_allclose(found[1], std * np.sqrt(7 / 6) * t.ppf(0.95, 5) / norm.ppf(0.95), rtol=1e-5)
+
+
+def test_one_row_is_refused():
+    with pytest.raises(ValueError, match="expected two rows or more.*got 1 sample"):
+        PartitionGPRegressor("forest", 10).fit(NEW[:1], [1.0])
