@@ -54,12 +54,10 @@ def compare(options: Namespace) -> None:
     if options.budget is not None and "auto" not in options.kernels:
         raise CommandError("--budget is for the kernel auto, which knows what it can leave out: add it to --kernels")
     folder = Path(options.output or FOLDER)
-    outputs.check_folder(folder, "--output", options.output is not None)
-    for name in _FILES if folder.is_dir() else ():
-        outputs.check_writable(folder / name, options.data)
+    outputs.check_folder(folder, "--output", options.output is not None, _FILES, options.data)
     data = _data(options)
     train, test = split_rows(data, options.test_size, options.seed)
-    outputs.say(data.notes, options.quiet)
+    outputs.say_all(data.notes, options)
     models, results, lines = _models(train, options), dict[str, Judgement](), list[Line]()
     _print_head(train, test)
     for number, (name, model) in enumerate(models.items(), 1):
@@ -115,7 +113,7 @@ def _models(train: TrainingData, options: Namespace) -> dict[str, Model]:
 def _judged(kernel: str, options: Namespace, train: TrainingData, test: TrainingData) -> Judgement:
     regressor = new_regressor(options, kernel, train.categorical)
     regressor.fit(train.table, train.y, train.weights, **(train.blocks if kernel == "auto" else {}))
-    outputs.say(left_out(regressor), options.quiet)
+    outputs.say_all(left_out(regressor), options)
     return regressor.judge(test.table, test.y, test.weights)
 
 
@@ -187,21 +185,20 @@ def _scores(name: str, found: Judgement, train: TrainingData, test: TrainingData
 def _print_head(train: TrainingData, test: TrainingData) -> None:
     new = "".join({"groups": " of other groups", "time": " of later times"}[role] for role in train.blocks)
     sizes = f"{len(train.y):,} training rows, {len(test.y):,} test rows{new}, {len(train.table)} columns"
-    print(f"{train.target}: {sizes}\n")
+    outputs.show(f"{train.target}: {sizes}\n")
     head = (
         f"{'model':<22}{'RMSE':>10}{'':10}{'NLPD':>9}{'':9}{'CRPS':>10}{'interval':>10}{'90 %':>7}{'':7}{'seconds':>9}"
     )
-    print(head, flush=True)
+    outputs.show(head)
 
 
 def _print_line(line: Line) -> None:
     error = _written(line["rmse_error"], 4 if line["rmse_error"] >= 100 else 2)
-    print(
+    outputs.show(
         f"{_TITLES[line['model']]:<22}{_written(line['rmse'], 4):>10} +- {error:<6}"
         f"{line['nlpd']:>9.3f} +- {line['nlpd_error']:<5.3f}"
         f"{_written(line['crps'], 4):>10}{_written(line['interval_score_90'], 4):>10}"
-        f"{100 * line['coverage_90']:>7.1f} +- {100 * line['coverage_90_error']:<3.1f}{line['seconds']:>9.1f}",
-        flush=True,
+        f"{100 * line['coverage_90']:>7.1f} +- {100 * line['coverage_90_error']:<3.1f}{line['seconds']:>9.1f}"
     )
 
 
@@ -211,16 +208,18 @@ def _written(number: float, digits: int) -> str:
 
 
 def _print_foot(train: TrainingData, test: TrainingData, names: Container[str]) -> None:
-    print(
+    outputs.show(
         f"\nRMSE, CRPS and the mean score of 90 % intervals are in units of the target, whose standard deviation is "
         f"{_written(train.y.std(), 4)};\nNLPD in nats a row, of the targets divided by it: less is better. 90 %: "
         "percentage of test rows within that interval.\n+-: standard error over the test rows, which are the same for "
         "all models, so that differences vary less."
     )
     if test.weights is not None:
-        print("All scores are averages over test rows by their weights, which divide the variance of each row's noise.")
+        outputs.show(
+            "All scores are averages over test rows by their weights, which divide the variance of each row's noise."
+        )
     if "random_forest" in names and "rbf_ard" not in names:
-        print(f"The RBF-ARD GP is left out above {MOST_ROWS_FOR_RBF:,} training rows.")
+        outputs.show(f"The RBF-ARD GP is left out above {MOST_ROWS_FOR_RBF:,} training rows.")
 
 
 def _write(
@@ -238,9 +237,9 @@ def _write(
     for name, found in results.items():
         columns |= zip([f"{name}_{kind}" for kind in ("mean", "std", "lower_90", "upper_90")], found)
     outputs.save_table(folder / _FILES[1], list(columns), zip(*columns.values()))
-    print(f"\nWritten to {folder}: table.csv, predictions.csv", end="")
+    outputs.show(f"\nWritten to {folder}: table.csv, predictions.csv", end="")
     if not outputs.has_matplotlib():
-        print(f"\nFor the plot, install matplotlib: {outputs.INSTALL}")
+        outputs.show(f"\nFor the plot, install matplotlib: {outputs.INSTALL}")
         return
     predictions, references = (
         {_TITLES[name]: found for name, found in results.items() if (name in kernels) is are_kernels}
@@ -252,4 +251,4 @@ def _write(
     outputs.save_figure(
         folder / _FILES[2], plot_comparison(test.y, predictions, references, **names, sample_weight=test.weights)
     )
-    print(", plot.png")
+    outputs.show(", plot.png")

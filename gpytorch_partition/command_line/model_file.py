@@ -70,21 +70,21 @@ def fit(options: Namespace) -> None:
         if getattr(options, name) is not None and options.kernel != "auto":
             raise CommandError(f"--{name} is for --kernel auto, which chooses its parts, not {options.kernel}")
     data = read_training_data(Path(options.data), Roles.of_options(options), Dialect.of_options(options))
-    outputs.say(data.notes, options.quiet)
+    outputs.say_all(data.notes, options)
     regressor = new_regressor(options, options.kernel, data.categorical)
     from pandas import Series  # its name appears in plots and summaries
 
     start = time.perf_counter()
     regressor.fit(data.table, Series(data.y, name=data.target), data.weights, **data.blocks)
     seconds = time.perf_counter() - start
-    outputs.say(left_out(regressor), options.quiet)
+    outputs.say_all(left_out(regressor), options)
     save_model(path, SavedModel(regressor, data.reader, list(data.table), data.target, data.id))
-    print(
-        f"Fitted {data.target} on {len(data.y):,} rows and {len(data.table)} columns in {seconds:.1f} seconds.\n"
-        f"Written: {path}"
+    outputs.show(
+        f"Fitted {data.target} on {len(data.y):,} rows and {len(data.table)} columns in {seconds:.1f} seconds."
     )
+    outputs.show(f"Written: {path}")
     if not options.quiet:
-        print(f"\n{regressor.summary()}")
+        outputs.show(f"\n{regressor.summary()}")
 
 
 def new_regressor(options: Namespace, kernel: str, categorical: Sequence[str] | None) -> PartitionGPRegressor:
@@ -109,7 +109,7 @@ def predict(options: Namespace) -> None:
     rows = read_new_rows(
         Path(options.data), model.reader, model.columns, Dialect.of_options(options), (), id_column, required
     )
-    outputs.say(rows.notes, options.quiet)
+    outputs.say_all(rows.notes, options)
     columns = _predictions(model, rows, options)
     if rows.ids is not None:
         columns = {str(id_column): rows.ids, **columns}
@@ -117,7 +117,7 @@ def predict(options: Namespace) -> None:
         outputs.write_table(sys.stdout, list(columns), zip(*columns.values()))
         return
     outputs.save_table(Path(options.output), list(columns), zip(*columns.values()))
-    print(f"Predicted {model.target} for {rows.num_rows:,} rows.\nWritten: {options.output}")
+    outputs.show(f"Predicted {model.target} for {rows.num_rows:,} rows.\nWritten: {options.output}")
 
 
 def save_model(path: Path, model: SavedModel) -> None:
@@ -160,7 +160,7 @@ def read_new_rows(
     :raises CommandError: If the file cannot be read, or columns (or those that `--id` requires) are missing or of
         another kind.
     """
-    frame = read_frame(path, dialect, id_column)
+    frame, told = read_frame(path, dialect, id_column)
     with told_of(path):
         check_columns(columns, frame, "", ": rename or add columns, whose cells may be empty")
         check_columns(required, frame, "--id: ")
@@ -169,7 +169,7 @@ def read_new_rows(
         table, notes = reader.read({name: frame[name] for name in (*columns, *optional) if name in frame})
     _warn_of_unknown(reader, table)
     ids = texts_of(frame[id_column]).fillna("").tolist() if id_column in frame else None
-    return NewRows(table, len(frame), ids, notes)
+    return NewRows(table, len(frame), ids, [*told, *notes])
 
 
 def _warn_of_unknown(reader: TableEncoder, table: Table) -> None:

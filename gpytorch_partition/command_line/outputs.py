@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -37,10 +38,25 @@ def listed(things: Iterable[object]) -> str:
     return shown + (f" and {len(things) - _MOST_LISTED:,} more" if len(things) > _MOST_LISTED else "")
 
 
-def say(notes: Iterable[str], quiet: bool) -> None:
-    """Print notes on standard error, a line each, unless the command is quiet."""
-    for note in () if quiet else notes:
-        print(f"gpytorch_partition: note: {note}", file=sys.stderr)
+def say(text: object, kind: str = "note") -> None:
+    """Print a note, warning or error on standard error."""
+    show(f"gpytorch_partition: {kind}: {text}", file=sys.stderr)
+
+
+def say_all(notes: Iterable[str], options: Namespace) -> None:
+    """Print notes, unless the command is quiet."""
+    for note in () if options.quiet else notes:
+        say(note)
+
+
+def show(text: object = "", end: str = "\n", file: TextIO | None = None) -> None:
+    """Print text at once, as :func:`plain` makes it."""
+    print(plain(text), end=end, file=file, flush=True)
+
+
+def plain(text: object) -> str:
+    """Return text with what would steer a terminal (escapes in names of columns or files) as its code."""
+    return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in str(text))
 
 
 def has_matplotlib() -> bool:
@@ -85,10 +101,11 @@ def cannot_write(path: Path) -> Iterator[None]:
 def check_writable(path: Path, *inputs: str | None) -> None:
     """Refuse a file that cannot be written, or that is one of the inputs, before any work is done for it."""
     read = [each for each in inputs if each is not None and path.exists() and Path(each).exists()]
-    is_special = path.exists() and not path.is_file()
-    needed = [path] * path.exists() + [_resolved(path).parent] * (not is_special)
+    needed = [path] * path.exists() + [Path(os.path.realpath(path)).parent] * (path.is_file() or not path.exists())
     if path.is_dir():
         why = "it is a folder"
+    elif path.is_symlink() and os.path.lexists(os.path.realpath(path)) and not path.exists():
+        why = "it is a link to itself"
     elif not path.parent.is_dir():
         why = f"there is no folder {path.parent}"
     elif same := [each for each in read if path.samefile(each)]:
@@ -100,22 +117,17 @@ def check_writable(path: Path, *inputs: str | None) -> None:
     raise CommandError(f"cannot write {path}: {why}")
 
 
-def _resolved(path: Path) -> Path:
-    try:
-        return path.resolve()
-    except (OSError, RuntimeError) as error:  # Python before 3.13 raises the latter
-        raise CommandError(f"cannot write {path}: {error}") from error
-
-
-def check_folder(path: Path, option: str, is_named: bool) -> None:
+def check_folder(path: Path, option: str, is_named: bool, files: Sequence[str], *inputs: str | None) -> None:
     """Refuse a folder for output that cannot be written or made, or holds files and was not named by its option."""
-    place = next(place for place in (path, *path.absolute().parents) if place.exists())
+    place = next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
     if not place.is_dir():
-        raise CommandError(f"cannot make the folder {path}: {place} is a file")
+        raise CommandError(f"cannot make the folder {path}: {place} is no folder")
     if not os.access(place, os.W_OK):
         raise CommandError(f"cannot write to the folder {place}: permission denied")
-    if not is_named and (files := sorted(file.name for file in path.iterdir()) if path.is_dir() else []):
+    if not is_named and (present := sorted(file.name for file in path.iterdir()) if path.is_dir() else []):
         raise CommandError(
-            f"the folder {path} holds {listed(files)} already: name another one by {option}, or this one ({option} "
+            f"the folder {path} holds {listed(present)} already: name another one by {option}, or this one ({option} "
             f"{path}) to replace the results in it"
         )
+    for name in files if path.is_dir() else ():
+        check_writable(path / name, *inputs)

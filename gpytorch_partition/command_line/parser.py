@@ -5,12 +5,14 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from math import inf
-from typing import Any
+from typing import Any, NoReturn
 
 from gpytorch_partition import __version__
 from gpytorch_partition.command_line.compare import FOLDER, compare
 from gpytorch_partition.command_line.explain import explain
 from gpytorch_partition.command_line.model_file import fit, predict
+from gpytorch_partition.command_line.outputs import plain
+from gpytorch_partition.command_line.table_files import column_name
 from gpytorch_partition.estimators.regressor import KERNELS, NAMES
 from gpytorch_partition.inputs.numbers import MOST_PARTITIONS
 
@@ -25,6 +27,11 @@ _LEFT_OUT = (
 )
 
 
+class _Parser(ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        super().error(plain(message))
+
+
 def new_parser() -> ArgumentParser:
     """
     Return the parser; its option `run` is the function of the command.
@@ -34,7 +41,7 @@ def new_parser() -> ArgumentParser:
         >>> options.run.__name__, options.model, options.output
         ('predict', 'model.pt', None)
     """
-    parser = ArgumentParser(
+    parser = _Parser(
         prog=_PROGRAM,
         description="Exact Gaussian process regression with random partition kernels, on text files, parquet files and "
         "workbooks.",
@@ -58,7 +65,7 @@ def _add_compare(commands: Any) -> None:
     )
     add = command.add_argument
     add("data", nargs="?", metavar="DATA", help=f"{_TABLE} (default: scikit-learn's diabetes data)")
-    add("--target", metavar="COLUMN", help="the column to predict; all others are features")
+    add("--target", type=column_name, metavar="COLUMN", help="the column to predict; all others are features")
     kernels = f"some of {', '.join(NAMES)} (default: all); the random forest and the RBF-ARD process are beside them"
     add("--kernels", nargs="+", choices=NAMES, default=["auto", *KERNELS], metavar="KERNEL", help=kernels)
     add("--no-references", action="store_true", help="leave out the random forest and the RBF-ARD process")
@@ -77,7 +84,7 @@ def _add_fit(commands: Any) -> None:
     )
     add = command.add_argument
     add("data", metavar="DATA", help=_TABLE)
-    add("--target", required=True, metavar="COLUMN", help="the column to predict")
+    add("--target", required=True, type=column_name, metavar="COLUMN", help="the column to predict")
     add("--model", required=True, metavar="FILE", help="the model file to write")
     kernel = "which kernel; auto chooses a sum of them and of others from the data (default: %(default)s)"
     add("--kernel", choices=NAMES, default="auto", help=kernel)
@@ -97,7 +104,12 @@ def _add_predict(commands: Any) -> None:
     add("model", metavar="MODEL", help="the model file that fit wrote")
     add("data", metavar="DATA", help=f"{_TABLE}; the target need not be there")
     add("--output", metavar="FILE", help="the CSV file to write (default: standard output)")
-    add("--id", metavar="COLUMN", help="the column to write first (default: the id that fit was given)")
+    add(
+        "--id",
+        type=column_name,
+        metavar="COLUMN",
+        help="the column to write first (default: the id that fit was given)",
+    )
     add = command.add_mutually_exclusive_group().add_argument
     interval = "probability of the interval (default: %(default)s)"
     add("--interval", type=_share, default=0.9, metavar="SHARE", help=interval)
@@ -137,10 +149,15 @@ def _new_command(commands: Any, run: Callable[[Namespace], None], told: str, des
 def _add_fitting(command: ArgumentParser) -> None:
     add = command.add_argument
     for option, told in (("--drop", "columns to leave out"), ("--categorical", "numbers that are categories")):
-        add(option, nargs="+", action="extend", default=[], metavar="COLUMN", help=told)
-    add("--id", metavar="COLUMN", help="a column that names the rows: left out, and passed through to predictions")
+        add(option, nargs="+", action="extend", default=[], type=column_name, metavar="COLUMN", help=told)
+    add(
+        "--id",
+        type=column_name,
+        metavar="COLUMN",
+        help="a column that names the rows: left out, and passed through to predictions",
+    )
     weight = "how much each row counts, from 0: the variance of the noise is divided by it; no feature"
-    add("--weight", metavar="COLUMN", help=weight)
+    add("--weight", type=column_name, metavar="COLUMN", help=weight)
     count = _number(f"a whole number from 1 to {MOST_PARTITIONS:,}", 1, MOST_PARTITIONS, int)
     add("--num-partitions", type=count, default=200, metavar="M", help="trees or clusterings (default: %(default)s)")
     seed = _number("a whole number from 0 to 2^32 - 1", 0, 2**32 - 1, int)
@@ -150,13 +167,15 @@ def _add_fitting(command: ArgumentParser) -> None:
     add("--budget", type=seconds, metavar="SECONDS", help=budget)
     add("--decimal", choices=(".", ","), help="the decimal mark of numbers (default: that of each column)")
     add("--thousands", choices=(",", ".", " ", "'"), help="the mark between thousands")
+    missing = "numbers that stand for missing cells, such as -999 (one may be written --missing=-1e30)"
+    add("--missing", nargs="+", action="extend", type=float, default=[], metavar="NUMBER", help=missing)
     add = command.add_mutually_exclusive_group().add_argument
     groups = (
         "patients, shops, if rows of new ones are to be predicted: auto and compare hold out whole ones; no feature"
     )
-    add("--groups", metavar="COLUMN", help=groups)
+    add("--groups", type=column_name, metavar="COLUMN", help=groups)
     times = "numbers or dates, if later rows are to be predicted: auto and compare hold out the latest"
-    add("--time", metavar="COLUMN", help=times)
+    add("--time", type=column_name, metavar="COLUMN", help=times)
 
 
 def _number(expected: str, least: float, most: float, kind: Callable[[str], float] = float) -> Callable[[str], float]:

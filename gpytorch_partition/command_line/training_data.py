@@ -26,7 +26,7 @@ from gpytorch_partition.tables.cells import DATES, LEFT_OUT, LEVELS, NUMBERS
 
 _FEWEST_TRAINING_ROWS = 20
 # Names of columns that may count the rows, such as the index of pandas.
-_COUNTERS = re.compile(r"unnamed: 0|index|row|nr\.?|no\.?|.*id", re.IGNORECASE)
+_COUNTERS = re.compile(r"index|row|nr\.?|no\.?|.*id", re.IGNORECASE)
 _OF_OUTPUTS = re.compile(r"row|target|(.*_)?(mean|std|(lower|upper)_[\d.]+)")  # columns that predictions have
 _REMEDIES = Remedies(
     words="leave these cells empty, whose rows are left out then",
@@ -85,10 +85,11 @@ def read_training_data(path: Path, roles: Roles, dialect: Dialect = Dialect()) -
     :raises CommandError: If the file cannot be read, or a column cannot have its role.
     """
     with doing(f"reading {path}"):
-        frame = read_frame(path, dialect, roles.id)
+        frame, notes = read_frame(path, dialect, roles.id)
         with told_of(path):
             _check_names(frame, roles)
-            return _Columns(frame, roles, dialect).training_data()
+            data = _Columns(frame, roles, dialect).training_data()
+            return data._replace(notes=[*notes, *data.notes])
 
 
 class _Columns:
@@ -97,7 +98,7 @@ class _Columns:
     def __init__(self, frame: Any, roles: Roles, dialect: Dialect) -> None:
         self.frame = frame.assign(**{name: texts_of(frame[name]) for name in roles.categorical})
         self.roles, self.dialect = roles, dialect
-        self.reader = TableEncoder(list(roles.categorical), dialect.decimal, dialect.thousands)
+        self.reader = TableEncoder(list(roles.categorical), dialect.decimal, dialect.thousands, dialect.missing)
         apart = {*roles.drop, roles.id, roles.groups} - {roles.time}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the table of columns reports it
@@ -212,6 +213,7 @@ def check_columns(names: Iterable[str], frame: Any, told: str, remedy: str = "")
         own = {name.casefold(): name for name in frame}
         close = [own[match] for name in missing for match in get_close_matches(name.casefold(), own, n=1)]
         meant = f"; did you mean {listed(dict.fromkeys(close))}? Its" if close else "; its"
+        remedy += "; --header says which line has the names, and --sep what is between them" * (len(frame.columns) == 1)
         raise ValueError(f"{told}no column is called {listed(missing)}{meant} columns are {listed(frame)}{remedy}")
 
 

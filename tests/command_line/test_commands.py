@@ -243,7 +243,7 @@ class TestFitAndPredict:
         rows = [f"{50 + x[0] / 100:.3f};{100 + y / 100:.3f}" for x, y in zip(X, Y)]
         (folder / "data.csv").write_text("\n".join(["a;y", *rows]))
         assert fit() == 0
-        assert "a  numbers as 1,234.5; another notation fits as well\n" in capsys.readouterr().err
+        assert "a  numbers as 1,234.5; it could have the other decimal mark\n" in capsys.readouterr().err
         assert fit("--decimal", ",") == 0
         assert "a  numbers as 1.234,5\n" in capsys.readouterr().err
 
@@ -619,7 +619,7 @@ class TestMistakes:
             ("compare --target y", "expects DATA together with --target"),
             ("compare --groups a", "--groups and --time name columns of DATA"),
             ("compare data.csv --target y --kernels forest --budget 7", "--budget is for the kernel auto"),
-            ("compare data.csv --target y --output data.csv", "cannot make the folder data.csv: data.csv is a file"),
+            ("compare data.csv --target y --output data.csv", "cannot make the folder data.csv: data.csv is no folder"),
             ("compare data.csv --target y --test-size 0.9", "leaves 6 of 60 rows to train on"),
             (f"{FIT} --budget 7", "--budget is for --kernel auto"),
             (f"{FIT} --time a", "--time is for --kernel auto"),
@@ -630,7 +630,13 @@ class TestMistakes:
             ("predict data.csv data.csv", "data.csv is not a model file"),
             ("predict none.pt data.csv --output none/out.csv", "there is no folder none"),
             ("explain data.csv", "data.csv is not a model file"),
-            ("explain none.pt --plot data.csv", "cannot make the folder data.csv: data.csv is a file"),
+            ("fit circle --target y --model m", "cannot read circle: Too many levels of symbolic links"),
+            ("compare data.csv --target y --output circle", "cannot make the folder circle: circle is no folder"),
+            ("explain none.pt --plot circle", "cannot make the folder circle: circle is no folder"),
+            ("predict none\0.pt data.csv", "'none\\x00.pt' holds the character NUL"),
+            ("explain none.pt --plot a\0", "'a\\x00' holds the character NUL"),
+            ("fit none\33[31m.csv --target y --model m", "cannot read none\\x1b[31m.csv: No such file"),
+            ("explain none.pt --plot data.csv", "cannot make the folder data.csv: data.csv is no folder"),
         ],
     )
     def test_one_line_and_status_2(self, folder, capsys, command, message):
@@ -647,6 +653,8 @@ class TestMistakes:
         [
             ("", "arguments are required: COMMAND"),
             ("learn", "invalid choice: 'learn'"),
+            ("fit data.csv --target y --model m \33[31m", "unrecognized arguments: \\x1b[31m"),
+            ("predict m n --interval .9999999999999999", "expected a number between 0 and 1"),
             ("fit data.csv --target y", "arguments are required: --model"),
             ("compare --kernels tree", "invalid choice: 'tree'"),
             ("compare --test-size 1.5", "--test-size: expected a number between 0 and 1"),
@@ -668,6 +676,37 @@ class TestMistakes:
         printed = capsys.readouterr().err
         assert "usage: python -m gpytorch_partition" in printed
         assert message in printed
+
+    def test_names_do_not_steer_the_terminal(self, folder, capsys):
+        rows = np.column_stack([X[:, 0], Y, X[:, 1]])
+        write("data.csv", ["a\33[31m", "y", "b\x9b2J\u202e"], rows)
+        assert fit() == 0
+        assert main(["explain", "model.pt", "data.csv"]) == 0
+        assert compared("--output", "\33]0;x", "--no-references", "--target", "a\33[31m") == 0
+        printed = "".join(capsys.readouterr())
+        assert "a\\x1b[31m" in printed
+        assert "b\\x9b2J\\u202e" in printed
+        assert all(each.isprintable() or each == "\n" for each in printed)
+
+    def test_under_an_ascii_locale_nothing_is_lost(self, folder):
+        columns = [[f"Straße {i}", *row] for i, row in enumerate(np.column_stack([X[:, 0], Y]))]
+        write("data.csv", ["größe", "a", "y"], columns)
+        ascii_locale = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "OMP_NUM_THREADS": "1"}
+
+        def run(*command):
+            command = [sys.executable, "-m", "gpytorch_partition", *command]
+            return subprocess.run(command, capture_output=True, env={**os.environ, **ascii_locale})
+
+        fitted = run("fit", "data.csv", "--target", "y", "--id", "gro\u0308ße", "--model", "m", "--kernel", "forest")
+        assert fitted.returncode == 0, fitted.stderr
+        printed = run("predict", "m", "data.csv", "--mean-only").stdout.decode()
+        assert printed.startswith("größe,mean\nStraße 0,")
+        assert len(printed.splitlines()) == 61
+        with open("/dev/full", "w") as disk:
+            command = [sys.executable, "-m", "gpytorch_partition", "predict", "m", "data.csv"]
+            full = subprocess.run(command, stdout=disk, stderr=subprocess.PIPE)
+        assert full.returncode == 2
+        assert full.stderr.decode().splitlines() == ["gpytorch_partition: error: [Errno 28] No space left on device"]
 
     def test_ctrl_c_leaves_quietly(self, folder, capsys, monkeypatch):
         monkeypatch.setattr(PartitionGPRegressor, "fit", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
