@@ -46,11 +46,12 @@ _FILES = ("table.csv", "predictions.csv", "plot.png")  # that are written
 _FEWEST_TRAINING_ROWS = 10
 
 Line = dict[str, Any]  # of the table: a model's name, its scores with their standard errors, and its seconds
+Results = dict[str, Judgement]
 Model = Callable[[TrainingData, TrainingData], Judgement]  # of rows to learn from and rows to predict
 
 
 def compare(options: Namespace) -> None:
-    """Fit models, score them, print and write results, as in `python -m gpytorch_partition compare --help`."""
+    """Fit models, score them, print and write results, as `compare --help` says."""
     if options.budget is not None and "auto" not in options.kernels:
         raise CommandError("--budget is for the kernel auto, which knows what it can leave out: add it to --kernels")
     folder = Path(options.output or FOLDER)
@@ -58,7 +59,7 @@ def compare(options: Namespace) -> None:
     data = _data(options)
     train, test = split_rows(data, options.test_size, options.seed)
     outputs.say_all(data.notes, options)
-    models, results, lines = _models(train, options), dict[str, Judgement](), list[Line]()
+    models, results, lines = _models(train, options), Results(), list[Line]()
     _print_head(train, test)
     for number, (name, model) in enumerate(models.items(), 1):
         found, seconds = _run(name, partial(model, train, test), f"{number}/{len(models)} {name}")
@@ -184,12 +185,13 @@ def _scores(name: str, found: Judgement, train: TrainingData, test: TrainingData
 
 def _print_head(train: TrainingData, test: TrainingData) -> None:
     new = "".join({"groups": " of other groups", "time": " of later times"}[role] for role in train.blocks)
-    sizes = f"{len(train.y):,} training rows, {len(test.y):,} test rows{new}, {len(train.table)} columns"
-    outputs.show(f"{train.target}: {sizes}\n")
-    head = (
-        f"{'model':<22}{'RMSE':>10}{'':10}{'NLPD':>9}{'':9}{'CRPS':>10}{'interval':>10}{'90 %':>7}{'':7}{'seconds':>9}"
-    )
-    outputs.show(head)
+    outputs.show(f"{train.target}: {_sizes(train, test, new)}, {len(train.table)} columns\n")
+    measures = f"{'RMSE':>10}{'':10}{'NLPD':>9}{'':9}{'CRPS':>10}{'interval':>10}{'90 %':>7}{'':7}"
+    outputs.show(f"{'model':<22}{measures}{'seconds':>9}")
+
+
+def _sizes(train: TrainingData, test: TrainingData, new: str = "") -> str:
+    return f"{len(train.y):,} training rows, {len(test.y):,} test rows{new}"
 
 
 def _print_line(line: Line) -> None:
@@ -223,12 +225,7 @@ def _print_foot(train: TrainingData, test: TrainingData, names: Container[str]) 
 
 
 def _write(
-    folder: Path,
-    train: TrainingData,
-    test: TrainingData,
-    lines: list[Line],
-    results: dict[str, Judgement],
-    kernels: list[str],
+    folder: Path, train: TrainingData, test: TrainingData, lines: list[Line], results: Results, kernels: list[str]
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     outputs.save_table(folder / _FILES[0], list(lines[0]), [list(line.values()) for line in lines])
@@ -245,10 +242,7 @@ def _write(
         {_TITLES[name]: found for name, found in results.items() if (name in kernels) is are_kernels}
         for are_kernels in (True, False)
     )
-    sizes = f"{len(train.y):,} training rows, {len(test.y):,} test rows"
-    title = f"Exact Gaussian processes with random partition kernels: {sizes}"
-    names = {"title": title, "target": train.target}
-    outputs.save_figure(
-        folder / _FILES[2], plot_comparison(test.y, predictions, references, **names, sample_weight=test.weights)
-    )
+    title = f"Exact Gaussian processes with random partition kernels: {_sizes(train, test)}"
+    told: dict[str, Any] = {"title": title, "target": train.target, "sample_weight": test.weights}
+    outputs.save_figure(folder / _FILES[2], plot_comparison(test.y, predictions, references, **told))
     outputs.show(", plot.png")

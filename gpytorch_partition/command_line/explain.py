@@ -27,7 +27,7 @@ Rows = tuple[Table, np.ndarray | None]
 
 
 def explain(options: Namespace) -> None:
-    """Print and draw explanations of a model file, as in `python -m gpytorch_partition explain --help`."""
+    """Print and draw explanations of a model file, as `explain --help` says."""
     folder = None if options.plot is None else Path(options.plot)
     if folder is not None:
         if not outputs.has_matplotlib():

@@ -27,11 +27,7 @@ logger, _KIND = logging.getLogger(__name__), "model file"
 
 
 class SavedModel(NamedTuple):
-    """
-    A fitted regressor, with the names and the reader of its columns.
-
-    Use it for a model of the command line in Python: :func:`load_model` returns it, :meth:`read` reads rows.
-    """
+    """A fitted regressor of the command line, with the names and the reader of its columns (:func:`load_model`)."""
 
     regressor: PartitionGPRegressor
     reader: TableEncoder  # of its columns and the target, in their kinds and notations
@@ -41,9 +37,7 @@ class SavedModel(NamedTuple):
 
     def read(self, path: str | Path) -> Table:
         """
-        Return the rows of a file as the regressor takes them, as the command `predict` does.
-
-        The log (level INFO) reports cells taken for missing.
+        Return the rows of a file as the regressor takes them; the log (level INFO) reports cells taken for missing.
 
         :raises CommandError: If the file cannot be read, or lacks a column.
         """
@@ -54,16 +48,14 @@ class SavedModel(NamedTuple):
 
 
 class NewRows(NamedTuple):
-    """Columns of `N` rows by name, the rows' ids, and notes of cells taken for missing."""
-
-    table: Table
+    table: Table  # `N` rows
     num_rows: int
     ids: list[str] | None
     notes: list[str]
 
 
 def fit(options: Namespace) -> None:
-    """Fit a model and save it, as in `python -m gpytorch_partition fit --help`."""
+    """Fit a model and save it, as `fit --help` says."""
     path = Path(options.model)
     outputs.check_writable(path, options.data)
     for name in ("budget", "groups", "time"):
@@ -101,7 +93,7 @@ def left_out(regressor: PartitionGPRegressor) -> list[str]:
 
 
 def predict(options: Namespace) -> None:
-    """Write predictions of a model file, as in `python -m gpytorch_partition predict --help`."""
+    """Write predictions of a model file, as `predict --help` says."""
     if options.output is not None:
         outputs.check_writable(Path(options.output), options.data, options.model)
     model = load_model(options.model)
@@ -136,10 +128,9 @@ def load_model(path: str | Path) -> SavedModel:
     """
     try:
         content = files.load(path, _KIND)
-    except OSError as error:
-        raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
-    except files.DamagedFileError as error:
-        raise CommandError(str(error)) from error
+    except (OSError, files.DamagedFileError) as error:
+        told = f"cannot read {path}: {error.strerror or error}" if isinstance(error, OSError) else str(error)
+        raise CommandError(told) from error
     content["regressor"] = PartitionGPRegressor.from_state(content["regressor"])
     content["reader"] = TableEncoder.from_state(content["reader"])
     return SavedModel(**content)
@@ -157,8 +148,7 @@ def read_new_rows(
     """
     Return the columns of a file that a model needs, found by name and read as in the fit, and optional ones it has.
 
-    :raises CommandError: If the file cannot be read, or columns (or those that `--id` requires) are missing or of
-        another kind.
+    :raises CommandError: If the file cannot be read, or columns are missing or of another kind.
     """
     frame, told = read_frame(path, dialect, id_column)
     with told_of(path):

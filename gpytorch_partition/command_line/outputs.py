@@ -7,7 +7,7 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO, cast
@@ -26,13 +26,7 @@ class CommandError(Exception):
 
 
 def listed(things: Iterable[object]) -> str:
-    """
-    Return at most 20 things as text, separated by commas, and the number of others.
-
-    Example:
-        >>> listed(["a", "b"]), listed(range(30))[-14:]
-        ("'a', 'b'", '19 and 10 more')
-    """
+    """Return at most 20 things as text, separated by commas, and the number of others."""
     things = list(things)
     shown = ", ".join(f"{thing!r:.{_LONGEST}}" for thing in things[:_MOST_LISTED])
     return shown + (f" and {len(things) - _MOST_LISTED:,} more" if len(things) > _MOST_LISTED else "")
@@ -74,14 +68,7 @@ def save_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]
 
 
 def write_table(file: TextIO, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """
-    Write a header and rows; floats with enough digits to be read back exactly.
-
-    Example:
-        >>> write_table(sys.stdout, ["row", "value"], [(1, np.float64(0.1))])
-        row,value
-        1,0.1
-    """
+    """Write a header and rows; floats with enough digits to be read back exactly."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows([cell.item() if isinstance(cell, np.generic) else cell for cell in row] for row in rows)
@@ -94,27 +81,25 @@ def cannot_write(path: Path) -> Iterator[None]:
         yield
     except BrokenPipeError:
         raise
-    except OSError as error:
-        raise CommandError(f"cannot write {path}: {error.strerror or error}; what was there is as it was") from error
+    except (OSError, RuntimeError) as error:  # the latter of a link to itself, in Python before 3.13
+        reason = getattr(error, "strerror", None) or error
+        raise CommandError(f"cannot write {path}: {reason}; what was there is as it was") from error
 
 
 def check_writable(path: Path, *inputs: str | None) -> None:
     """Refuse a file that cannot be written, or that is one of the inputs, before any work is done for it."""
     read = [each for each in inputs if each is not None and path.exists() and Path(each).exists()]
-    needed = [path] * path.exists() + [Path(os.path.realpath(path)).parent] * (path.is_file() or not path.exists())
-    if path.is_dir():
-        why = "it is a folder"
-    elif path.is_symlink() and os.path.lexists(os.path.realpath(path)) and not path.exists():
-        why = "it is a link to itself"
-    elif not path.parent.is_dir():
-        why = f"there is no folder {path.parent}"
-    elif same := [each for each in read if path.samefile(each)]:
-        why = f"it is {same[0]}, which is read; give another name"
-    elif not all(os.access(each, os.W_OK) for each in needed):
-        why = "permission denied"
-    else:
-        return
-    raise CommandError(f"cannot write {path}: {why}")
+    if same := [each for each in read if path.samefile(each)]:
+        raise CommandError(f"cannot write {path}: it is {same[0]}, which is read; give another name")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise CommandError(f"cannot write {path}: permission denied")
+    if path.is_dir() or path.is_file() or not path.exists():  # neither a pipe nor a device
+        with suppress(_TriedError), cannot_write(path), replacing(path):
+            raise _TriedError
+
+
+class _TriedError(Exception):
+    """Ends the try to write a file, which leaves what is there."""
 
 
 def check_folder(path: Path, option: str, is_named: bool, files: Sequence[str], *inputs: str | None) -> None:

@@ -12,6 +12,7 @@ import zlib
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -25,7 +26,8 @@ from gpytorch_partition.command_line.outputs import CommandError, listed
 from gpytorch_partition.tables.cells import MARKS
 
 _DELIMITERS = (",", ";", "\t", "|")
-_LINES = 100  # that say what the delimiter is
+_LINES = 100  # that say what the delimiter is, and which columns are of numbers
+_FEWEST = 10  # of their numbers
 _MOST_BYTES = 2**32  # of text, unpacked
 _DAMAGED = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, BadZipFile, RuntimeError, LookupError, csv.Error)
 _NUMBER = re.compile(r"\W*\d[\d\W]*(e[-+]?\d+\s*)?", re.IGNORECASE)  # with signs of money and marks of all kinds
@@ -126,23 +128,22 @@ def _of_text(path: Path, dialect: Dialect) -> tuple[Any, list[str], list[str]]:
 
     with get_handle(path, "rb", compression="infer", is_text=False) as handles:
         if len(data := handles.handle.read(_MOST_BYTES + 1)) > _MOST_BYTES:
-            raise ValueError(
-                f"it holds more than {_MOST_BYTES / 2**30:g} GiB of text: take fewer rows, or write parquet"
-            )
+            raise ValueError(f"it holds over {_MOST_BYTES / 2**30:g} GiB of text: take fewer rows, or write parquet")
     text, notes = _decoded(data, dialect.encoding)
     sep = dialect.sep or max(_DELIMITERS, key=lambda each: _num_cells(text, each, dialect.header or 0))
     options: dict[str, Any] = {"dtype": str, "keep_default_na": False, "skipinitialspace": True, "index_col": False}
+    read = partial(pandas.read_csv, sep=sep, skiprows=dialect.header or 0, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("error", category=pandas.errors.ParserWarning)
         try:
-            frame = pandas.read_csv(io.StringIO(text), sep=sep, header=dialect.header, **options)
+            frame = read(io.StringIO(text), header=None if dialect.header is None else 0)
         except pandas.errors.ParserWarning as error:
             told = "its lines have one more cell than there are names: name it, or take off the delimiter at their ends"
             raise ValueError(told) from error
     if dialect.header is None:
         return frame, [], notes
-    first = pandas.read_csv(io.StringIO(text), sep=sep, header=None, skiprows=dialect.header, nrows=1, **options)
-    return frame, list(first.iloc[0]), [*notes, *_told_of_quotes(frame, sep if len(sep) > 1 else re.escape(sep))]
+    names = list(read(io.StringIO(text), header=None, nrows=1).iloc[0])
+    return frame, names, [*notes, *_told_of_quotes(frame, sep if len(sep) > 1 else re.escape(sep))]
 
 
 def _decoded(data: bytes, encoding: str | None) -> tuple[str, list[str]]:
@@ -156,9 +157,7 @@ def _decoded(data: bytes, encoding: str | None) -> tuple[str, list[str]]:
         num_right = len(letters) - len(re.findall("[\udc80-\udcff]", letters))
         if encoding is None and 11 * num_right > len(letters):
             line = data.count(b"\n", 0, error.start) + 1
-            raise ValueError(
-                f"line {line} is not UTF-8, as others are: mend it, or give the --encoding of all"
-            ) from error
+            raise ValueError(f"line {line} is not UTF-8, as others are: mend it, or give its --encoding") from error
         tried = encoding or "cp1252"
         if encoding is not None or (text := data.decode(tried, "replace")).count("\ufffd"):
             told = f"it is not a text file in {tried}: give one, or its --encoding ({error.reason})"
@@ -213,7 +212,8 @@ def _told_of_quotes(frame: Any, sep: str) -> Iterator[str]:
 def _told_of_rows(frame: Any) -> Iterator[str]:
     """Refuse a second line of names; yield what is told of names that are numbers, and of rows that sum up others."""
     head = frame.head(_LINES).map(lambda cell: None if cell is None or cell != cell else bool(_NUMBER.fullmatch(cell)))
-    of_numbers = [name for name in frame if head[name][1:].fillna(False).any() and head[name][1:].fillna(True).all()]
+    rest = head[1:]
+    of_numbers = [name for name in frame if rest[name].notna().sum() >= _FEWEST and rest[name].fillna(True).all()]
     first = [head[name].iloc[0] for name in of_numbers]
     if sum(each is not None for each in first) > 1 and not any(first):
         raise ValueError(f"its first row has no number in {listed(of_numbers)}, which have: delete it if it is units")

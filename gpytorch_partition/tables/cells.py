@@ -18,13 +18,14 @@ LEVELS = (TEXT, CATEGORY, ORDERED)  # kinds of columns whose cells are names
 LEFT_OUT = {
     EMPTY: "left out: empty",
     ID: "left out: another text in every row, as an id has",
-    INDEX: "left out: it has no name and numbers the rows, as an index does (name it to keep it)",
+    INDEX: "left out: numbers of rows without a name, as an index has",
 }
 # Texts that stand for missing cells beside numbers or dates, in lower case.
 MARKS = {"", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none", "nat", "?", "-", "--", ".", "k.a.", "k. a."}
 
 Level = str | int | float | bool
 
+_DAY = np.timedelta64(1, "D")
 _SCALARS = (bool, np.bool_, int, float, np.integer, np.floating, Decimal, Fraction)
 
 
@@ -59,10 +60,6 @@ def read_cells(column: Any, name: str, zone: str | None = None) -> Cells:
 
     :raises TypeError: If cells are of an unknown kind (lists, complex numbers, bytes).
     :raises ImportError: Without pandas, if the column is no array of numbers.
-
-    Example:
-        >>> read_cells(np.array(["b", None, "a"], dtype=object), "letter").kind
-        'text'
     """
     if isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
         return _numbers(column.astype(np.float64))
@@ -89,16 +86,12 @@ def pandas_for(what: str) -> Any:
 
 
 def as_pandas(values: Any) -> Any:
-    """
-    Return a frame or column of Polars or pyarrow as one of pandas; all others unchanged.
-
-    Names of columns are in Unicode's composed form (NFC): `größe` of a Mac's file is that of others.
-    """
+    """Return a frame or column of Polars or pyarrow as one of pandas, with names in Unicode's composed form (NFC)."""
     values = values.to_pandas() if hasattr(values, "to_pandas") else values
-    if hasattr(values, "columns") and hasattr(values, "set_axis"):
-        names = [normalize("NFC", name) if isinstance(name, str) else name for name in values.columns]
-        return values if names == list(values.columns) else values.set_axis(names, axis=1)
-    return values
+    if not hasattr(values, "columns") or not hasattr(values, "set_axis"):
+        return values
+    names = [normalize("NFC", name) if isinstance(name, str) else name for name in values.columns]
+    return values if names == list(values.columns) else values.set_axis(names, axis=1)
 
 
 def as_frame(X: Mapping[Any, Any]) -> Any:
@@ -162,8 +155,7 @@ def _objects(column: Any, missing: np.ndarray, name: str, zone: str | None) -> C
     if all_are(date, np.datetime64):
         return _dates(column, {str(cell.tzinfo) for cell in present if getattr(cell, "tzinfo", None) is not None}, zone)
     if all_are(timedelta, np.timedelta64):
-        days = filled(lambda cell: np.timedelta64(cell) / np.timedelta64(1, "D"))
-        return _numbers(days, "durations are numbers of days")
+        return _numbers(filled(lambda cell: np.timedelta64(cell) / _DAY), "durations are numbers of days")
     if all_are(time):
         return _numbers(filled(_hours), "times of day are numbers of hours")
     raise TypeError(_unreadable(name, ", ".join(sorted(kind.__name__ for kind in types)[:5])))

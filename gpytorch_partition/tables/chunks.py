@@ -42,11 +42,6 @@ class ChunkSource:
 
     It can be read several times, and checks chunks while reading. A pass whose targets or order differ from the first
     pass raises a :class:`RuntimeError` at its end.
-
-    Example:
-        >>> source = ChunkSource([(np.zeros((2, 1)), [1, 2]), (np.ones((1, 1)), [3])])
-        >>> [(chunk.name, chunk.y.tolist()) for chunk in source]
-        [('chunk 0 (rows 0 to 1)', [1.0, 2.0]), ('chunk 1 (row 2)', [3.0])]
     """
 
     def __init__(self, chunks: Any, target: str | None = None) -> None:
@@ -101,12 +96,6 @@ class RowSample:
 
     Row i of all rows has the i-th number of a stream as its priority, so that the sample does not depend on the sizes
     of chunks. It keeps the order of the rows. Holds twice the sample at most, and a chunk.
-
-    Example:
-        >>> chunks = [Chunk(np.arange(5.0)[:, None], np.arange(5.0), first, "") for first in (0, 5)]
-        >>> sample = RowSample(3, np.random.RandomState(0)).of(chunks)
-        >>> len(sample.y), sample.rows.tolist() == sorted(sample.rows), sample.num_rows
-        (3, True, 10)
     """
 
     x: Any  # the rows, in the form of the chunks

@@ -79,20 +79,17 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     :param categorical_features: Names (or numbers, counted from 0, or a flag for each column) of columns of numbers or
         ordered levels to treat as categories. (Default: None.)
-    :param decimal: The decimal mark of numbers written as text, `"."` or `","`. (Default: None, found for each column.)
-    :param thousands: The mark between their thousands, `","`, `"."`, `" "` or `"'"`. (Default: None, any.)
+    :param decimal, thousands: The marks of numbers written as text: `"."` or `","`, and `","`, `"."`, `" "` or `"'"`
+        between thousands. (Default: None, found for each column.)
     :param missing: Numbers that stand for missing cells, such as -999. (Default: none.)
 
     Example:
-        >>> table = {"size": np.array([1.5, np.nan]), "color": np.array(["red", "blue"])}
-        >>> encoder = TableEncoder().fit(table)
-        >>> encoder.transform(table)
-        array([[1.5, 1. ],
-               [nan, 0. ]])
+        >>> encoder = TableEncoder().fit({"price": np.array(["1.234,50 €", "7 €"]), "color": np.array(["red", "blue"])})
+        >>> encoder.transform({"price": np.array(["0,5", "none"]), "color": np.array(["red", "green"])})
+        array([[0.5, 1. ],
+               [nan, nan]])
         >>> encoder.categories_
         {1: ['blue', 'red']}
-        >>> encoder.transform({"size": np.array([2.0]), "color": np.array(["green"])})
-        array([[ 2., nan]])
     """
 
     _columns: list[_Column]
@@ -146,10 +143,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         :raises TypeError: If a column holds another kind of values than in `fit`.
         """
         table = self._checked(X, reset=False)
-        pairs = [
-            (column, _of_fit(column, values, self.missing)) for column, values in zip(self._columns, table.values())
-        ]
-        for message in [note for pair in pairs for note in _said_of_new(*pair)]:
+        pairs, notes = self._read_new(table)
+        for message in notes:
             if message not in self._said:  # each once, since tables of the same levels may come repeatedly
                 self._said = self._said | {message}
                 logger.info("%s", message)
@@ -161,14 +156,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
         :param X: Columns by name.
         :raises TypeError: If one is of another kind than in `fit`.
-
-        Example:
-            >>> encoder = TableEncoder().fit({"price": np.array(["1.234,50 €", "7 €"])})
-            >>> encoder.read({"price": np.array(["0,5", "none"])})
-            ({'price': array([0.5, nan])}, [])
         """
-        pairs = [(column, _of_fit(column, X[column.name], self.missing)) for column in self._known if column.name in X]
-        notes = [note for pair in pairs for note in _said_of_new(*pair)]
+        pairs, notes = self._read_new(X)
         return {column.name: cells.values for column, cells in pairs}, notes
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
@@ -212,14 +201,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> TableEncoder:
-        """
-        Return the encoder of a state.
-
-        Example:
-            >>> encoder = TableEncoder().fit({"color": np.array(["red", "blue"])})
-            >>> TableEncoder.from_state(encoder.to_state()).categories_
-            {0: ['blue', 'red']}
-        """
+        """Return the encoder of a state."""
         encoder = cls(missing=state.get("missing", ()))
         encoder._columns = [_Column(**{**column, "parts": tuple(column["parts"])}) for column in state["columns"]]
         encoder.n_features_in_ = len(encoder._columns)
@@ -236,6 +218,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def _known(self) -> list[_Column]:
         check_is_fitted(self, "_columns")
         return self._columns
+
+    def _read_new(self, table: Mapping[str, Any]) -> tuple[list[tuple[_Column, Cells]], list[str]]:
+        """Return the columns that a table has with their cells, and notes on cells that became missing."""
+        known = [column for column in self._known if column.name in table]
+        pairs = [(column, _of_fit(column, table[column.name], self.missing)) for column in known]
+        return pairs, [note for pair in pairs for note in _said_of_new(*pair)]
 
     def _learn(self, X: Any) -> list[Cells]:
         table = self._checked(X, reset=True)
@@ -283,18 +271,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def _leave_ids_out(self, cells: list[Cells], chosen: set[int]) -> None:
         values = [each.values for each in cells]
         for number, (name, kind, *_) in enumerate(self._columns):
-            if number in chosen:
-                continue
-            if kind == TEXT and _are_ids(values[number], values):
-                found, remedy = ID, ".astype('category') keeps it"
-                told = "has as many different texts as rows, as an id has, which tells nothing about other rows"
-            elif kind == NUMBERS and _UNNAMED.fullmatch(name) and _are_index(values[number]):
-                found, remedy = INDEX, "a name keeps it"
-                told = "has no name and numbers the rows, as an index does"
-            else:
-                continue
-            self._columns[number] = _Column(name, found)
-            warnings.warn(f"column {name!r} {told}: left out; {remedy}", stacklevel=level_of_caller())
+            is_id = kind == TEXT and _are_ids(values[number], values)
+            is_index = kind == NUMBERS and bool(_UNNAMED.fullmatch(name)) and _are_index(values[number])
+            if number not in chosen and (is_id or is_index):
+                self._columns[number] = _Column(name, ID if is_id else INDEX)
+                told = f"column {name!r}: {LEFT_OUT[ID if is_id else INDEX]}, which tells nothing about other rows"
+                warnings.warn(f"{told}; .astype('category') keeps it", stacklevel=level_of_caller())
 
     def _checked(self, X: Any, reset: bool) -> dict[str, Any]:
         names = [] if reset else [column.name for column in self._known]
@@ -390,13 +372,13 @@ def _are_index(numbers: np.ndarray) -> bool:
 
 
 def _learned(name: str, cells: Cells) -> _Column:
+    _check_finite(name, cells)
     doubt = f"it could have {cells.doubt}" if cells.doubt else ""
     note = "; ".join(filter(None, [cells.note, doubt, *(_remarks(cells.values) if cells.kind == NUMBERS else [])]))
     column = _Column(name, cells.kind, cells.levels, (), cells.zone, cells.notation, bool(cells.doubt), note)
     if cells.kind == DATES:
         parts = _calendar(cells.values)
         return column._replace(parts=tuple(part for part in parts if np.nanmin(parts[part]) < np.nanmax(parts[part])))
-    _check_finite(name, cells)
     return column._replace(levels=_levels_to_learn(cells)) if cells.kind in (TEXT, CATEGORY) else column
 
 

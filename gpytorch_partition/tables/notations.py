@@ -6,8 +6,9 @@ percent: `".,"`, `",.€"`. A notation of dates is a format of :func:`pandas.to_
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,10 @@ _OF_DATES = (ISO, *(day + clock for day in _DAYS for clock in ("", " %H:%M", " %
 def as_read(cells: Cells, notations: Sequence[str] = NUMBER_NOTATIONS) -> Cells:
     """Read text of training rows as numbers or dates, if all of it fits one notation, or all but a few of many."""
     texts, best, values = cells.distinct_texts(), "", dict[str, Any]()
-    for notation in _candidates(texts, notations):
+    signs = (*sorted({*"".join(texts)} & {*"$€£¥%"}), "")
+    some = texts[:100] if any(map(_LIKE_DATES.match, texts)) else []
+    of_dates = (each for each in _OF_DATES if 2 * len(_values(some, each)) > len(some))
+    for notation in chain((each + sign for sign in signs for each in notations), of_dates if some else ()):
         if len(found := _values(texts, notation)) > len(values):
             best, values = notation, found
         if len(values) == len(texts):
@@ -58,16 +62,9 @@ def as_in_fit(cells: Cells, notation: str, name: str) -> Cells:
 
 def written_in(notation: str) -> str:
     """Return a notation in readable form, as `1.234,5 €` or `YYYY-MM-DD`."""
-    of_numbers = f"1{notation[1]}234{notation[0]}5 {notation[2:]}".rstrip()
-    return "YYYY-MM-DD" if notation == ISO else notation if notation in _OF_DATES else of_numbers
-
-
-def _candidates(texts: Sequence[str], notations: Sequence[str]) -> Iterator[str]:
-    """Yield the notations of numbers that may fit, then those of dates that read most of the first texts."""
-    signs = (*sorted({*"".join(texts)} & {*"$€£¥%"}), "")
-    yield from (each + sign for sign in signs for each in notations)
-    some = texts[:100] if any(map(_LIKE_DATES.match, texts)) else ()
-    yield from (notation for notation in _OF_DATES if 2 * len(_values(some, notation)) > len(some) > 0)
+    if notation in _OF_DATES:
+        return notation.replace(ISO, "YYYY-MM-DD")
+    return f"1{notation[1]}234{notation[0]}5 {notation[2:]}".rstrip()
 
 
 def _valued(cells: Cells, texts: Sequence[str], values: dict[str, Any], notation: str) -> Cells:
@@ -114,8 +111,8 @@ def _pattern(notation: str) -> re.Pattern[str]:
     space, minus = "[ \u00a0\u202f]?", "[-+\u2212]?"
     decimal, sign = re.escape(notation[0]), re.escape(notation[2:])
     group = {" ": "[ \u00a0\u202f]", "'": "['\u2019]"}.get(notation[1], re.escape(notation[1]))
-    groups = rf"[1-9]\d?(?:{group}\d\d)*" if notation[1] == "," else r"(?!)"  # of India: 1,23,456
-    whole = rf"(?:0|[1-9]\d{{0,2}}(?:{group}\d{{3}})+|{groups}{group}\d{{3}}|[1-9]\d*)"
+    of_india = r"|[1-9]\d?(?:,\d\d)+,\d{3}" * (notation[1] == ",")  # 1,23,456
+    whole = rf"(?:0|[1-9]\d{{0,2}}(?:{group}\d{{3}})+{of_india}|[1-9]\d*)"
     digits = rf"(?:(?:{whole}(?:{decimal}\d*)?|{decimal}\d+)(?:e[-+]?\d+)?|inf(?:inity)?)"
     amount = rf"(?:{minus}{digits}|{digits}-)"  # 3.16- of SAP
     money = rf"(?:{sign}{space})?{amount}(?:{space}{sign})?|{minus}{sign}{space}{digits}"

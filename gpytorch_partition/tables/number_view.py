@@ -134,16 +134,6 @@ class NumberView(torch.nn.Module):
         """
         Return rows (`N x D`) that hold their fold in codes which this view reads. In a column of mean targets, the code
         of level c in fold k is -2 - (k (C + 1) + c), with c = C where the cell is missing.
-
-        Example:
-            >>> x, y = torch.arange(4.0)[:, None] % 2, torch.tensor([0.0, 1.0, 0.0, 3.0])
-            >>> folds = torch.tensor([0, 0, 1, 1])
-            >>> view = NumberView(x.repeat(1, 2), {0: 20, 1: 2}, y, folds)
-            >>> view.in_folds(x.repeat(1, 2), folds)
-            tensor([[ -2.,   0.],
-                    [ -3.,   1.],
-                    [-23.,   0.],
-                    [-24.,   1.]])
         """
         found = x.clone()
         for column in self.fold_counts.nonzero()[:, 0].tolist():

@@ -129,6 +129,19 @@ class TestFitAndPredict:
             "  y      numbers (the target)\n"
         )
 
+    def test_numbers_that_stand_for_missing_cells_are_none(self, folder, capsys):
+        a, y = np.where(np.arange(60) % 9, X[:, 0], -999), np.where(np.arange(1, 61) % 7, Y, 9999)
+        rows = np.column_stack([a, X[:, 1], y])
+        write("data.csv", ["a", "b", "y"], rows)
+        write("holes.csv", ["a", "b", "y"], [["" if abs(cell) > 900 else cell for cell in row] for row in rows])
+        assert fit("--missing", "-999", "9999") == 0
+        assert "8 rows without a target" in capsys.readouterr().err
+        assert predict(data="data.csv") == 0
+        found = read("out.csv")
+        assert fit(data="holes.csv") == 0
+        assert predict(data="holes.csv") == 0
+        assert read("out.csv") == found
+
     def test_options_say_how_a_file_is_written(self, folder, capsys):
         lines = ["# a title", "ä:b:y", *(f"1.{i:03d}:{i % 7}:{y}" for i, y in enumerate(Y))]
         (folder / "data.txt").write_text("\n".join(lines), "utf-16")
@@ -623,12 +636,12 @@ class TestMistakes:
             ("compare data.csv --target y --test-size 0.9", "leaves 6 of 60 rows to train on"),
             (f"{FIT} --budget 7", "--budget is for --kernel auto"),
             (f"{FIT} --time a", "--time is for --kernel auto"),
-            (f"{FIT}/none/model.pt".replace(" --kernel forest", ""), "there is no folder m/none"),
-            ("fit data.csv --target y --model .", "it is a folder"),
+            (f"{FIT}/none/model.pt".replace(" --kernel forest", ""), "m/none does not exist: make it"),
+            ("fit data.csv --target y --model .", "cannot write .: Is a directory"),
             ("fit data.csv --target y --model circle", "cannot write circle: "),
             ("predict none.pt data.csv", "cannot read none.pt"),
             ("predict data.csv data.csv", "data.csv is not a model file"),
-            ("predict none.pt data.csv --output none/out.csv", "there is no folder none"),
+            ("predict none.pt data.csv --output none/out.csv", "none does not exist: make it"),
             ("explain data.csv", "data.csv is not a model file"),
             ("fit circle --target y --model m", "cannot read circle: Too many levels of symbolic links"),
             ("compare data.csv --target y --output circle", "cannot make the folder circle: circle is no folder"),

@@ -73,6 +73,18 @@ class TestFiles:
     def test_compression_is_seen_from_the_name(self, file, end, compressed):
         assert cells(file(compressed(self.TEXT.encode()), f"data.csv.{end}")) == self.READ
 
+    def test_workbooks_are_read_as_text_files_are(self, tmp_path):
+        pytest.importorskip("openpyxl")
+        path = tmp_path / "data.xlsx"
+        sheet = pd.DataFrame([["Title", None, None], ["", "größe", "2019"], [7, 1.5, "n/a"], [8, None, "x"]])
+        sheet.to_excel(path, header=False, index=False)
+        assert cells(path, header=1) == {"Unnamed: 0": ["7", "8"], "größe": ["1.5", None], "2019": [None, "x"]}
+        with pytest.raises(CommandError, match="in column 1, which has no name"):
+            read_frame(path)
+        sheet.iloc[1:].replace("2019", "größe").to_excel(path, header=False, index=False)
+        with pytest.raises(CommandError, match="more than one column is named 'größe'"):
+            read_frame(path)
+
     @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
     @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
     def test_delimiters_and_ends_of_lines(self, file, delimiter, end):
@@ -89,6 +101,8 @@ class TestFiles:
             ('a,b\n"one\ntwo ""2""",1\n\nx,2\n', {}, {"a": ['one\ntwo "2"', "x"], "b": ["1", "2"]}),
             ("a,b,\n1,2,\na,b,\n,,\n3,n/a,\n,,\n", {}, {"a": ["1", "3"], "b": ["2", None], "Unnamed: 2": [None] * 2}),
             ("Title\na,b\n1,2\n", {"sep": ",", "header": 1}, {"a": ["1"], "b": ["2"]}),
+            ("Title\n\na,b\n1,2\n", {"header": 2}, {"a": ["1"], "b": ["2"]}),  # blank lines count
+            ("a,b,y\nS,B,1\n10,2,3\n", {}, {"a": ["S", "10"], "b": ["B", "2"], "y": ["1", "3"]}),
             ("1,2\n3,4\n", {"sep": ",", "header": None}, {"0": ["1", "3"], "1": ["2", "4"]}),
             ("a,b\n1\nx,2\n", {}, {"a": ["1", "x"], "b": [None, "2"]}),  # a line that ends early
         ],
@@ -98,7 +112,7 @@ class TestFiles:
 
     def test_more_text_than_fits_is_refused(self, file, monkeypatch):
         monkeypatch.setattr(table_files, "_MOST_BYTES", 2**20)
-        with pytest.raises(CommandError, match="it holds more than .* GiB of text: take fewer rows, or write parquet"):
+        with pytest.raises(CommandError, match="it holds over .* GiB of text: take fewer rows, or write parquet"):
             read_frame(file(gzip.compress(b"a,b\n" + b"1,2\n" * 2**19), "a.csv.gz"))
 
     @pytest.mark.parametrize("num_bad", [1, 3])
@@ -107,7 +121,7 @@ class TestFiles:
         content = b"\n".join(
             line.encode("cp1252" if 7 <= place < 7 + num_bad else "utf-8") for place, line in enumerate(lines)
         )
-        with pytest.raises(CommandError, match="line 8 is not UTF-8, as others are: mend it, or give the --encoding"):
+        with pytest.raises(CommandError, match="line 8 is not UTF-8, as others are: mend it, or give its --encoding"):
             read_frame(file(content))
         assert read_frame(file(content), Dialect(encoding="cp1252"))[0]["town"][6] == "Köln 0"
         frame, notes = read_frame(file("\n".join(lines), encoding="cp1252"))
@@ -212,7 +226,7 @@ class TestRoles:
             ("a", "", "left out: empty"),
             ("drop", "5 €", "left out: dropped"),
             ("id", "{i}", "left out: it counts the rows (rename it to keep it)"),
-            ("", "{i}", "left out: it has no name and numbers the rows, as an index does (name it to keep it)"),
+            ("", "{i}", "left out: numbers of rows without a name, as an index has"),
         ],
     )
     def test_useless_columns_are_left_out_and_said(self, file, header, column, said):
@@ -256,7 +270,7 @@ class TestRoles:
         lines = "".join(f"{index[i]},{(7 * i) % 48 + 1},{i % 5},{i}.5\n" for i in range(48))
         data = training_data(file(",Respondent,x,y\n" + lines))
         assert list(data.table) == ["Respondent", "x"]
-        assert "Unnamed: 0  left out: it has no name and numbers the rows" in data.notes[-1]
+        assert "Unnamed: 0  left out: numbers of rows without a name" in data.notes[-1]
         assert "Respondent  numbers; each number from 1 to 48 once, as a counter of rows has" in data.notes[-1]
 
     def test_weights_are_no_feature(self, file):
