@@ -288,8 +288,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         columns = _columns_of(X)
         if names and list(columns) != names:  # scikit-learn compares names only if all are texts
             raise ValueError(
-                f"expected the columns of fit, {names_of(names)}, got {names_of(list(columns))}: give them in that "
-                "order, X[names]"
+                f"expected columns in the order of fit, {names_of(names)}, got {names_of(list(columns))}: give them in "
+                "that order, X[names]"
             )
         return columns
 
