@@ -228,12 +228,12 @@ def _write(
     folder: Path, train: TrainingData, test: TrainingData, lines: list[Line], results: Results, kernels: list[str]
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    outputs.save_table(folder / _FILES[0], list(lines[0]), [list(line.values()) for line in lines])
+    outputs.save_table(folder / _FILES[0], {name: [line[name] for line in lines] for name in lines[0]})
     columns: Line = {"row": test.rows} | ({} if test.ids is None else {str(test.id): test.ids}) | {"target": test.y}
     columns |= {} if test.weights is None else {"weight": test.weights}
     for name, found in results.items():
         columns |= zip([f"{name}_{kind}" for kind in ("mean", "std", "lower_90", "upper_90")], found)
-    outputs.save_table(folder / _FILES[1], list(columns), zip(*columns.values()))
+    outputs.save_table(folder / _FILES[1], columns)
     outputs.show(f"\nWritten to {folder}: table.csv, predictions.csv", end="")
     if not outputs.has_matplotlib():
         outputs.show(f"\nFor the plot, install matplotlib: {outputs.INSTALL}")

@@ -106,9 +106,9 @@ def predict(options: Namespace) -> None:
     if rows.ids is not None:
         columns = {str(id_column): rows.ids, **columns}
     if options.output is None:
-        outputs.write_table(sys.stdout, list(columns), zip(*columns.values()))
+        outputs.write_table(sys.stdout, columns)
         return
-    outputs.save_table(Path(options.output), list(columns), zip(*columns.values()))
+    outputs.save_table(Path(options.output), columns)
     outputs.show(f"Predicted {model.target} for {rows.num_rows:,} rows.\nWritten: {options.output}")
 
 

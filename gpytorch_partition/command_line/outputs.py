@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-import numpy as np
-
 from gpytorch_partition.files import replacing
+from gpytorch_partition.tables.cells import pandas_for
 
 INSTALL = 'pip install "gpytorch_partition[plot]"'
 _MOST_LISTED = 20
@@ -62,16 +60,14 @@ def save_figure(path: Path, figure: Any) -> None:
         figure.savefig(file, format="png")
 
 
-def save_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+def save_table(path: Path, columns: Mapping[str, Any]) -> None:
     with cannot_write(path), replacing(path, "w", newline="", encoding="utf-8") as file:
-        write_table(cast(TextIO, file), columns, rows)
+        write_table(cast(TextIO, file), columns)
 
 
-def write_table(file: TextIO, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Write a header and rows; floats with enough digits to be read back exactly."""
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([cell.item() if isinstance(cell, np.generic) else cell for cell in row] for row in rows)
+def write_table(file: TextIO, columns: Mapping[str, Any]) -> None:
+    """Write columns; floats with enough digits to be read back exactly."""
+    pandas_for("tables").DataFrame(columns).to_csv(file, index=False, lineterminator="\n")
 
 
 @contextmanager

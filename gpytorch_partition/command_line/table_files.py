@@ -74,7 +74,7 @@ def read_frame(path: Path, dialect: Dialect = Dialect(), id_column: str | None =
             frame, names, notes = (_of_workbook if library == "openpyxl" else _of_text)(path, dialect)
             frame.columns = _checked_names(names, frame)
             frame = _with_holes(frame, id_column)
-            notes = [*notes, *_told_of_rows(frame)] if len(frame) else []
+            notes = [*notes, *_told_of_rows(frame, has_names=len(names) > 0)] if len(frame) else []
     if not len(frame):
         raise CommandError(f"{path} has a header but no rows")
     return frame.reset_index(drop=True), notes
@@ -132,7 +132,8 @@ def _of_text(path: Path, dialect: Dialect) -> tuple[Any, list[str], list[str]]:
     text, notes = _decoded(data, dialect.encoding)
     sep = dialect.sep or max(_DELIMITERS, key=lambda each: _num_cells(text, each, dialect.header or 0))
     options: dict[str, Any] = {"dtype": str, "keep_default_na": False, "skipinitialspace": True, "index_col": False}
-    read = partial(pandas.read_csv, sep=sep, skiprows=dialect.header or 0, **options)
+    engine = "python" if len(sep) > 1 else "c"  # the former reads patterns
+    read = partial(pandas.read_csv, sep=sep, skiprows=dialect.header or 0, engine=engine, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("error", category=pandas.errors.ParserWarning)
         try:
@@ -209,7 +210,7 @@ def _told_of_quotes(frame: Any, sep: str) -> Iterator[str]:
                 return
 
 
-def _told_of_rows(frame: Any) -> Iterator[str]:
+def _told_of_rows(frame: Any, has_names: bool) -> Iterator[str]:
     """Refuse a second line of names; yield what is told of names that are numbers, and of rows that sum up others."""
     head = frame.head(_LINES).map(lambda cell: None if cell is None or cell != cell else bool(_NUMBER.fullmatch(cell)))
     rest = head[1:]
@@ -217,7 +218,7 @@ def _told_of_rows(frame: Any) -> Iterator[str]:
     first = [head[name].iloc[0] for name in of_numbers]
     if sum(each is not None for each in first) > 1 and not any(first):
         raise ValueError(f"its first row has no number in {listed(of_numbers)}, which have: delete it if it is units")
-    if numbered := [name for name in of_numbers if _NUMBER.fullmatch(name)]:
+    if has_names and (numbered := [name for name in of_numbers if _NUMBER.fullmatch(name)]):
         yield f"columns are called {listed(numbered)}: give --header none if these are cells of the first row"
     for name in frame:
         cells = frame[name].str.strip(": ")

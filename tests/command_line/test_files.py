@@ -98,6 +98,7 @@ class TestFiles:
             ("a;b\n1,5;2,5\n", {}, {"a": ["1,5"], "b": ["2,5"]}),
             ("full name\nJohn Smith\n", {}, {"full name": ["John Smith"]}),
             ("a  b\n1  2\n", {"sep": r"\s+"}, {"a": ["1"], "b": ["2"]}),
+            ("a::b\n1::2\n", {"sep": "::"}, {"a": ["1"], "b": ["2"]}),
             ('a,b\n"one\ntwo ""2""",1\n\nx,2\n', {}, {"a": ['one\ntwo "2"', "x"], "b": ["1", "2"]}),
             ("a,b,\n1,2,\na,b,\n,,\n3,n/a,\n,,\n", {}, {"a": ["1", "3"], "b": ["2", None], "Unnamed: 2": [None] * 2}),
             ("Title\na,b\n1,2\n", {"sep": ",", "header": 1}, {"a": ["1"], "b": ["2"]}),
@@ -199,7 +200,7 @@ class TestFiles:
 
     def test_written_numbers_are_read_back_to_the_last_bit(self, file):
         numbers, written = np.random.RandomState(0).randn(20, 2), io.StringIO()
-        write_table(written, ["a", "b"], numbers)
+        write_table(written, {"a": numbers[:, 0], "b": numbers[:, 1]})
         read = TableEncoder().fit_read(read_frame(file(written.getvalue()))[0])
         np.testing.assert_array_equal(np.column_stack(list(read.values())), numbers)
 
