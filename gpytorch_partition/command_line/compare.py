@@ -81,8 +81,8 @@ def _data(options: Namespace) -> TrainingData:
     if options.groups or options.time:
         raise CommandError("--groups and --time name columns of DATA: give it, or leave them out")
     diabetes = load_diabetes()
-    table, rows = dict(zip(diabetes.feature_names, diabetes.data.T)), np.arange(len(diabetes.target))
-    return TrainingData(table, diabetes.target, "disease progression", TableEncoder().fit(table), rows)
+    rows, reader = np.arange(len(diabetes.target)), TableEncoder().fit(diabetes.data)
+    return TrainingData(diabetes.data, diabetes.target, "disease progression", reader, rows)  # without pandas
 
 
 def split_rows(data: TrainingData, test_size: float, seed: int) -> tuple[TrainingData, TrainingData]:
@@ -185,7 +185,7 @@ def _scores(name: str, found: Judgement, train: TrainingData, test: TrainingData
 
 def _print_head(train: TrainingData, test: TrainingData) -> None:
     new = "".join({"groups": " of other groups", "time": " of later times"}[role] for role in train.blocks)
-    outputs.show(f"{train.target}: {_sizes(train, test, new)}, {len(train.table)} columns\n")
+    outputs.show(f"{train.target}: {_sizes(train, test, new)}, {train.num_columns} columns\n")
     measures = f"{'RMSE':>10}{'':10}{'NLPD':>9}{'':9}{'CRPS':>10}{'interval':>10}{'90 %':>7}{'':7}"
     outputs.show(f"{'model':<22}{measures}{'seconds':>9}")
 

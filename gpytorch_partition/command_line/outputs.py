@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import sys
 from argparse import Namespace
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from gpytorch_partition.files import replacing
-from gpytorch_partition.tables.cells import pandas_for
 
 INSTALL = 'pip install "gpytorch_partition[plot]"'
 _MOST_LISTED = 20
@@ -60,14 +60,16 @@ def save_figure(path: Path, figure: Any) -> None:
         figure.savefig(file, format="png")
 
 
-def save_table(path: Path, columns: Mapping[str, Any]) -> None:
+def save_table(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
     with cannot_write(path), replacing(path, "w", newline="", encoding="utf-8") as file:
         write_table(cast(TextIO, file), columns)
 
 
-def write_table(file: TextIO, columns: Mapping[str, Any]) -> None:
+def write_table(file: TextIO, columns: Mapping[str, Sequence[Any]]) -> None:
     """Write columns; floats with enough digits to be read back exactly."""
-    pandas_for("tables").DataFrame(columns).to_csv(file, index=False, lineterminator="\n")
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*(getattr(values, "tolist", lambda own=values: own)() for values in columns.values())))
 
 
 @contextmanager

@@ -54,7 +54,7 @@ class Roles(NamedTuple):
 class TrainingData(NamedTuple):
     """Training rows, without those that lack a target."""
 
-    table: Table  # of features
+    table: Table | np.ndarray  # of features
     y: np.ndarray  # N
     target: str
     reader: TableEncoder  # of the features, the target, the weight and the time
@@ -66,9 +66,14 @@ class TrainingData(NamedTuple):
     blocks: Mapping[str, np.ndarray] = MappingProxyType({})  # N groups or times, as `fit` takes them
     categorical: Sequence[str] | None = None  # names of the features that are categories
 
+    @property
+    def num_columns(self) -> int:
+        return self.table.shape[1] if isinstance(self.table, np.ndarray) else len(self.table)
+
     def at(self, rows: np.ndarray) -> TrainingData:
+        table = self.table
         return self._replace(
-            table={name: values[rows] for name, values in self.table.items()},
+            table=table[rows] if isinstance(table, np.ndarray) else {name: table[name][rows] for name in table},
             y=self.y[rows],
             rows=self.rows[rows],
             ids=None if self.ids is None else self.ids[rows],

@@ -44,6 +44,7 @@ _OF_NUMBERS = "numbers as categories"
 _LIKE_HOLES = re.compile(r"-?(9+|8+|7+)|.*e\+([2-9]\d|\d{3})")  # numbers that may stand for missing cells
 _UNNAMED = re.compile(r"Unnamed: \d+|__index_level_\d+__|")  # columns without a name, as pandas and pyarrow call them
 _FEWEST_IDS = 20  # rows from which texts that all differ are ids
+_MOST_GAPS = 0.25  # numbers that a counter may lack, by rows that are left out, for each that it has
 _MOST_COPIES = 0.1  # share of the rows that may be copies, whose ids are the same
 
 
@@ -385,8 +386,9 @@ def _learned(name: str, cells: Cells) -> _Column:
 def _remarks(numbers: np.ndarray) -> Iterator[str]:
     """Yield what is said of numbers that count rows, or are -999 or 1e30, far from all others."""
     levels, counts = np.unique(numbers[~np.isnan(numbers)], return_counts=True)
-    if len(levels) == len(numbers) >= _FEWEST_IDS and levels[0] in (0, 1) and (np.diff(levels) == 1).all():
-        yield f"each number from {levels[0]:g} to {levels[-1]:g} once, as a counter of rows has (leave it out if it is)"
+    are_whole = len(levels) == len(numbers) >= _FEWEST_IDS and (levels % 1 == 0).all()
+    if are_whole and levels[0] >= 0 and levels[-1] <= (1 + _MOST_GAPS) * len(levels):
+        yield f"from {levels[0]:g} to {levels[-1]:g}, each once, as a counter of rows has (leave it out if it is)"
     ends = [0, -1]
     while len(levels) > 2 and ends:
         end = ends.pop()

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -446,7 +447,13 @@ class TestCompare:
         assert "no model could be fitted" in capsys.readouterr().err
         assert not (folder / "other").exists()
 
-    def test_without_data_it_takes_diabetes(self, folder, capsys):
+    def test_without_data_and_pandas_it_takes_diabetes(self, folder, capsys, monkeypatch):
+        def find_spec(name, *_):
+            if name == "pandas":
+                raise ImportError(name)
+
+        monkeypatch.delitem(sys.modules, "pandas")
+        monkeypatch.setattr(sys, "meta_path", [SimpleNamespace(find_spec=find_spec), *sys.meta_path])
         assert main(["compare", "--kernels", "fast_cluster", "--num-partitions", "5"]) == 0
         assert "353 training rows, 89 test rows, 10 columns" in capsys.readouterr().out
 

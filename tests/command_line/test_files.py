@@ -268,11 +268,11 @@ class TestRoles:
 
     @pytest.mark.parametrize("index", [RANDOM.permutation(900), [*range(24)] * 2], ids=["sample", "two files"])
     def test_an_index_is_left_out_and_counters_are_named(self, file, index):
-        lines = "".join(f"{index[i]},{(7 * i) % 48 + 1},{i % 5},{i}.5\n" for i in range(48))
+        lines = "".join(f"{index[i]},{(7 * i) % 48 + 1},{i % 5},{'' if i % 9 == 0 else i}\n" for i in range(48))
         data = training_data(file(",Respondent,x,y\n" + lines))
         assert list(data.table) == ["Respondent", "x"]
         assert "Unnamed: 0  left out: numbers of rows without a name" in data.notes[-1]
-        assert "Respondent  numbers; each number from 1 to 48 once, as a counter of rows has" in data.notes[-1]
+        assert "Respondent  numbers; from 2 to 48, each once, as a counter of rows has" in data.notes[-1]
 
     def test_weights_are_no_feature(self, file):
         data = training_data(file("a,w,y\n" + rows(20, "{i},2.5,{i}.5") + "7,0,8\n9,,\n"), weight="w")
