@@ -8,6 +8,7 @@ import time
 import warnings
 from argparse import Namespace
 from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,10 +72,8 @@ def fit(options: Namespace) -> None:
     seconds = time.perf_counter() - start
     outputs.say_all(left_out(regressor), options)
     save_model(path, SavedModel(regressor, data.reader, list(data.table), data.target, data.id))
-    outputs.show(
-        f"Fitted {data.target} on {len(data.y):,} rows and {len(data.table)} columns in {seconds:.1f} seconds."
-    )
-    outputs.show(f"Written: {path}")
+    sizes = f"{len(data.y):,} rows and {data.num_columns} columns"
+    outputs.show(f"Fitted {data.target} on {sizes} in {seconds:.1f} seconds.\nWritten: {path}")
     if not options.quiet:
         outputs.show(f"\n{regressor.summary()}")
 
@@ -98,18 +97,19 @@ def predict(options: Namespace) -> None:
         outputs.check_writable(Path(options.output), options.data, options.model)
     model = load_model(options.model)
     id_column, required = options.id or model.id, [options.id] * (options.id is not None)
-    rows = read_new_rows(
-        Path(options.data), model.reader, model.columns, Dialect.of_options(options), (), id_column, required
-    )
+    dialect = Dialect.of_options(options)
+    rows = read_new_rows(Path(options.data), model.reader, model.columns, dialect, (), id_column, required)
     outputs.say_all(rows.notes, options)
     columns = _predictions(model, rows, options)
     if rows.ids is not None:
         columns = {str(id_column): rows.ids, **columns}
     if options.output is None:
-        outputs.write_table(sys.stdout, columns)
-        return
-    outputs.save_table(Path(options.output), columns)
-    outputs.show(f"Predicted {model.target} for {rows.num_rows:,} rows.\nWritten: {options.output}")
+        is_terminal, text = sys.stdout.isatty(), StringIO()
+        outputs.write_table(text if is_terminal else sys.stdout, columns)
+        outputs.show(text.getvalue(), end="")
+    else:
+        outputs.save_table(Path(options.output), columns)
+        outputs.show(f"Predicted {model.target} for {rows.num_rows:,} rows.\nWritten: {options.output}")
 
 
 def save_model(path: Path, model: SavedModel) -> None:

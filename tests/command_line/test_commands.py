@@ -697,11 +697,13 @@ class TestMistakes:
         assert "usage: python -m gpytorch_partition" in printed
         assert message in printed
 
-    def test_names_do_not_steer_the_terminal(self, folder, capsys):
+    def test_names_do_not_steer_the_terminal(self, folder, capsys, monkeypatch):
         rows = np.column_stack([X[:, 0], Y, X[:, 1]])
         write("data.csv", ["a\33[31m", "y", "b\x9b2J\u202e"], rows)
         assert fit() == 0
         assert main(["explain", "model.pt", "data.csv"]) == 0
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        assert main(["predict", "model.pt", "data.csv", "--id", "a\33[31m"]) == 0
         assert compared("--output", "\33]0;x", "--no-references", "--target", "a\33[31m") == 0
         printed = "".join(capsys.readouterr())
         assert "a\\x1b[31m" in printed
