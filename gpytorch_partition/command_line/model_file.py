@@ -28,7 +28,11 @@ logger, _KIND = logging.getLogger(__name__), "model file"
 
 
 class SavedModel(NamedTuple):
-    """A fitted regressor of the command line, with the names and the reader of its columns (:func:`load_model`)."""
+    """
+    A fitted regressor, with the names and the reader of its columns.
+
+    Use it for a model of the command line in Python: :func:`load_model` returns it, :meth:`read` reads rows.
+    """
 
     regressor: PartitionGPRegressor
     reader: TableEncoder  # of its columns and the target, in their kinds and notations
