@@ -46,21 +46,20 @@ _FILES = ("table.csv", "predictions.csv", "plot.png")  # that are written
 _FEWEST_TRAINING_ROWS = 10
 
 Line = dict[str, Any]  # of the table: a model's name, its scores with their standard errors, and its seconds
+Results = dict[str, Judgement]
 Model = Callable[[TrainingData, TrainingData], Judgement]  # of rows to learn from and rows to predict
 
 
 def compare(options: Namespace) -> None:
-    """Fit models, score them, print and write results, as in `python -m gpytorch_partition compare --help`."""
+    """Fit models, score them, print and write results, as `compare --help` says."""
     if options.budget is not None and "auto" not in options.kernels:
         raise CommandError("--budget is for the kernel auto, which knows what it can leave out: add it to --kernels")
     folder = Path(options.output or FOLDER)
-    outputs.check_folder(folder, "--output", options.output is not None)
-    for name in _FILES if folder.is_dir() else ():
-        outputs.check_writable(folder / name, options.data)
+    outputs.check_folder(folder, "--output", options.output is not None, _FILES, options.data)
     data = _data(options)
     train, test = split_rows(data, options.test_size, options.seed)
-    outputs.say(data.notes, options.quiet)
-    models, results, lines = _models(train, options), dict[str, Judgement](), list[Line]()
+    outputs.say_all(data.notes, options)
+    models, results, lines = _models(train, options), Results(), list[Line]()
     _print_head(train, test)
     for number, (name, model) in enumerate(models.items(), 1):
         found, seconds = _run(name, partial(model, train, test), f"{number}/{len(models)} {name}")
@@ -82,8 +81,8 @@ def _data(options: Namespace) -> TrainingData:
     if options.groups or options.time:
         raise CommandError("--groups and --time name columns of DATA: give it, or leave them out")
     diabetes = load_diabetes()
-    table, rows = dict(zip(diabetes.feature_names, diabetes.data.T)), np.arange(len(diabetes.target))
-    return TrainingData(table, diabetes.target, "disease progression", TableEncoder().fit(table), rows)
+    rows, reader = np.arange(len(diabetes.target)), TableEncoder().fit(diabetes.data)
+    return TrainingData(diabetes.data, diabetes.target, "disease progression", reader, rows)  # without pandas
 
 
 def split_rows(data: TrainingData, test_size: float, seed: int) -> tuple[TrainingData, TrainingData]:
@@ -115,7 +114,7 @@ def _models(train: TrainingData, options: Namespace) -> dict[str, Model]:
 def _judged(kernel: str, options: Namespace, train: TrainingData, test: TrainingData) -> Judgement:
     regressor = new_regressor(options, kernel, train.categorical)
     regressor.fit(train.table, train.y, train.weights, **(train.blocks if kernel == "auto" else {}))
-    outputs.say(left_out(regressor), options.quiet)
+    outputs.say_all(left_out(regressor), options)
     return regressor.judge(test.table, test.y, test.weights)
 
 
@@ -186,22 +185,22 @@ def _scores(name: str, found: Judgement, train: TrainingData, test: TrainingData
 
 def _print_head(train: TrainingData, test: TrainingData) -> None:
     new = "".join({"groups": " of other groups", "time": " of later times"}[role] for role in train.blocks)
-    sizes = f"{len(train.y):,} training rows, {len(test.y):,} test rows{new}, {len(train.table)} columns"
-    print(f"{train.target}: {sizes}\n")
-    head = (
-        f"{'model':<22}{'RMSE':>10}{'':10}{'NLPD':>9}{'':9}{'CRPS':>10}{'interval':>10}{'90 %':>7}{'':7}{'seconds':>9}"
-    )
-    print(head, flush=True)
+    outputs.show(f"{train.target}: {_sizes(train, test, new)}, {train.num_columns} columns\n")
+    measures = f"{'RMSE':>10}{'':10}{'NLPD':>9}{'':9}{'CRPS':>10}{'interval':>10}{'90 %':>7}{'':7}"
+    outputs.show(f"{'model':<22}{measures}{'seconds':>9}")
+
+
+def _sizes(train: TrainingData, test: TrainingData, new: str = "") -> str:
+    return f"{len(train.y):,} training rows, {len(test.y):,} test rows{new}"
 
 
 def _print_line(line: Line) -> None:
     error = _written(line["rmse_error"], 4 if line["rmse_error"] >= 100 else 2)
-    print(
+    outputs.show(
         f"{_TITLES[line['model']]:<22}{_written(line['rmse'], 4):>10} +- {error:<6}"
         f"{line['nlpd']:>9.3f} +- {line['nlpd_error']:<5.3f}"
         f"{_written(line['crps'], 4):>10}{_written(line['interval_score_90'], 4):>10}"
-        f"{100 * line['coverage_90']:>7.1f} +- {100 * line['coverage_90_error']:<3.1f}{line['seconds']:>9.1f}",
-        flush=True,
+        f"{100 * line['coverage_90']:>7.1f} +- {100 * line['coverage_90_error']:<3.1f}{line['seconds']:>9.1f}"
     )
 
 
@@ -211,45 +210,39 @@ def _written(number: float, digits: int) -> str:
 
 
 def _print_foot(train: TrainingData, test: TrainingData, names: Container[str]) -> None:
-    print(
+    outputs.show(
         f"\nRMSE, CRPS and the mean score of 90 % intervals are in units of the target, whose standard deviation is "
         f"{_written(train.y.std(), 4)};\nNLPD in nats a row, of the targets divided by it: less is better. 90 %: "
         "percentage of test rows within that interval.\n+-: standard error over the test rows, which are the same for "
         "all models, so that differences vary less."
     )
     if test.weights is not None:
-        print("All scores are averages over test rows by their weights, which divide the variance of each row's noise.")
+        outputs.show(
+            "All scores are averages over test rows by their weights, which divide the variance of each row's noise."
+        )
     if "random_forest" in names and "rbf_ard" not in names:
-        print(f"The RBF-ARD GP is left out above {MOST_ROWS_FOR_RBF:,} training rows.")
+        outputs.show(f"The RBF-ARD GP is left out above {MOST_ROWS_FOR_RBF:,} training rows.")
 
 
 def _write(
-    folder: Path,
-    train: TrainingData,
-    test: TrainingData,
-    lines: list[Line],
-    results: dict[str, Judgement],
-    kernels: list[str],
+    folder: Path, train: TrainingData, test: TrainingData, lines: list[Line], results: Results, kernels: list[str]
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    outputs.save_table(folder / _FILES[0], list(lines[0]), [list(line.values()) for line in lines])
+    outputs.save_table(folder / _FILES[0], {name: [line[name] for line in lines] for name in lines[0]})
     columns: Line = {"row": test.rows} | ({} if test.ids is None else {str(test.id): test.ids}) | {"target": test.y}
     columns |= {} if test.weights is None else {"weight": test.weights}
     for name, found in results.items():
         columns |= zip([f"{name}_{kind}" for kind in ("mean", "std", "lower_90", "upper_90")], found)
-    outputs.save_table(folder / _FILES[1], list(columns), zip(*columns.values()))
-    print(f"\nWritten to {folder}: table.csv, predictions.csv", end="")
+    outputs.save_table(folder / _FILES[1], columns)
+    outputs.show(f"\nWritten to {folder}: table.csv, predictions.csv", end="")
     if not outputs.has_matplotlib():
-        print(f"\nFor the plot, install matplotlib: {outputs.INSTALL}")
+        outputs.show(f"\nFor the plot, install matplotlib: {outputs.INSTALL}")
         return
     predictions, references = (
         {_TITLES[name]: found for name, found in results.items() if (name in kernels) is are_kernels}
         for are_kernels in (True, False)
     )
-    sizes = f"{len(train.y):,} training rows, {len(test.y):,} test rows"
-    title = f"Exact Gaussian processes with random partition kernels: {sizes}"
-    names = {"title": title, "target": train.target}
-    outputs.save_figure(
-        folder / _FILES[2], plot_comparison(test.y, predictions, references, **names, sample_weight=test.weights)
-    )
-    print(", plot.png")
+    title = f"Exact Gaussian processes with random partition kernels: {_sizes(train, test)}"
+    told: dict[str, Any] = {"title": title, "target": train.target, "sample_weight": test.weights}
+    outputs.save_figure(folder / _FILES[2], plot_comparison(test.y, predictions, references, **told))
+    outputs.show(", plot.png")

@@ -27,19 +27,17 @@ Rows = tuple[Table, np.ndarray | None]
 
 
 def explain(options: Namespace) -> None:
-    """Print and draw explanations of a model file, as in `python -m gpytorch_partition explain --help`."""
+    """Print and draw explanations of a model file, as `explain --help` says."""
     folder = None if options.plot is None else Path(options.plot)
     if folder is not None:
         if not outputs.has_matplotlib():
             raise CommandError(f"--plot needs matplotlib: {outputs.INSTALL}")
-        outputs.check_folder(folder, "--plot", is_named=True)
-        for name in _FILES if folder.is_dir() else ():
-            outputs.check_writable(folder / name, options.data, options.model)
+        outputs.check_folder(folder, "--plot", True, _FILES, options.data, options.model)
     model = load_model(options.model)
     rows = None if options.data is None else _rows(model, options)
-    print(model.regressor.summary())
+    outputs.show(model.regressor.summary())
     importance = _importance(model, rows)
-    print(f"\n{importance}")
+    outputs.show(f"\n{importance}")
     if folder is not None:
         _draw(folder, model, rows, importance)
 
@@ -47,10 +45,10 @@ def explain(options: Namespace) -> None:
 def _rows(model: SavedModel, options: Namespace) -> Rows:
     dialect = Dialect.of_options(options)
     found = read_new_rows(Path(options.data), model.reader, model.columns, dialect, optional=[model.target])
-    outputs.say(found.notes, options.quiet)
+    outputs.say_all(found.notes, options)
     some = np.random.RandomState(0).permutation(found.num_rows)[:_MOST_ROWS]
     if len(some) < found.num_rows:
-        outputs.say([f"columns are explained by {len(some):,} random rows of {found.num_rows:,}"], options.quiet)
+        outputs.say_all([f"columns are explained by {len(some):,} random rows of {found.num_rows:,}"], options)
     y = found.table.get(model.target)
     return {name: found.table[name][some] for name in model.columns}, None if y is None else y[some]
 
@@ -70,12 +68,12 @@ def _draw(folder: Path, model: SavedModel, rows: Rows | None, importance: Import
     figure = Figure(figsize=(7.4, 2.2 + 0.28 * min(15, len(importance.columns))), layout="constrained", dpi=150)
     importance.plot(figure.subplots())
     outputs.save_figure(folder / _FILES[0], figure)
-    print(f"\nWritten to {folder}: {_FILES[0]}", end="")
+    outputs.show(f"\nWritten to {folder}: {_FILES[0]}", end="")
     if rows is None:
-        print(f"\nPartial dependence is an average over rows: give DATA for {_FILES[1]}")
+        outputs.show(f"\nPartial dependence is an average over rows: give DATA for {_FILES[1]}")
         return
     outputs.save_figure(folder / _FILES[1], _figure_of_curves(model, rows, importance))
-    print(f", {_FILES[1]}")
+    outputs.show(f", {_FILES[1]}")
 
 
 def _figure_of_curves(model: SavedModel, rows: Rows, importance: Importance) -> Any:

@@ -8,6 +8,7 @@ import time
 import warnings
 from argparse import Namespace
 from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,9 +42,7 @@ class SavedModel(NamedTuple):
 
     def read(self, path: str | Path) -> Table:
         """
-        Return the rows of a file as the regressor takes them, as the command `predict` does.
-
-        The log (level INFO) reports cells taken for missing.
+        Return the rows of a file as the regressor takes them; the log (level INFO) reports cells taken for missing.
 
         :raises CommandError: If the file cannot be read, or lacks a column.
         """
@@ -54,37 +53,33 @@ class SavedModel(NamedTuple):
 
 
 class NewRows(NamedTuple):
-    """Columns of `N` rows by name, the rows' ids, and notes of cells taken for missing."""
-
-    table: Table
+    table: Table  # `N` rows
     num_rows: int
     ids: list[str] | None
     notes: list[str]
 
 
 def fit(options: Namespace) -> None:
-    """Fit a model and save it, as in `python -m gpytorch_partition fit --help`."""
+    """Fit a model and save it, as `fit --help` says."""
     path = Path(options.model)
     outputs.check_writable(path, options.data)
     for name in ("budget", "groups", "time"):
         if getattr(options, name) is not None and options.kernel != "auto":
             raise CommandError(f"--{name} is for --kernel auto, which chooses its parts, not {options.kernel}")
     data = read_training_data(Path(options.data), Roles.of_options(options), Dialect.of_options(options))
-    outputs.say(data.notes, options.quiet)
+    outputs.say_all(data.notes, options)
     regressor = new_regressor(options, options.kernel, data.categorical)
     from pandas import Series  # its name appears in plots and summaries
 
     start = time.perf_counter()
     regressor.fit(data.table, Series(data.y, name=data.target), data.weights, **data.blocks)
     seconds = time.perf_counter() - start
-    outputs.say(left_out(regressor), options.quiet)
+    outputs.say_all(left_out(regressor), options)
     save_model(path, SavedModel(regressor, data.reader, list(data.table), data.target, data.id))
-    print(
-        f"Fitted {data.target} on {len(data.y):,} rows and {len(data.table)} columns in {seconds:.1f} seconds.\n"
-        f"Written: {path}"
-    )
+    sizes = f"{len(data.y):,} rows and {data.num_columns} columns"
+    outputs.show(f"Fitted {data.target} on {sizes} in {seconds:.1f} seconds.\nWritten: {path}")
     if not options.quiet:
-        print(f"\n{regressor.summary()}")
+        outputs.show(f"\n{regressor.summary()}")
 
 
 def new_regressor(options: Namespace, kernel: str, categorical: Sequence[str] | None) -> PartitionGPRegressor:
@@ -101,23 +96,24 @@ def left_out(regressor: PartitionGPRegressor) -> list[str]:
 
 
 def predict(options: Namespace) -> None:
-    """Write predictions of a model file, as in `python -m gpytorch_partition predict --help`."""
+    """Write predictions of a model file, as `predict --help` says."""
     if options.output is not None:
         outputs.check_writable(Path(options.output), options.data, options.model)
     model = load_model(options.model)
     id_column, required = options.id or model.id, [options.id] * (options.id is not None)
-    rows = read_new_rows(
-        Path(options.data), model.reader, model.columns, Dialect.of_options(options), (), id_column, required
-    )
-    outputs.say(rows.notes, options.quiet)
+    dialect = Dialect.of_options(options)
+    rows = read_new_rows(Path(options.data), model.reader, model.columns, dialect, (), id_column, required)
+    outputs.say_all(rows.notes, options)
     columns = _predictions(model, rows, options)
     if rows.ids is not None:
         columns = {str(id_column): rows.ids, **columns}
     if options.output is None:
-        outputs.write_table(sys.stdout, list(columns), zip(*columns.values()))
-        return
-    outputs.save_table(Path(options.output), list(columns), zip(*columns.values()))
-    print(f"Predicted {model.target} for {rows.num_rows:,} rows.\nWritten: {options.output}")
+        is_terminal, text = sys.stdout.isatty(), StringIO()
+        outputs.write_table(text if is_terminal else sys.stdout, columns)
+        outputs.show(text.getvalue(), end="")
+    else:
+        outputs.save_table(Path(options.output), columns)
+        outputs.show(f"Predicted {model.target} for {rows.num_rows:,} rows.\nWritten: {options.output}")
 
 
 def save_model(path: Path, model: SavedModel) -> None:
@@ -136,10 +132,9 @@ def load_model(path: str | Path) -> SavedModel:
     """
     try:
         content = files.load(path, _KIND)
-    except OSError as error:
-        raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
-    except files.DamagedFileError as error:
-        raise CommandError(str(error)) from error
+    except (OSError, files.DamagedFileError) as error:
+        told = f"cannot read {path}: {error.strerror or error}" if isinstance(error, OSError) else str(error)
+        raise CommandError(told) from error
     content["regressor"] = PartitionGPRegressor.from_state(content["regressor"])
     content["reader"] = TableEncoder.from_state(content["reader"])
     return SavedModel(**content)
@@ -157,10 +152,9 @@ def read_new_rows(
     """
     Return the columns of a file that a model needs, found by name and read as in the fit, and optional ones it has.
 
-    :raises CommandError: If the file cannot be read, or columns (or those that `--id` requires) are missing or of
-        another kind.
+    :raises CommandError: If the file cannot be read, or columns are missing or of another kind.
     """
-    frame = read_frame(path, dialect, id_column)
+    frame, told = read_frame(path, dialect, id_column)
     with told_of(path):
         check_columns(columns, frame, "", ": rename or add columns, whose cells may be empty")
         check_columns(required, frame, "--id: ")
@@ -169,7 +163,7 @@ def read_new_rows(
         table, notes = reader.read({name: frame[name] for name in (*columns, *optional) if name in frame})
     _warn_of_unknown(reader, table)
     ids = texts_of(frame[id_column]).fillna("").tolist() if id_column in frame else None
-    return NewRows(table, len(frame), ids, notes)
+    return NewRows(table, len(frame), ids, [*told, *notes])
 
 
 def _warn_of_unknown(reader: TableEncoder, table: Table) -> None:

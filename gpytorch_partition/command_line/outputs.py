@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO, cast
-
-import numpy as np
 
 from gpytorch_partition.files import replacing
 
@@ -25,22 +24,31 @@ class CommandError(Exception):
 
 
 def listed(things: Iterable[object]) -> str:
-    """
-    Return at most 20 things as text, separated by commas, and the number of others.
-
-    Example:
-        >>> listed(["a", "b"]), listed(range(30))[-14:]
-        ("'a', 'b'", '19 and 10 more')
-    """
+    """Return at most 20 things as text, separated by commas, and the number of others."""
     things = list(things)
     shown = ", ".join(f"{thing!r:.{_LONGEST}}" for thing in things[:_MOST_LISTED])
     return shown + (f" and {len(things) - _MOST_LISTED:,} more" if len(things) > _MOST_LISTED else "")
 
 
-def say(notes: Iterable[str], quiet: bool) -> None:
-    """Print notes on standard error, a line each, unless the command is quiet."""
-    for note in () if quiet else notes:
-        print(f"gpytorch_partition: note: {note}", file=sys.stderr)
+def say(text: object, kind: str = "note") -> None:
+    """Print a note, warning or error on standard error."""
+    show(f"gpytorch_partition: {kind}: {text}", file=sys.stderr)
+
+
+def say_all(notes: Iterable[str], options: Namespace) -> None:
+    """Print notes, unless the command is quiet."""
+    for note in () if options.quiet else notes:
+        say(note)
+
+
+def show(text: object = "", end: str = "\n", file: TextIO | None = None) -> None:
+    """Print text at once, as :func:`plain` makes it."""
+    print(plain(text), end=end, file=file, flush=True)
+
+
+def plain(text: object) -> str:
+    """Return text with what would steer a terminal (escapes in names of columns or files) as its code."""
+    return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in str(text))
 
 
 def has_matplotlib() -> bool:
@@ -52,23 +60,16 @@ def save_figure(path: Path, figure: Any) -> None:
         figure.savefig(file, format="png")
 
 
-def save_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+def save_table(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
     with cannot_write(path), replacing(path, "w", newline="", encoding="utf-8") as file:
-        write_table(cast(TextIO, file), columns, rows)
+        write_table(cast(TextIO, file), columns)
 
 
-def write_table(file: TextIO, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """
-    Write a header and rows; floats with enough digits to be read back exactly.
-
-    Example:
-        >>> write_table(sys.stdout, ["row", "value"], [(1, np.float64(0.1))])
-        row,value
-        1,0.1
-    """
+def write_table(file: TextIO, columns: Mapping[str, Sequence[Any]]) -> None:
+    """Write columns; floats with enough digits to be read back exactly."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows([cell.item() if isinstance(cell, np.generic) else cell for cell in row] for row in rows)
+    writer.writerows(zip(*(getattr(values, "tolist", lambda own=values: own)() for values in columns.values())))
 
 
 @contextmanager
@@ -78,44 +79,38 @@ def cannot_write(path: Path) -> Iterator[None]:
         yield
     except BrokenPipeError:
         raise
-    except OSError as error:
-        raise CommandError(f"cannot write {path}: {error.strerror or error}; what was there is as it was") from error
+    except (OSError, RuntimeError) as error:  # the latter of a link to itself, in Python before 3.13
+        reason = getattr(error, "strerror", None) or error
+        raise CommandError(f"cannot write {path}: {reason}; what was there is as it was") from error
 
 
 def check_writable(path: Path, *inputs: str | None) -> None:
     """Refuse a file that cannot be written, or that is one of the inputs, before any work is done for it."""
     read = [each for each in inputs if each is not None and path.exists() and Path(each).exists()]
-    is_special = path.exists() and not path.is_file()
-    needed = [path] * path.exists() + [_resolved(path).parent] * (not is_special)
-    if path.is_dir():
-        why = "it is a folder"
-    elif not path.parent.is_dir():
-        why = f"there is no folder {path.parent}"
-    elif same := [each for each in read if path.samefile(each)]:
-        why = f"it is {same[0]}, which is read; give another name"
-    elif not all(os.access(each, os.W_OK) for each in needed):
-        why = "permission denied"
-    else:
-        return
-    raise CommandError(f"cannot write {path}: {why}")
+    if same := [each for each in read if path.samefile(each)]:
+        raise CommandError(f"cannot write {path}: it is {same[0]}, which is read; give another name")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise CommandError(f"cannot write {path}: permission denied")
+    if path.is_dir() or path.is_file() or not path.exists():  # neither a pipe nor a device
+        with suppress(_TriedError), cannot_write(path), replacing(path):
+            raise _TriedError
 
 
-def _resolved(path: Path) -> Path:
-    try:
-        return path.resolve()
-    except (OSError, RuntimeError) as error:  # Python before 3.13 raises the latter
-        raise CommandError(f"cannot write {path}: {error}") from error
+class _TriedError(Exception):
+    """Ends the try to write a file, which leaves what is there."""
 
 
-def check_folder(path: Path, option: str, is_named: bool) -> None:
+def check_folder(path: Path, option: str, is_named: bool, files: Sequence[str], *inputs: str | None) -> None:
     """Refuse a folder for output that cannot be written or made, or holds files and was not named by its option."""
-    place = next(place for place in (path, *path.absolute().parents) if place.exists())
+    place = next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
     if not place.is_dir():
-        raise CommandError(f"cannot make the folder {path}: {place} is a file")
+        raise CommandError(f"cannot make the folder {path}: {place} is no folder")
     if not os.access(place, os.W_OK):
         raise CommandError(f"cannot write to the folder {place}: permission denied")
-    if not is_named and (files := sorted(file.name for file in path.iterdir()) if path.is_dir() else []):
+    if not is_named and (present := sorted(file.name for file in path.iterdir()) if path.is_dir() else []):
         raise CommandError(
-            f"the folder {path} holds {listed(files)} already: name another one by {option}, or this one ({option} "
+            f"the folder {path} holds {listed(present)} already: name another one by {option}, or this one ({option} "
             f"{path}) to replace the results in it"
         )
+    for name in files if path.is_dir() else ():
+        check_writable(path / name, *inputs)

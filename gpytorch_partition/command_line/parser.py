@@ -5,16 +5,19 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from math import inf
-from typing import Any
+from typing import Any, NoReturn
 
 from gpytorch_partition import __version__
 from gpytorch_partition.command_line.compare import FOLDER, compare
 from gpytorch_partition.command_line.explain import explain
 from gpytorch_partition.command_line.model_file import fit, predict
+from gpytorch_partition.command_line.outputs import plain
+from gpytorch_partition.command_line.table_files import column_name
 from gpytorch_partition.estimators.regressor import KERNELS, NAMES
 from gpytorch_partition.inputs.numbers import MOST_PARTITIONS
 
 _PROGRAM = "python -m gpytorch_partition"
+_COLUMN: dict[str, Any] = {"type": column_name, "metavar": "COLUMN"}
 _TABLE = (
     "a text file with the names of the columns in the first line (.csv, .tsv, .txt; .gz, .bz2, .xz or .zip as well), a "
     "parquet file (.parquet, .pq) or an Excel workbook (.xlsx)"
@@ -25,21 +28,17 @@ _LEFT_OUT = (
 )
 
 
-def new_parser() -> ArgumentParser:
-    """
-    Return the parser; its option `run` is the function of the command.
+class _Parser(ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        super().error(plain(message))
 
-    Example:
-        >>> options = new_parser().parse_args(["predict", "model.pt", "rows.csv"])
-        >>> options.run.__name__, options.model, options.output
-        ('predict', 'model.pt', None)
-    """
-    parser = ArgumentParser(
-        prog=_PROGRAM,
-        description="Exact Gaussian process regression with random partition kernels, on text files, parquet files and "
-        "workbooks.",
-        epilog=f"`{_PROGRAM} COMMAND --help` explains a command.",
+
+def new_parser() -> ArgumentParser:
+    """Return the parser; its option `run` is the function of the command."""
+    told = (
+        "Exact Gaussian process regression with random partition kernels, on text files, parquet files and workbooks."
     )
+    parser = _Parser(prog=_PROGRAM, description=told, epilog=f"`{_PROGRAM} COMMAND --help` explains a command.")
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for add in (_add_compare, _add_fit, _add_predict, _add_explain):
@@ -58,7 +57,7 @@ def _add_compare(commands: Any) -> None:
     )
     add = command.add_argument
     add("data", nargs="?", metavar="DATA", help=f"{_TABLE} (default: scikit-learn's diabetes data)")
-    add("--target", metavar="COLUMN", help="the column to predict; all others are features")
+    add("--target", **_COLUMN, help="the column to predict; all others are features")
     kernels = f"some of {', '.join(NAMES)} (default: all); the random forest and the RBF-ARD process are beside them"
     add("--kernels", nargs="+", choices=NAMES, default=["auto", *KERNELS], metavar="KERNEL", help=kernels)
     add("--no-references", action="store_true", help="leave out the random forest and the RBF-ARD process")
@@ -77,7 +76,7 @@ def _add_fit(commands: Any) -> None:
     )
     add = command.add_argument
     add("data", metavar="DATA", help=_TABLE)
-    add("--target", required=True, metavar="COLUMN", help="the column to predict")
+    add("--target", required=True, **_COLUMN, help="the column to predict")
     add("--model", required=True, metavar="FILE", help="the model file to write")
     kernel = "which kernel; auto chooses a sum of them and of others from the data (default: %(default)s)"
     add("--kernel", choices=NAMES, default="auto", help=kernel)
@@ -97,7 +96,12 @@ def _add_predict(commands: Any) -> None:
     add("model", metavar="MODEL", help="the model file that fit wrote")
     add("data", metavar="DATA", help=f"{_TABLE}; the target need not be there")
     add("--output", metavar="FILE", help="the CSV file to write (default: standard output)")
-    add("--id", metavar="COLUMN", help="the column to write first (default: the id that fit was given)")
+    add(
+        "--id",
+        type=column_name,
+        metavar="COLUMN",
+        help="the column to write first (default: the id that fit was given)",
+    )
     add = command.add_mutually_exclusive_group().add_argument
     interval = "probability of the interval (default: %(default)s)"
     add("--interval", type=_share, default=0.9, metavar="SHARE", help=interval)
@@ -137,10 +141,10 @@ def _new_command(commands: Any, run: Callable[[Namespace], None], told: str, des
 def _add_fitting(command: ArgumentParser) -> None:
     add = command.add_argument
     for option, told in (("--drop", "columns to leave out"), ("--categorical", "numbers that are categories")):
-        add(option, nargs="+", action="extend", default=[], metavar="COLUMN", help=told)
-    add("--id", metavar="COLUMN", help="a column that names the rows: left out, and passed through to predictions")
+        add(option, nargs="+", action="extend", default=[], **_COLUMN, help=told)
+    add("--id", **_COLUMN, help="a column that names the rows: left out, and passed through to predictions")
     weight = "how much each row counts, from 0: the variance of the noise is divided by it; no feature"
-    add("--weight", metavar="COLUMN", help=weight)
+    add("--weight", **_COLUMN, help=weight)
     count = _number(f"a whole number from 1 to {MOST_PARTITIONS:,}", 1, MOST_PARTITIONS, int)
     add("--num-partitions", type=count, default=200, metavar="M", help="trees or clusterings (default: %(default)s)")
     seed = _number("a whole number from 0 to 2^32 - 1", 0, 2**32 - 1, int)
@@ -150,13 +154,13 @@ def _add_fitting(command: ArgumentParser) -> None:
     add("--budget", type=seconds, metavar="SECONDS", help=budget)
     add("--decimal", choices=(".", ","), help="the decimal mark of numbers (default: that of each column)")
     add("--thousands", choices=(",", ".", " ", "'"), help="the mark between thousands")
+    missing = "numbers that stand for missing cells, such as -999 (one may be written --missing=-1e30)"
+    add("--missing", nargs="+", action="extend", type=float, default=[], metavar="NUMBER", help=missing)
     add = command.add_mutually_exclusive_group().add_argument
-    groups = (
-        "patients, shops, if rows of new ones are to be predicted: auto and compare hold out whole ones; no feature"
-    )
-    add("--groups", metavar="COLUMN", help=groups)
-    times = "numbers or dates, if later rows are to be predicted: auto and compare hold out the latest"
-    add("--time", metavar="COLUMN", help=times)
+    groups = "patients, shops, if rows of new ones are to be predicted: whole ones are held out, and no feature"
+    add("--groups", **_COLUMN, help=groups)
+    times = "numbers or dates, if later rows are to be predicted: the latest are held out"
+    add("--time", **_COLUMN, help=times)
 
 
 def _number(expected: str, least: float, most: float, kind: Callable[[str], float] = float) -> Callable[[str], float]:

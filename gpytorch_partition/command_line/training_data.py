@@ -25,8 +25,7 @@ from gpytorch_partition.tables import TableEncoder
 from gpytorch_partition.tables.cells import DATES, LEFT_OUT, LEVELS, NUMBERS
 
 _FEWEST_TRAINING_ROWS = 20
-# Names of columns that may count the rows, such as the index of pandas.
-_COUNTERS = re.compile(r"unnamed: 0|index|row|nr\.?|no\.?|.*id", re.IGNORECASE)
+_COUNTERS = re.compile(r"index|row|nr\.?|no\.?|.*id", re.IGNORECASE)  # names of columns that may count the rows
 _OF_OUTPUTS = re.compile(r"row|target|(.*_)?(mean|std|(lower|upper)_[\d.]+)")  # columns that predictions have
 _REMEDIES = Remedies(
     words="leave these cells empty, whose rows are left out then",
@@ -55,7 +54,7 @@ class Roles(NamedTuple):
 class TrainingData(NamedTuple):
     """Training rows, without those that lack a target."""
 
-    table: Table  # of features
+    table: Table | np.ndarray  # of features
     y: np.ndarray  # N
     target: str
     reader: TableEncoder  # of the features, the target, the weight and the time
@@ -67,9 +66,14 @@ class TrainingData(NamedTuple):
     blocks: Mapping[str, np.ndarray] = MappingProxyType({})  # N groups or times, as `fit` takes them
     categorical: Sequence[str] | None = None  # names of the features that are categories
 
+    @property
+    def num_columns(self) -> int:
+        return self.table.shape[1] if isinstance(self.table, np.ndarray) else len(self.table)
+
     def at(self, rows: np.ndarray) -> TrainingData:
+        table = self.table
         return self._replace(
-            table={name: values[rows] for name, values in self.table.items()},
+            table=table[rows] if isinstance(table, np.ndarray) else {name: table[name][rows] for name in table},
             y=self.y[rows],
             rows=self.rows[rows],
             ids=None if self.ids is None else self.ids[rows],
@@ -79,16 +83,13 @@ class TrainingData(NamedTuple):
 
 
 def read_training_data(path: Path, roles: Roles, dialect: Dialect = Dialect()) -> TrainingData:  # noqa: B008 (a tuple)
-    """
-    Return the training rows of a file, with features and targets apart, and notes on what was read how and left out.
-
-    :raises CommandError: If the file cannot be read, or a column cannot have its role.
-    """
+    """Return the training rows of a file; raise a :class:`CommandError` where it, or the role of a column, is unfit."""
     with doing(f"reading {path}"):
-        frame = read_frame(path, dialect, roles.id)
+        frame, notes = read_frame(path, dialect, roles.id)
         with told_of(path):
             _check_names(frame, roles)
-            return _Columns(frame, roles, dialect).training_data()
+            data = _Columns(frame, roles, dialect).training_data()
+            return data._replace(notes=[*notes, *data.notes])
 
 
 class _Columns:
@@ -97,7 +98,7 @@ class _Columns:
     def __init__(self, frame: Any, roles: Roles, dialect: Dialect) -> None:
         self.frame = frame.assign(**{name: texts_of(frame[name]) for name in roles.categorical})
         self.roles, self.dialect = roles, dialect
-        self.reader = TableEncoder(list(roles.categorical), dialect.decimal, dialect.thousands)
+        self.reader = TableEncoder(list(roles.categorical), dialect.decimal, dialect.thousands, dialect.missing)
         apart = {*roles.drop, roles.id, roles.groups} - {roles.time}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the table of columns reports it
@@ -158,11 +159,16 @@ class _Columns:
 
     def _reasons(self, rows: Any = slice(None)) -> dict[str, str]:
         """Return the reasons against columns that tell nothing about other rows, by name."""
-        found = {
-            name: LEFT_OUT.get(self.kinds[name]) or _reason_against(name, self.values[name][rows])
-            for name in self.candidates
-        }
-        return {name: reason for name, reason in found.items() if reason}
+        reasons = ((name, self._reason_against(name, rows)) for name in self.candidates)
+        return {name: reason for name, reason in reasons if reason}
+
+    def _reason_against(self, name: str, rows: Any) -> str:
+        if (reason := LEFT_OUT.get(self.kinds[name], "")) or _missing(values := self.values[name][rows]).any():
+            return reason
+        if (values == values[0]).all():
+            return f"left out: always {values[:1].tolist()[0]!r:.40}"
+        counts = values.dtype == np.float64 and values[0] in (0, 1) and bool((np.diff(values) == 1).all())
+        return "left out: it counts the rows (rename it to keep it)" if counts and _COUNTERS.fullmatch(name) else ""
 
     def _blocks(self) -> dict[str, np.ndarray]:
         """Return the groups (as texts) or times for `fit`, by the name of its parameter."""
@@ -171,20 +177,18 @@ class _Columns:
         return {} if self.roles.time is None else {"time": self.values[self.roles.time]}
 
     def _notes_of_rows(self, counted: np.ndarray, kept: np.ndarray) -> list[str]:
-        told = {
-            f"without a target ({self.roles.target!r})": np.flatnonzero(~self.known),
-            f"of weight 0 ({self.roles.weight!r})": np.setdiff1d(np.flatnonzero(self.known), counted),
-        }
+        without, weightless = np.flatnonzero(~self.known), np.setdiff1d(np.flatnonzero(self.known), counted)
+        told = (
+            (f"without a target ({self.roles.target!r})", without),
+            (f"of weight 0 ({self.roles.weight!r})", weightless),
+        )
         notes = [
-            f"{len(rows):,} rows {what} left out: {listed(rows.tolist())} (from 0)"
-            for what, rows in told.items()
-            if len(rows)
+            f"{len(rows):,} rows {what} left out: {listed(rows.tolist())} (from 0)" for what, rows in told if len(rows)
         ]
         num_copies = len(counted) - len(kept)
-        return [*notes, *([told_of_copies(num_copies, len(counted))] if num_copies else [])]
+        return notes + [told_of_copies(num_copies, len(counted))] * (num_copies > 0)
 
     def _told(self, reasons: dict[str, str]) -> str:
-        """Return a table of the readings of all columns."""
         told = {**dict.fromkeys(self.frame, "left out: dropped"), **self.reader.readings_, **reasons}
         for role in ("target", "weight", "time", "id", "groups"):
             if (name := getattr(self.roles, role)) is not None:
@@ -212,6 +216,7 @@ def check_columns(names: Iterable[str], frame: Any, told: str, remedy: str = "")
         own = {name.casefold(): name for name in frame}
         close = [own[match] for name in missing for match in get_close_matches(name.casefold(), own, n=1)]
         meant = f"; did you mean {listed(dict.fromkeys(close))}? Its" if close else "; its"
+        remedy += "; --header says which line has the names, and --sep what is between them" * (len(frame.columns) == 1)
         raise ValueError(f"{told}no column is called {listed(missing)}{meant} columns are {listed(frame)}{remedy}")
 
 
@@ -226,9 +231,7 @@ def _check_names(frame: Any, roles: Roles) -> None:
         if twice := [name for name in names if name in others]:
             raise ValueError(f"--{option}: {listed(twice)} is named by another option too; name other columns")
     if roles.id is not None and _OF_OUTPUTS.fullmatch(roles.id):
-        raise ValueError(
-            f"--id: predictions have a column {roles.id!r} of their own; give that of the ids another name"
-        )
+        raise ValueError(f"--id: predictions have a column {roles.id!r} of their own; give yours another name")
 
 
 def _texts(column: Any, missing: str | None = None) -> np.ndarray:
@@ -239,12 +242,3 @@ def _missing(values: np.ndarray) -> np.ndarray:
     from pandas import isna
 
     return np.asarray(isna(values))
-
-
-def _reason_against(name: str, values: np.ndarray) -> str:
-    if _missing(values).any():
-        return ""
-    if (values == values[0]).all():
-        return f"left out: always {values[:1].tolist()[0]!r:.40}"
-    counts = values.dtype == np.float64 and values[0] in (0, 1) and bool((np.diff(values) == 1).all())
-    return "left out: it counts the rows (rename it to keep it)" if counts and _COUNTERS.fullmatch(name) else ""

@@ -26,7 +26,7 @@ from gpytorch_partition.inputs.training_rows import decode_missing
 from gpytorch_partition.presets.folds import Blocks
 from gpytorch_partition.tables import NumberView, TableEncoder
 from gpytorch_partition.tables.cells import as_pandas, is_missing, names_of
-from gpytorch_partition.tables.encoder import is_table
+from gpytorch_partition.tables.encoder import as_table, is_table
 
 logger = logging.getLogger(__name__)
 
@@ -112,16 +112,13 @@ class ReadsTables:
         return type(self).__name__ + (f" with kernel={kernel!r}" if isinstance(kernel, str) else "")
 
     def _encoded(self, X: Any, reset: bool) -> np.ndarray:
-        if not isinstance(X, Mapping):
-            X = X if hasattr(X, "columns") or isinstance(X, np.ndarray) else np.array(X, dtype=object)
-            validate_data(self, X, skip_check_array=True, reset=reset)
+        X = as_table(X, () if reset else getattr(self, "feature_names_in_", ()))
+        validate_data(self, X, skip_check_array=True, reset=reset)
         if not reset:
             assert self.encoder_ is not None
-            return self.encoder_.transform_checked(X)
+            return self.encoder_.transform(X)
         self.encoder_ = TableEncoder(self.categorical_features)
         matrix = self.encoder_.fit_transform(X)
-        if isinstance(X, Mapping):
-            self.feature_names_in_, self.n_features_in_ = self.encoder_.feature_names_in_, self.encoder_.n_features_in_
         for message in self.encoder_.messages_:
             logger.info("%s", message)
         return matrix

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 
 NUMBERS, TEXT, CATEGORY, ORDERED, DATES, EMPTY = "numbers", "text", "category", "ordered category", "dates", "empty"
-ID = "id"  # text that differs in every row
+ID, INDEX = "id", "index"  # text that differs in every row; whole numbers without a name
 LEVELS = (TEXT, CATEGORY, ORDERED)  # kinds of columns whose cells are names
 # Kinds of columns without information on other rows, and what is said of them.
-LEFT_OUT = {EMPTY: "left out: empty", ID: "left out: another text in every row, as an id has"}
+LEFT_OUT = {
+    EMPTY: "left out: empty",
+    ID: "left out: another text in every row, as an id has",
+    INDEX: "left out: numbers of rows without a name, as an index has",
+}
+# Texts that stand for missing cells beside numbers or dates, in lower case.
+MARKS = {"", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none", "nat", "?", "-", "--", ".", "k.a.", "k. a."}
 
 Level = str | int | float | bool
 
+_DAY = np.timedelta64(1, "D")
 _SCALARS = (bool, np.bool_, int, float, np.integer, np.floating, Decimal, Fraction)
 
 
@@ -30,24 +38,28 @@ class Cells(NamedTuple):
     zone: str | None = None  # of dates that have one
     note: str = ""  # for the log, on how cells were read
     notation: str = ""  # of numbers or dates that were text
-    mark: str = ""  # the certain decimal mark of numbers that were text, or that it is open
+    mark: str = ""  # the decimal mark of numbers that were text, if they have any mark
+    doubt: str = ""  # how numbers or dates that were text could be read otherwise
+
+    def without(self, missing: Sequence[float]) -> Cells:
+        """Return the cells, of which some numbers stand for missing ones."""
+        if self.kind != NUMBERS or not len(missing):
+            return self
+        values = np.where(np.isin(self.values, missing), np.nan, self.values)
+        return self._replace(kind=_numbers(values).kind, values=values)
+
+    def distinct_texts(self) -> list[str]:
+        """Return the texts without spaces around, each once, and without marks of missing cells."""
+        texts = dict.fromkeys(text.strip() for text in self.values.tolist() if text is not None)
+        return [text for text in texts if len(text) > 5 or text.casefold() not in MARKS]
 
 
 def read_cells(column: Any, name: str, zone: str | None = None) -> Cells:
     """
-    Return the cells of a column.
+    Return the cells of a NumPy array or a pandas Series, dates on the clock of a zone (default: their own).
 
-    :param column: A NumPy array, or a pandas Series.
-    :param name: Name of the column in errors.
-    :param zone: Time zone of the dates returned. (Default: None, their own.)
     :raises TypeError: If cells are of an unknown kind (lists, complex numbers, bytes).
     :raises ImportError: Without pandas, if the column is no array of numbers.
-
-    Example:
-        >>> read_cells(np.array(["b", None, "a"], dtype=object), "letter").kind
-        'text'
-        >>> read_cells(np.array([1, None, True], dtype=object), "count").values
-        array([ 1., nan,  1.])
     """
     if isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
         return _numbers(column.astype(np.float64))
@@ -74,8 +86,20 @@ def pandas_for(what: str) -> Any:
 
 
 def as_pandas(values: Any) -> Any:
-    """Return a frame or column of Polars or pyarrow as one of pandas; all others unchanged."""
-    return values.to_pandas() if hasattr(values, "to_pandas") else values
+    """Return a frame or column of Polars or pyarrow as one of pandas, with names in Unicode's composed form (NFC)."""
+    values = values.to_pandas() if hasattr(values, "to_pandas") else values
+    if not hasattr(values, "columns") or not hasattr(values, "set_axis"):
+        return values
+    names = [normalize("NFC", name) if isinstance(name, str) else name for name in values.columns]
+    return values if names == list(values.columns) else values.set_axis(names, axis=1)
+
+
+def as_frame(X: Mapping[Any, Any]) -> Any:
+    """Return columns by name as a data frame, row by row, whatever their indexes are."""
+    pandas = pandas_for("mappings from names to columns")
+    columns = {str(name): as_pandas(values) for name, values in X.items()}
+    plain = {name: each.array if hasattr(each, "array") else each for name, each in columns.items()}
+    return as_pandas(pandas.DataFrame(plain))
 
 
 def is_missing(cell: Any) -> bool:
@@ -99,7 +123,7 @@ def _category(column: Any, name: str) -> Cells:
     if not levels:
         return _numbers(np.full(len(codes), np.nan))
     values = np.array([*levels, None], dtype=object)[codes]
-    return Cells(ORDERED if column.dtype.ordered else CATEGORY, values, levels)
+    return Cells(ORDERED if column.dtype.ordered else CATEGORY, values, list(dict.fromkeys(levels)))
 
 
 def _level(level: Any, name: str) -> Level:
@@ -107,7 +131,7 @@ def _level(level: Any, name: str) -> Level:
     if isinstance(level, complex | bytes):
         raise TypeError(_unreadable(name, type(level).__name__))
     level = level.item() if isinstance(level, np.generic) else level
-    return level if isinstance(level, str | bool | int | float) else str(level)
+    return level if isinstance(level, bool | int | float) else normalize("NFC", str(level))
 
 
 def _objects(column: Any, missing: np.ndarray, name: str, zone: str | None) -> Cells:
@@ -126,12 +150,12 @@ def _objects(column: Any, missing: np.ndarray, name: str, zone: str | None) -> C
     if all_are(*_SCALARS):
         return _numbers(filled(_number))
     if all_are(str, *_SCALARS):
-        return Cells(TEXT, filled(str, object), note="" if all_are(str) else "text and numbers are mixed: all are text")
+        note = "" if all_are(str) else "text and numbers are mixed: all are text"
+        return Cells(TEXT, filled(lambda cell: normalize("NFC", str(cell)), object), note=note)
     if all_are(date, np.datetime64):
         return _dates(column, {str(cell.tzinfo) for cell in present if getattr(cell, "tzinfo", None) is not None}, zone)
     if all_are(timedelta, np.timedelta64):
-        days = filled(lambda cell: np.timedelta64(cell) / np.timedelta64(1, "D"))
-        return _numbers(days, "durations are numbers of days")
+        return _numbers(filled(lambda cell: np.timedelta64(cell) / _DAY), "durations are numbers of days")
     if all_are(time):
         return _numbers(filled(_hours), "times of day are numbers of hours")
     raise TypeError(_unreadable(name, ", ".join(sorted(kind.__name__ for kind in types)[:5])))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +17,7 @@ from scipy.sparse import issparse
 from sklearn.utils import check_array, column_or_1d
 
 from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_of_odd
-from gpytorch_partition.tables.cells import as_pandas, names_of, pandas_for, read_cells
+from gpytorch_partition.tables.cells import as_frame, as_pandas, names_of, pandas_for, read_cells
 
 _ROWS_AT_ONCE = 2**16  # of arrays and parquet files
 _NUMBERS_AT_ONCE = 2**24  # of wide arrays
@@ -28,7 +30,7 @@ _FORMS = (
 class Chunk(NamedTuple):
     """Some rows and their targets."""
 
-    x: Any  # an array (`n x D`), a DataFrame, or a mapping from names to columns
+    x: Any  # an array (`n x D`) or a DataFrame
     y: np.ndarray  # n finite targets
     first_row: int  # the number of its first row among all rows, from 0
     name: str  # in errors
@@ -39,18 +41,13 @@ class ChunkSource:
     A source of chunks of rows, in the forms that
     :meth:`~gpytorch_partition.estimators.PartitionGPRegressor.fit_chunks` describes.
 
-    It can be read several times, and checks chunks while reading. A pass whose rows, targets or order differ from
-    the first pass raises a :class:`RuntimeError` at its end.
-
-    Example:
-        >>> source = ChunkSource([(np.zeros((2, 1)), [1, 2]), (np.ones((1, 1)), [3])])
-        >>> [(chunk.name, chunk.y.tolist()) for chunk in source]
-        [('chunk 0 (rows 0 to 1)', [1.0, 2.0]), ('chunk 1 (row 2)', [3.0])]
+    It can be read several times, and checks chunks while reading. A pass whose rows, targets or order differ from the
+    first pass raises a :class:`RuntimeError` at its end.
     """
 
     def __init__(self, chunks: Any, target: str | None = None) -> None:
         self.num_chunks: int | None = None  # where it is known
-        self._first_pass: tuple[int, int] | None = None  # number of rows and check sum
+        self._first_pass: tuple[int, list[int]] | None = None  # number of rows and check sums
         if target is not None and not isinstance(target, str):
             raise TypeError(
                 "expected target as the name of a column of parquet files, or None, got a "
@@ -71,21 +68,23 @@ class ChunkSource:
             raise ValueError(f"expected target=None, as chunks have their targets with them, got {target!r}")
 
     def __iter__(self) -> Iterator[Chunk]:
-        first_row, known, number, check_sum = 0, None, -1, 0
+        first_row, known, number = 0, None, -1
+        sums: list[int] = []  # of each column, the same in chunks of any sizes
         for number, pair in enumerate(self._open()):
             x, y = _pair(pair, f"chunk {number}")
             rows = f"rows {first_row:,} to {first_row + len(y) - 1:,}" if len(y) > 1 else f"row {first_row:,}"
             chunk = Chunk(x, y, first_row, f"chunk {number} ({rows})")
             known = _checked_columns(chunk, known)
-            check_sum = (check_sum + _check_sum(chunk)) % 2**64
+            columns = [y, *(column for _, column in _columns(x))]
+            sums = [zlib.crc32(_bytes_of(column), each) for column, each in zip_longest(columns, sums, fillvalue=0)]
             first_row += len(y)
             if len(y):
                 yield chunk
         if not first_row:
             raise ValueError(f"expected chunks with rows, got {number + 1} chunks without any")
         self.num_chunks = number + 1
-        self._first_pass = self._first_pass or (first_row, check_sum)
-        if self._first_pass != (first_row, check_sum):
+        self._first_pass = self._first_pass or (first_row, sums)
+        if self._first_pass != (first_row, sums):
             raise RuntimeError(
                 f"expected the same rows in all passes, got {self._first_pass[0]:,} first and {first_row:,} then, or "
                 "with other numbers or in another order: chunks must not change, nor be shuffled anew, and a function "
@@ -100,12 +99,6 @@ class RowSample:
 
     Row i of all rows has the i-th number of a stream as its priority, so that the sample does not depend on the sizes
     of chunks. It keeps the order of the rows. Holds twice the sample at most, and a chunk.
-
-    Example:
-        >>> chunks = [Chunk(np.arange(5.0)[:, None], np.arange(5.0), first, "") for first in (0, 5)]
-        >>> sample = RowSample(3, np.random.RandomState(0)).of(chunks)
-        >>> len(sample.y), sample.rows.tolist() == sorted(sample.rows), sample.num_rows
-        (3, True, 10)
     """
 
     x: Any  # the rows, in the form of the chunks
@@ -153,26 +146,21 @@ def _with_least(parts: list[_Rows], size: int) -> _Rows:
     return _Rows(x, y[least], numbers[least], priorities[least])
 
 
-def rows_of(x: Any, rows: np.ndarray) -> Any:
+def rows_of(x: Any, rows: Any) -> Any:
     """Return a copy of some rows of a chunk, by their numbers in it."""
-    if isinstance(x, Mapping):
-        return {name: rows_of(column, rows) for name, column in x.items()}
     return x.iloc[rows].copy() if hasattr(x, "iloc") else x[rows]
 
 
 def joined(parts: list[Any]) -> Any:
     """Return the rows of all parts, all of one kind, one part after another."""
-    if isinstance(parts[0], Mapping):
-        return {name: joined([part[name] for part in parts]) for name in parts[0]}
-    if hasattr(parts[0], "iloc"):
-        return pandas_for("data frames").concat(parts, ignore_index=True)
-    return np.concatenate(parts)
+    is_frame = hasattr(parts[0], "iloc")
+    return pandas_for("data frames").concat(parts, ignore_index=True) if is_frame else np.concatenate(parts)
 
 
 def number_columns(x: Any) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the columns of floating point numbers of a chunk, with their names; `x0` is the first of an array."""
     for name, column in _columns(x):
-        if getattr(getattr(column, "dtype", None), "kind", "") == "f":
+        if column.dtype.kind == "f":
             yield str(name), read_cells(column, str(name)).values
 
 
@@ -207,15 +195,13 @@ def _pair(pair: Any, name: str) -> tuple[Any, np.ndarray]:
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise TypeError(f"{name}: expected a pair (X, y) of rows and targets, got a {type(pair).__name__}")
     x, y = _checked_rows(pair[0], name), _targets(pair[1], name)
-    _check_lengths(next(iter(x.values()), ()) if isinstance(x, Mapping) else x, y, name)
+    _check_lengths(x, y, name)
     return x, y
 
 
 def _checked_rows(x: Any, name: str) -> Any:
     _refuse_sparse(x, name)
-    if isinstance(x, Mapping):
-        return {key: np.asarray(column) if isinstance(column, list | tuple) else column for key, column in x.items()}
-    rows = as_pandas(x) if hasattr(x, "columns") else np.asarray(x)
+    rows = as_frame(x) if isinstance(x, Mapping) else as_pandas(x) if hasattr(x, "columns") else np.asarray(x)
     if rows.ndim == 0:
         raise TypeError(f"{name}: expected rows (n x D) or a table, got a {type(x).__name__}")
     return rows
@@ -249,44 +235,26 @@ def _check_lengths(x: Any, y: Any, name: str) -> None:
         raise ValueError(f"{name}: expected as many targets as rows, got {len(x):,} rows and {len(y):,} targets")
 
 
-def _check_sum(chunk: Chunk) -> int:
-    """Return a sum over all cells and their places, modulo 2^64: exact, so that it is the same for any chunks."""
-    columns = [chunk.y, *(values for _, values in _columns(chunk.x))]
-    rows = np.arange(chunk.first_row, chunk.first_row + len(chunk.y), dtype=np.uint64)
-    sums = [int((_mixed(_bits_of(values)) * (2 * rows + 1)).sum(dtype=np.uint64)) for values in columns]
-    return sum((2 * place + 1) * each for place, each in enumerate(sums)) % 2**64
-
-
 def _columns(x: Any) -> Iterator[tuple[str, Any]]:
     """Yield the columns of a chunk, with their names; `x0` is the first of an array."""
-    if isinstance(x, Mapping) or hasattr(x, "columns"):
+    if hasattr(x, "columns"):
         yield from x.items()
     else:
         yield from ((f"x{number}", x[:, number]) for number in range(x.shape[1]))
 
 
-def _bits_of(column: Any) -> np.ndarray:
+def _bytes_of(column: Any) -> bytes:
     values = np.asarray(column)
     if values.dtype.kind in "fiub":
-        return np.ascontiguousarray(values, dtype=np.float64).view(np.uint64)
-    return pandas_for("columns of text and dates").util.hash_array(values.astype(object))
-
-
-def _mixed(bits: np.ndarray) -> np.ndarray:
-    """Mix bits (Steele et al. 2014), since the low bits of most numbers, and of their products, are 0."""
-    bits = (bits ^ (bits >> np.uint64(32))) * np.uint64(0xBF58476D1CE4E5B9)
-    return bits ^ (bits >> np.uint64(29))
+        return values.astype(np.float64).tobytes()
+    return pandas_for("columns of text and dates").util.hash_array(values.astype(object)).tobytes()
 
 
 def _checked_columns(chunk: Chunk, known: list[str] | int | None) -> list[str] | int:
     """Return the columns of a chunk, names or their number; they must be those of the first chunk."""
-    x = chunk.x
-    if isinstance(x, Mapping) or hasattr(x, "columns"):
-        columns: list[str] | int = [str(name) for name in (x if isinstance(x, Mapping) else x.columns)]
-    elif x.ndim == 2:
-        columns = x.shape[1]
-    else:
+    if (x := chunk.x).ndim != 2:
         raise ValueError(f"{chunk.name}: expected rows (n x D), got an array of shape {x.shape}")
+    columns: list[str] | int = [str(name) for name in x.columns] if hasattr(x, "columns") else x.shape[1]
     if known is not None and columns != known:
         shown, got = (names_of(each) if isinstance(each, list) else f"{each} columns" for each in (known, columns))
         raise ValueError(f"{chunk.name}: expected the columns of the first chunk, {shown}, in its order, got {got}")
@@ -300,8 +268,7 @@ def _parquet(path: Path, target: str | None) -> tuple[Callable[[], Iterator[Any]
     if not path.exists():
         raise FileNotFoundError(f"expected a parquet file or a folder of such, got {path}, which does not exist")
     with _told(path):
-        files, keys = _files_and_keys(path)
-        schema = _schema_of_all(files, keys)
+        files, schema = _files_and_schema(path)
         sizes = [file.metadata.row_group(i).num_rows for file in files for i in range(file.metadata.num_row_groups)]
     if target is None or target not in schema.names:
         raise ValueError(
@@ -324,26 +291,23 @@ def _told(path: Any) -> Iterator[None]:
         ) from error
 
 
-def _files_and_keys(path: Path) -> tuple[list[Any], list[str]]:
+def _files_and_schema(path: Path) -> tuple[list[Any], Any]:
+    """Return files, and the columns of all of them and of keys of folders, in types that hold all; without indexes."""
     import pyarrow
     from pyarrow import dataset
 
-    keys = sorted({folder.name.partition("=")[0] for folder in path.rglob("*=*/")})
-    as_text = dataset.partitioning(pyarrow.schema([(key, pyarrow.string()) for key in keys]), flavor="hive")
+    keys = [
+        pyarrow.field(key, "string") for key in sorted({each.name.partition("=")[0] for each in path.rglob("*=*/")})
+    ]
+    as_text = dataset.partitioning(pyarrow.schema(keys), flavor="hive")
     found = dataset.dataset(path, format="parquet", partitioning=as_text)
     if not (files := sorted(found.get_fragments(), key=lambda file: file.path)):
         raise OSError("there is none")
-    return files, keys
-
-
-def _schema_of_all(files: list[Any], keys: list[str]) -> Any:
-    """Return the columns of all files and keys, each in a type that holds those of all, without indexes of pandas."""
-    import pyarrow
-
-    indexes = [name for file in files for name in (file.physical_schema.pandas_metadata or {}).get("index_columns", ())]
-    own = [[column for column in file.physical_schema if column.name not in indexes] for file in files]
-    schema = pyarrow.unify_schemas([pyarrow.schema(each) for each in own], promote_options="permissive")
-    return pyarrow.schema([*schema, *(pyarrow.field(key, pyarrow.string()) for key in keys if key not in schema.names)])
+    schemas = [file.physical_schema for file in files]
+    indexes = [name for each in schemas for name in (each.pandas_metadata or {}).get("index_columns", ())]
+    own = [pyarrow.schema([column for column in each if column.name not in indexes]) for each in schemas]
+    schema = pyarrow.unify_schemas(own, promote_options="permissive")
+    return files, pyarrow.schema([*schema, *(key for key in keys if key.name not in schema.names)])
 
 
 def _pairs_of_files(files: list[Any], schema: Any, target: str) -> Iterator[tuple[Any, Any]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from gpytorch_partition.tables.cells import (
     DATES,
     EMPTY,
     ID,
+    INDEX,
     LEFT_OUT,
     LEVELS,
     NUMBERS,
@@ -27,18 +29,22 @@ from gpytorch_partition.tables.cells import (
     TEXT,
     Cells,
     Level,
+    as_frame,
     as_pandas,
     names_of,
     pandas_for,
     read_cells,
 )
-from gpytorch_partition.tables.notations import ISO, NUMBER_NOTATIONS, OPEN, as_in_fit, as_read, written_in
+from gpytorch_partition.tables.notations import ISO, NUMBER_NOTATIONS, as_in_fit, as_read, written_in
 from gpytorch_partition.tables.number_view import MOST_ONE_HOT
 
 logger = logging.getLogger(__name__)
 
 _OF_NUMBERS = "numbers as categories"
+_LIKE_HOLES = re.compile(r"-?(9+|8+|7+)|.*e\+([2-9]\d|\d{3})")  # numbers that may stand for missing cells
+_UNNAMED = re.compile(r"Unnamed: \d+|__index_level_\d+__|")  # columns without a name, as pandas and pyarrow call them
 _FEWEST_IDS = 20  # rows from which texts that all differ are ids
+_MOST_GAPS = 0.25  # numbers that a counter may lack, by rows that are left out, for each that it has
 _MOST_COPIES = 0.1  # share of the rows that may be copies, whose ids are the same
 
 
@@ -74,19 +80,17 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     :param categorical_features: Names (or numbers, counted from 0, or a flag for each column) of columns of numbers or
         ordered levels to treat as categories. (Default: None.)
-    :param decimal: The decimal mark of numbers written as text, `"."` or `","`. (Default: None, found for each column.)
-    :param thousands: The mark between their thousands, `","`, `"."`, `" "` or `"'"`. (Default: None, any.)
+    :param decimal, thousands: The marks of numbers written as text: `"."` or `","`, and `","`, `"."`, `" "` or `"'"`
+        between thousands. (Default: None, found for each column.)
+    :param missing: Numbers that stand for missing cells, such as -999. (Default: none.)
 
     Example:
-        >>> table = {"size": np.array([1.5, np.nan]), "color": np.array(["red", "blue"])}
-        >>> encoder = TableEncoder().fit(table)
-        >>> encoder.transform(table)
-        array([[1.5, 1. ],
-               [nan, 0. ]])
+        >>> encoder = TableEncoder().fit({"price": np.array(["1.234,50 €", "7 €"]), "color": np.array(["red", "blue"])})
+        >>> encoder.transform({"price": np.array(["0,5", "none"]), "color": np.array(["red", "green"])})
+        array([[0.5, 1. ],
+               [nan, nan]])
         >>> encoder.categories_
         {1: ['blue', 'red']}
-        >>> encoder.transform({"size": np.array([2.0]), "color": np.array(["green"])})
-        array([[ 2., nan]])
     """
 
     _columns: list[_Column]
@@ -97,10 +101,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         categorical_features: Sequence[str | int] | None = None,
         decimal: str | None = None,
         thousands: str | None = None,
+        missing: Sequence[float] = (),
     ) -> None:
         self.categorical_features = categorical_features
         self.decimal = decimal
         self.thousands = thousands
+        self.missing = missing
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> TableEncoder:
@@ -137,20 +143,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         :raises ValueError: If columns are missing, too many or in another order, or one holds infinity.
         :raises TypeError: If a column holds another kind of values than in `fit`.
         """
-        check_is_fitted(self, "_columns")
-        return self._transformed(self._checked(X, reset=False))
-
-    def transform_checked(self, X: Any) -> np.ndarray:
-        """Return the table matrix of a table whose names an estimator has checked; errors then name the estimator."""
-        if isinstance(X, Mapping):
-            return self._transformed(self._checked_mapping(X, False))
-        columns, names = _columns_of(X), [column.name for column in self._columns]
-        if list(columns) != names and sorted(columns) == sorted(names):
-            raise ValueError(
-                f"expected columns in the order of fit, {names_of(names)}, got {names_of(list(columns))}: give "
-                "them in that order, X[names]"
-            )
-        return self._transformed(columns)
+        table = self._checked(X, reset=False)
+        pairs, notes = self._read_new(table)
+        for message in notes:
+            if message not in self._said:  # each once, since tables of the same levels may come repeatedly
+                self._said = self._said | {message}
+                logger.info("%s", message)
+        return _matrix(pairs)
 
     def read(self, X: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], list[str]]:
         """
@@ -158,14 +157,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
         :param X: Columns by name.
         :raises TypeError: If one is of another kind than in `fit`.
-
-        Example:
-            >>> encoder = TableEncoder().fit({"price": np.array(["1.234,50 €", "7 €"])})
-            >>> encoder.read({"price": np.array(["0,5", "none"])})
-            ({'price': array([0.5, nan])}, [])
         """
-        pairs = [(column, _of_fit(column, X[column.name])) for column in self._known if column.name in X]
-        notes = [note for pair in pairs for note in _said_of_new(*pair)]
+        pairs, notes = self._read_new(X)
         return {column.name: cells.values for column, cells in pairs}, notes
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
@@ -204,19 +197,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return {
             "columns": [{**column._asdict(), "parts": list(column.parts)} for column in self._known],
             "feature_names": None if names is None else [str(name) for name in names],
+            "missing": [float(number) for number in self.missing],
         }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> TableEncoder:
-        """
-        Return the encoder of a state.
-
-        Example:
-            >>> encoder = TableEncoder().fit({"color": np.array(["red", "blue"])})
-            >>> TableEncoder.from_state(encoder.to_state()).categories_
-            {0: ['blue', 'red']}
-        """
-        encoder = cls()
+        """Return the encoder of a state."""
+        encoder = cls(missing=state.get("missing", ()))
         encoder._columns = [_Column(**{**column, "parts": tuple(column["parts"])}) for column in state["columns"]]
         encoder.n_features_in_ = len(encoder._columns)
         if state["feature_names"] is not None:
@@ -233,14 +220,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         check_is_fitted(self, "_columns")
         return self._columns
 
-    def _transformed(self, table: dict[str, Any]) -> np.ndarray:
-        """Return the matrix; each message is logged once, since tables of the same levels may come repeatedly."""
-        pairs = [(column, _of_fit(column, values)) for column, values in zip(self._columns, table.values())]
-        for message in [note for pair in pairs for note in _said_of_new(*pair)]:
-            if message not in self._said:
-                self._said = self._said | {message}
-                logger.info("%s", message)
-        return _matrix(pairs)
+    def _read_new(self, table: Mapping[str, Any]) -> tuple[list[tuple[_Column, Cells]], list[str]]:
+        """Return the columns that a table has with their cells, and notes on cells that became missing."""
+        known = [column for column in self._known if column.name in table]
+        pairs = [(column, _of_fit(column, table[column.name], self.missing)) for column in known]
+        return pairs, [note for pair in pairs for note in _said_of_new(*pair)]
 
     def _learn(self, X: Any) -> list[Cells]:
         table = self._checked(X, reset=True)
@@ -262,14 +246,17 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         raw = [_as_category(each, name) if n in chosen else each for n, (name, each) in enumerate(table.items())]
         are_text = [each.kind == TEXT and number not in chosen for number, each in enumerate(raw)]
         cells = [as_read(each, notations) if is_text else each for each, is_text in zip(raw, are_text)]
-        if {each.mark for each in cells if each.kind == NUMBERS} - {"", OPEN} == {","}:
+        if {each.mark for each in cells if each.kind == NUMBERS and not each.doubt} - {""} == {","}:
             notations = [each for each in notations if each[0] == ","]
             for number, each in enumerate(cells):
-                if (each.kind, each.mark) == (NUMBERS, OPEN):
+                if each.kind == NUMBERS and each.doubt:
                     cells[number] = as_read(raw[number], notations)
+        cells = [each.without(self.missing) for each in cells]
         for name, each in zip(table, cells):
-            if each.mark == OPEN:
-                _warn_of_two_readings(name, each)
+            if each.doubt:
+                read = f"its {each.kind} are text, read as {written_in(each.notation)}, and could have {each.doubt}"
+                told = f"column {name!r}: {read}: convert the column, so that it can be read in one way only"
+                warnings.warn(told, MisreadColumnWarning, stacklevel=level_of_caller())
         return cells
 
     def _notations(self) -> list[str]:
@@ -284,38 +271,28 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def _leave_ids_out(self, cells: list[Cells], chosen: set[int]) -> None:
         values = [each.values for each in cells]
-        for number, column in enumerate(self._columns):
-            if number not in chosen and column.kind == TEXT and _are_ids(values[number], values):
-                self._columns[number] = _Column(column.name, ID)
-                warnings.warn(
-                    f"column {column.name!r} has as many different texts as rows, as an id has, which tells nothing "
-                    "about other rows: left out; .astype('category') keeps it",
-                    stacklevel=level_of_caller(),
-                )
+        for number, (name, kind, *_) in enumerate(self._columns):
+            is_id = kind == TEXT and _are_ids(values[number], values)
+            is_index = kind == NUMBERS and bool(_UNNAMED.fullmatch(name)) and _are_index(values[number])
+            if number not in chosen and (is_id or is_index):
+                self._columns[number] = _Column(name, ID if is_id else INDEX)
+                told = f"column {name!r}: {LEFT_OUT[ID if is_id else INDEX]}, which tells nothing about other rows"
+                warnings.warn(f"{told}; .astype('category') keeps it", stacklevel=level_of_caller())
 
     def _checked(self, X: Any, reset: bool) -> dict[str, Any]:
-        if isinstance(X, Mapping):
-            return self._checked_mapping(X, reset)
+        names = [] if reset else [column.name for column in self._known]
+        X = as_table(X, names)
         is_frame = hasattr(X, "columns")
-        X = as_pandas(X) if is_frame or hasattr(X, "dtype") else np.array(X, dtype=object)  # else 1 beside "a" is "1"
         X = validate_data(self, X, dtype=None, ensure_all_finite=False, skip_check_array=is_frame, reset=reset)
         if not len(X):
             raise ValueError(f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required.")
-        return _columns_of(X)
-
-    def _checked_mapping(self, X: Mapping[Any, Any], reset: bool) -> dict[str, Any]:
-        columns = {str(name): _as_column(values, name) for name, values in X.items()}
-        lengths = {name: len(values) for name, values in columns.items()}
-        if len(set(lengths.values())) != 1 or not next(iter(lengths.values())):
-            raise ValueError(f"expected columns of the same length, of one row or more, got the lengths {lengths}")
-        if reset:
-            self.feature_names_in_, self.n_features_in_ = np.array(list(columns), dtype=object), len(columns)
-            return columns
-        names = [column.name for column in self._columns]
-        for told, ours, others in (("lacks", names, columns), ("has beside them", columns, names)):
-            if odd := [name for name in ours if name not in others]:
-                raise ValueError(f"expected the columns that fit was given, got a table that {told} {names_of(odd)}")
-        return {name: columns[name] for name in names}
+        columns = _columns_of(X)
+        if names and list(columns) != names:  # scikit-learn compares names only if all are texts
+            raise ValueError(
+                f"expected columns in the order of fit, {names_of(names)}, got {names_of(list(columns))}: give them in "
+                "that order, X[names]"
+            )
+        return columns
 
     def _chosen(self, names: list[str]) -> set[int]:
         given = self.categorical_features
@@ -344,22 +321,22 @@ def is_table(X: Any) -> bool:
     return rows.ndim == 2 and rows.dtype.kind in "OUMmS"
 
 
+def as_table(X: Any, names: Sequence[str] = ()) -> Any:
+    """Return a table as a frame of pandas or an array; the columns of a mapping in the order of the names, if given."""
+    if isinstance(X, Mapping):
+        X = as_frame(X)
+        return X[list(names)] if {*names} == {*X.columns} else X
+    # Lists are objects, since 1 beside "a" would be "1".
+    return as_pandas(X) if hasattr(X, "columns") or hasattr(X, "dtype") else np.array(X, dtype=object)
+
+
 def _columns_of(X: Any) -> dict[str, Any]:
     if isinstance(X, np.ndarray):
         return {f"x{number}": X[:, number] for number in range(X.shape[1])}
-    X = as_pandas(X)
     names = [str(name) for name in X.columns]
     if len(set(names)) < len(names):
         raise ValueError(f"expected columns of different names, got {names_of(names)}")
     return {name: X.iloc[:, number] for number, name in enumerate(names)}
-
-
-def _as_column(values: Any, name: Any) -> Any:
-    values = as_pandas(values)
-    values = values if hasattr(values, "dtype") else np.array(values, dtype=object)
-    if values.ndim != 1:
-        raise ValueError(f"expected column {str(name)!r} as a 1-D array, got {values.ndim} dimensions")
-    return values
 
 
 def _as_category(cells: Cells, name: str) -> Cells:
@@ -378,13 +355,6 @@ def _as_category(cells: Cells, name: str) -> Cells:
     return cells
 
 
-def _warn_of_two_readings(name: str, cells: Cells) -> None:
-    other = "the other decimal mark" if cells.kind == NUMBERS else "the month first (pd.to_datetime reads both)"
-    read = f"its {cells.kind} are text, read as {written_in(cells.notation)}, and could have {other}"
-    told = f"column {name!r}: {read}: convert the column, so that it can be read in one way only"
-    warnings.warn(told, MisreadColumnWarning, stacklevel=level_of_caller())
-
-
 def _are_ids(texts: np.ndarray, columns: Iterable[np.ndarray]) -> bool:
     """Return whether texts differ in all rows but copies of rows, a tenth of them at most, as joined tables have."""
     first: dict[str | None, int] = {}
@@ -396,13 +366,37 @@ def _are_ids(texts: np.ndarray, columns: Iterable[np.ndarray]) -> bool:
     return all(bool(((a == b) | ((a != a) & (b != b))).all()) for a, b in pairs)
 
 
+def _are_index(numbers: np.ndarray) -> bool:
+    """Return whether numbers are whole, and half of them differ at least, as in two files one after another."""
+    distinct = len(np.unique(numbers))
+    return bool((numbers % 1 == 0).all()) and distinct >= max(_FEWEST_IDS, 0.5 * len(numbers))
+
+
 def _learned(name: str, cells: Cells) -> _Column:
-    column = _Column(name, cells.kind, cells.levels, (), cells.zone, cells.notation, cells.mark == OPEN, cells.note)
+    _check_finite(name, cells)
+    doubt = f"it could have {cells.doubt}" if cells.doubt else ""
+    note = "; ".join(filter(None, [cells.note, doubt, *(_remarks(cells.values) if cells.kind == NUMBERS else [])]))
+    column = _Column(name, cells.kind, cells.levels, (), cells.zone, cells.notation, bool(cells.doubt), note)
     if cells.kind == DATES:
         parts = _calendar(cells.values)
         return column._replace(parts=tuple(part for part in parts if np.nanmin(parts[part]) < np.nanmax(parts[part])))
-    _check_finite(name, cells)
     return column._replace(levels=_levels_to_learn(cells)) if cells.kind in (TEXT, CATEGORY) else column
+
+
+def _remarks(numbers: np.ndarray) -> Iterator[str]:
+    """Yield what is said of numbers that count rows, or are -999 or 1e30, far from all others."""
+    levels, counts = np.unique(numbers[~np.isnan(numbers)], return_counts=True)
+    are_whole = len(levels) == len(numbers) >= _FEWEST_IDS and (levels % 1 == 0).all()
+    if are_whole and levels[0] >= 0 and levels[-1] <= (1 + _MOST_GAPS) * len(levels):
+        yield f"from {levels[0]:g} to {levels[-1]:g}, each once, as a counter of rows has (leave it out if it is)"
+    ends = [0, -1]
+    while len(levels) > 2 and ends:
+        end = ends.pop()
+        others = np.delete(levels, end)
+        is_far = abs(levels[end] - others[end]) > 0.5 * np.ptp(others)
+        if is_far and _LIKE_HOLES.fullmatch(shown := f"{levels[end]:.12g}") and (counts[end] > 1 or len(shown) > 2):
+            yield f"{counts[end]:,} cells are {shown}, far from all others (missing={shown} if they stand for holes)"
+            levels, counts, ends = others, np.delete(counts, end), [0, -1]
 
 
 def _levels_to_learn(cells: Cells) -> list[Level]:
@@ -421,12 +415,13 @@ def _check_finite(name: str, cells: Cells) -> None:
         )
 
 
-def _of_fit(column: _Column, values: Any) -> Cells:
+def _of_fit(column: _Column, values: Any, missing: Sequence[float]) -> Cells:
     """Return cells of new rows, if their kind is that of the column in `fit`; text is read as its numbers or dates."""
     cells = read_cells(values, column.name, column.zone)
     if cells.kind == TEXT and column.zone is None and column.kind in (NUMBERS, DATES):
         notation = column.notation or (ISO if column.kind == DATES else NUMBER_NOTATIONS[0])
         cells = as_in_fit(cells, notation, column.name)
+    cells = cells.without(missing)
     if cells.kind == EMPTY or column.kind in LEFT_OUT:
         return cells
     if cells.kind in LEVELS and all(level is None for level in cells.values):
@@ -489,7 +484,7 @@ def _reading(column: _Column) -> str:
     shown = column.kind + ("" if is_usual else f" as {written_in(column.notation)}")
     shown += f" ({', '.join(['days', *column.parts])})" * (column.kind == DATES)
     shown += f" on the clock of {column.zone}" if column.zone else ""
-    return "; ".join(filter(None, [shown, "another notation fits as well" * column.is_open, column.note]))
+    return "; ".join(filter(None, [shown, column.note]))
 
 
 def _said_of_new(column: _Column, cells: Cells) -> list[str]:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.preprocessing import TargetEncoder
 from torch import Tensor
 
 from gpytorch_partition.inputs.numbers import bits_of, floats_of, take_shapes
@@ -33,12 +32,12 @@ class NumberView(torch.nn.Module):
     - A number is unchanged; a missing one becomes the median of the training rows (0 if there is none).
     - A category of up to 10 levels is one-hot, zeros for missing cells and unknown levels. Where that would make more
       than 100 columns, only categories of two levels are one-hot.
-    - A category of more levels becomes the mean of the targets at its level, shrunk to that of all rows
-      (:class:`sklearn.preprocessing.TargetEncoder`), or the log of one plus its number of rows, standardized. Unknown
-      levels are missing cells, which are a level where training rows have some.
+    - A category of more levels becomes the mean of the targets at its level, shrunk to that of all rows as in
+      :class:`sklearn.preprocessing.TargetEncoder` (without targets the log of one plus its number of rows),
+      standardized. Unknown levels are missing cells, which are a level where training rows have some.
 
-    The mean target of a training row's level contains the row's own target, that of a new row does not. Models are
-    therefore trained on rows that hold their fold (:meth:`in_folds`), whose levels become mean targets of other folds.
+    The mean target of a training row's level contains the row's own target, that of a new row does not. So models are
+    trained on rows that hold their fold (:meth:`in_folds`), whose levels become mean targets of other folds.
 
     :param x: `N x D` rows of a table matrix, in the units of the kernel. (Default: None, an unfitted view for
         `load_state_dict`.)
@@ -84,21 +83,21 @@ class NumberView(torch.nn.Module):
     ) -> None:
         rows = decode_missing(x.detach()).cpu().double()
         targets = None if y is None else y.detach().cpu().double().numpy().reshape(len(rows), -1)
-        counted = None if weights is None else weights.detach().cpu().double().numpy()
+        counted = torch.ones(len(rows), dtype=rows.dtype) if weights is None else weights.detach().cpu().double()
         kept = [] if folds is None or y is None else [(folds != fold).cpu().numpy() for fold in folds.unique()]
         counts, widths, num_folds = (torch.full((rows.shape[1],), each) for each in (0, 1, 0))
         tables: list[NDArray[np.float64]] = []
         for column, size in sorted(categories.items()):
-            cells, is_one_hot = rows[:, column].numpy(), size <= _most_one_hot(categories)
-            parts = [slice(None), *([] if is_one_hot else kept)]
-            given: list[Any] = [
-                [None if each is None else each[some] for each in (cells, targets, counted)] for some in parts
-            ]
-            found = [_table(size, is_one_hot, *each) for each in given]
+            is_one_hot = size <= _most_one_hot(categories)
+            found = [np.eye(size + 1, size)] if is_one_hot else []
+            for some in [] if is_one_hot else [slice(None), *kept]:
+                cells = rows[:, column].numpy()[some]
+                places = np.where(np.isnan(cells), size, cells).astype(np.int64)
+                of_rows = None if targets is None else targets[some]
+                found.append(_numbers_of_levels(places, of_rows, size + 1, counted.numpy()[some]))
             counts[column], widths[column], num_folds[column] = size, found[0].shape[1], len(found) - 1
             tables += map(np.ravel, found)
-        medians = rows.nanmedian(0).values if counted is None else _weighted_medians(rows, torch.from_numpy(counted))
-        self.medians = bits_of(medians.nan_to_num()).to(x.device)
+        self.medians = bits_of(_weighted_medians(rows, counted).nan_to_num()).to(x.device)
         self.level_counts, self.widths, self.fold_counts = (each.to(x.device) for each in (counts, widths, num_folds))
         self.values = bits_of(torch.from_numpy(np.concatenate([np.empty(0), *tables]))).to(x.device)
 
@@ -135,16 +134,6 @@ class NumberView(torch.nn.Module):
         """
         Return rows (`N x D`) that hold their fold in codes which this view reads. In a column of mean targets, the code
         of level c in fold k is -2 - (k (C + 1) + c), with c = C where the cell is missing.
-
-        Example:
-            >>> x, y = torch.arange(4.0)[:, None] % 2, torch.tensor([0.0, 1.0, 0.0, 3.0])
-            >>> folds = torch.tensor([0, 0, 1, 1])
-            >>> view = NumberView(x.repeat(1, 2), {0: 20, 1: 2}, y, folds)
-            >>> view.in_folds(x.repeat(1, 2), folds)
-            tensor([[ -2.,   0.],
-                    [ -3.,   1.],
-                    [-23.,   0.],
-                    [-24.,   1.]])
         """
         found = x.clone()
         for column in self.fold_counts.nonzero()[:, 0].tolist():
@@ -210,44 +199,29 @@ def _weighted_medians(rows: Tensor, weights: Tensor) -> Tensor:
     return values.gather(0, places.unsqueeze(0)).squeeze(0)
 
 
-def _table(
-    size: int,
-    is_one_hot: bool,
-    codes: NDArray[np.float64],
-    targets: NDArray[np.float64] | None,
-    weights: NDArray[np.float64] | None,
+def _numbers_of_levels(
+    places: NDArray[np.int64], targets: NDArray[np.float64] | None, size: int, weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return numbers for each level of a category and for missing cells (`C + 1 x width`)."""
-    if is_one_hot:
-        return np.eye(size + 1, size)
-    places = np.where(np.isnan(codes), size, codes).astype(np.int64)
+    """Return standardized numbers for the levels of a category, the last one missing cells (`size x width`)."""
     if targets is None:
-        found = np.log1p(np.bincount(places, minlength=size + 1))[:, None]
-    elif weights is None:
-        levels = np.append(np.arange(size, dtype=np.float64), np.nan)[:, None]
-        encoders = (TargetEncoder(target_type="continuous").fit(codes[:, None], target) for target in targets.T)
-        found = np.concatenate([encoder.transform(levels) for encoder in encoders], axis=1)
+        found = np.log1p(np.bincount(places, minlength=size))[:, None]
     else:
-        found = np.stack([_weighted_mean_targets(places, target, size + 1, weights) for target in targets.T], 1)
+        found = np.stack([_mean_targets(places, target, size, weights) for target in targets.T], 1)
     seen = found[places]
     scale = seen.std(0)
     return (found - seen.mean(0)) / np.where(scale > 0, scale, 1.0)
 
 
-def _weighted_mean_targets(
+def _mean_targets(
     places: NDArray[np.int64], target: NDArray[np.float64], size: int, weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return mean targets as of scikit-learn's encoder on w copies of each row (Micci-Barreca 2001, section 3)."""
-
-    def sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.asarray(np.bincount(places, weights * values, minlength=size), dtype=np.float64)
-
-    counts = sums(np.ones_like(target))
+    counts = np.bincount(places, weights, minlength=size)
     mean = np.average(target, weights=weights)
     variance = np.average((target - mean) ** 2, weights=weights)
-    seen = counts > 0
-    means = np.divide(sums(target), counts, out=np.full(size, mean), where=seen)
-    within = np.divide(sums((target - means[places]) ** 2), counts, out=np.zeros(size), where=seen)
-    total = variance * counts + within
+    means = np.full(size, mean)
+    np.divide(np.bincount(places, weights * target, minlength=size), counts, out=means, where=counts > 0)
+    squares = np.bincount(places, weights * (target - means[places]) ** 2, minlength=size)
+    total = variance * counts + np.divide(squares, counts, out=np.zeros(size), where=counts > 0)
     share = np.divide(variance * counts, total, out=np.zeros(size), where=total > 0)
     return share * means + (1 - share) * mean

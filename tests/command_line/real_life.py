@@ -163,7 +163,7 @@ SMALL = [
     Case("sales.csv.gz", sales, "revenue", [], ["numbers as 1,234.5 %", "numbers as 1,234.5 $ (the target)"]),
     Case("survey.csv", survey, "income", [], ["always 'FR'", "without a target"]),
     Case("sensors.tsv", sensors, "inside", [], ["spare    left out: empty"]),
-    Case("frame.csv", frame, "fare", [], ["left out: it counts the rows"]),
+    Case("frame.csv", frame, "fare", [], ["left out: numbers of rows without a name"]),
     Case("orders.zip", orders, "days", [], ["dates as %m/%d/%Y"]),
     Case("excel.csv", excel, "Gewicht", [], ["numbers as 1.234,5"]),
     Case("wide.csv", wide, "result", [], ["m07     left out: empty", "m08     left out: always 0.0"]),

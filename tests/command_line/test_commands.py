@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -129,6 +130,19 @@ class TestFitAndPredict:
             "  y      numbers (the target)\n"
         )
 
+    def test_numbers_that_stand_for_missing_cells_are_none(self, folder, capsys):
+        a, y = np.where(np.arange(60) % 9, X[:, 0], -999), np.where(np.arange(1, 61) % 7, Y, 9999)
+        rows = np.column_stack([a, X[:, 1], y])
+        write("data.csv", ["a", "b", "y"], rows)
+        write("holes.csv", ["a", "b", "y"], [["" if abs(cell) > 900 else cell for cell in row] for row in rows])
+        assert fit("--missing", "-999", "9999") == 0
+        assert "8 rows without a target" in capsys.readouterr().err
+        assert predict(data="data.csv") == 0
+        found = read("out.csv")
+        assert fit(data="holes.csv") == 0
+        assert predict(data="holes.csv") == 0
+        assert read("out.csv") == found
+
     def test_options_say_how_a_file_is_written(self, folder, capsys):
         lines = ["# a title", "ä:b:y", *(f"1.{i:03d}:{i % 7}:{y}" for i, y in enumerate(Y))]
         (folder / "data.txt").write_text("\n".join(lines), "utf-16")
@@ -243,7 +257,7 @@ class TestFitAndPredict:
         rows = [f"{50 + x[0] / 100:.3f};{100 + y / 100:.3f}" for x, y in zip(X, Y)]
         (folder / "data.csv").write_text("\n".join(["a;y", *rows]))
         assert fit() == 0
-        assert "a  numbers as 1,234.5; another notation fits as well\n" in capsys.readouterr().err
+        assert "a  numbers as 1,234.5; it could have the other decimal mark\n" in capsys.readouterr().err
         assert fit("--decimal", ",") == 0
         assert "a  numbers as 1.234,5\n" in capsys.readouterr().err
 
@@ -433,7 +447,13 @@ class TestCompare:
         assert "no model could be fitted" in capsys.readouterr().err
         assert not (folder / "other").exists()
 
-    def test_without_data_it_takes_diabetes(self, folder, capsys):
+    def test_without_data_and_pandas_it_takes_diabetes(self, folder, capsys, monkeypatch):
+        def find_spec(name, *_):
+            if name == "pandas":
+                raise ImportError(name)
+
+        monkeypatch.delitem(sys.modules, "pandas")
+        monkeypatch.setattr(sys, "meta_path", [SimpleNamespace(find_spec=find_spec), *sys.meta_path])
         assert main(["compare", "--kernels", "fast_cluster", "--num-partitions", "5"]) == 0
         assert "353 training rows, 89 test rows, 10 columns" in capsys.readouterr().out
 
@@ -619,18 +639,24 @@ class TestMistakes:
             ("compare --target y", "expects DATA together with --target"),
             ("compare --groups a", "--groups and --time name columns of DATA"),
             ("compare data.csv --target y --kernels forest --budget 7", "--budget is for the kernel auto"),
-            ("compare data.csv --target y --output data.csv", "cannot make the folder data.csv: data.csv is a file"),
+            ("compare data.csv --target y --output data.csv", "cannot make the folder data.csv: data.csv is no folder"),
             ("compare data.csv --target y --test-size 0.9", "leaves 6 of 60 rows to train on"),
             (f"{FIT} --budget 7", "--budget is for --kernel auto"),
             (f"{FIT} --time a", "--time is for --kernel auto"),
-            (f"{FIT}/none/model.pt".replace(" --kernel forest", ""), "there is no folder m/none"),
-            ("fit data.csv --target y --model .", "it is a folder"),
+            (f"{FIT}/none/model.pt".replace(" --kernel forest", ""), "m/none does not exist: make it"),
+            ("fit data.csv --target y --model .", "cannot write .: Is a directory"),
             ("fit data.csv --target y --model circle", "cannot write circle: "),
             ("predict none.pt data.csv", "cannot read none.pt"),
             ("predict data.csv data.csv", "data.csv is not a model file"),
-            ("predict none.pt data.csv --output none/out.csv", "there is no folder none"),
+            ("predict none.pt data.csv --output none/out.csv", "none does not exist: make it"),
             ("explain data.csv", "data.csv is not a model file"),
-            ("explain none.pt --plot data.csv", "cannot make the folder data.csv: data.csv is a file"),
+            ("fit circle --target y --model m", "cannot read circle: Too many levels of symbolic links"),
+            ("compare data.csv --target y --output circle", "cannot make the folder circle: circle is no folder"),
+            ("explain none.pt --plot circle", "cannot make the folder circle: circle is no folder"),
+            ("predict none\0.pt data.csv", "'none\\x00.pt' holds the character NUL"),
+            ("explain none.pt --plot a\0", "'a\\x00' holds the character NUL"),
+            ("fit none\33[31m.csv --target y --model m", "cannot read none\\x1b[31m.csv: No such file"),
+            ("explain none.pt --plot data.csv", "cannot make the folder data.csv: data.csv is no folder"),
         ],
     )
     def test_one_line_and_status_2(self, folder, capsys, command, message):
@@ -647,6 +673,8 @@ class TestMistakes:
         [
             ("", "arguments are required: COMMAND"),
             ("learn", "invalid choice: 'learn'"),
+            ("fit data.csv --target y --model m \33[31m", "unrecognized arguments: \\x1b[31m"),
+            ("predict m n --interval .9999999999999999", "expected a number between 0 and 1"),
             ("fit data.csv --target y", "arguments are required: --model"),
             ("compare --kernels tree", "invalid choice: 'tree'"),
             ("compare --test-size 1.5", "--test-size: expected a number between 0 and 1"),
@@ -668,6 +696,34 @@ class TestMistakes:
         printed = capsys.readouterr().err
         assert "usage: python -m gpytorch_partition" in printed
         assert message in printed
+
+    def test_names_do_not_steer_the_terminal(self, folder, capsys, monkeypatch):
+        rows = np.column_stack([X[:, 0], Y, X[:, 1]])
+        write("data.csv", ["a\33[31m", "y", "b\x9b2J\u202e"], rows)
+        assert fit() == 0
+        assert main(["explain", "model.pt", "data.csv"]) == 0
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        assert main(["predict", "model.pt", "data.csv", "--id", "a\33[31m"]) == 0
+        assert compared("--output", "\33]0;x", "--no-references", "--target", "a\33[31m") == 0
+        printed = "".join(capsys.readouterr())
+        assert "a\\x1b[31m" in printed
+        assert "b\\x9b2J\\u202e" in printed
+        assert all(each.isprintable() or each == "\n" for each in printed)
+
+    def test_under_an_ascii_locale_nothing_is_lost(self, folder):
+        columns = [[f"Straße {i}", *row] for i, row in enumerate(np.column_stack([X[:, 0], Y]))]
+        write("data.csv", ["größe", "a", "y"], columns)
+        ascii_locale = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "OMP_NUM_THREADS": "1"}
+
+        def run(*command):
+            command = [sys.executable, "-m", "gpytorch_partition", *command]
+            return subprocess.run(command, capture_output=True, env={**os.environ, **ascii_locale})
+
+        fitted = run("fit", "data.csv", "--target", "y", "--id", "gro\u0308ße", "--model", "m", "--kernel", "forest")
+        assert fitted.returncode == 0, fitted.stderr
+        printed = run("predict", "m", "data.csv", "--mean-only").stdout.decode()
+        assert printed.startswith("größe,mean\nStraße 0,")
+        assert len(printed.splitlines()) == 61
 
     def test_ctrl_c_leaves_quietly(self, folder, capsys, monkeypatch):
         monkeypatch.setattr(PartitionGPRegressor, "fit", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))

@@ -10,6 +10,7 @@ import lzma
 import zipfile
 from datetime import date
 from decimal import Decimal
+from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,8 @@ from gpytorch_partition.command_line.outputs import CommandError, write_table
 from gpytorch_partition.command_line.table_files import Dialect, read_frame
 from gpytorch_partition.command_line.training_data import Roles, read_training_data
 from gpytorch_partition.tables import TableEncoder
+
+RANDOM = np.random.RandomState(0)
 
 
 @pytest.fixture
@@ -34,7 +37,7 @@ def file(tmp_path):
 
 
 def cells(path, **options):
-    frame = read_frame(path, Dialect(**options))
+    frame, _ = read_frame(path, Dialect(**options))
     return {name: [None if cell != cell else cell for cell in frame[name]] for name in frame}
 
 
@@ -60,7 +63,8 @@ class TestFiles:
     @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "cp1252"])
     def test_encodings(self, file, encoding):
         assert cells(file(self.TEXT, encoding=encoding)) == self.READ
-        assert cells(file(self.TEXT, encoding="utf-16"), encoding="utf-16") == self.READ
+        assert cells(file(self.TEXT, encoding="utf-16-le"), encoding="utf-16-le") == self.READ
+        assert cells(file(self.TEXT, encoding="utf-16")) == self.READ  # as Excel writes "Unicode text"
 
     @pytest.mark.parametrize(
         ("end", "compressed"),
@@ -68,6 +72,18 @@ class TestFiles:
     )
     def test_compression_is_seen_from_the_name(self, file, end, compressed):
         assert cells(file(compressed(self.TEXT.encode()), f"data.csv.{end}")) == self.READ
+
+    def test_workbooks_are_read_as_text_files_are(self, tmp_path):
+        pytest.importorskip("openpyxl")
+        path = tmp_path / "data.xlsx"
+        sheet = pd.DataFrame([["Title", None, None], ["", "größe", "2019"], [7, 1.5, "n/a"], [8, None, "x"]])
+        sheet.to_excel(path, header=False, index=False)
+        assert cells(path, header=1) == {"Unnamed: 0": ["7", "8"], "größe": ["1.5", None], "2019": [None, "x"]}
+        with pytest.raises(CommandError, match="in column 1, which has no name"):
+            read_frame(path)
+        sheet.iloc[1:].replace("2019", "größe").to_excel(path, header=False, index=False)
+        with pytest.raises(CommandError, match="more than one column is named 'größe'"):
+            read_frame(path)
 
     @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
     @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
@@ -82,9 +98,12 @@ class TestFiles:
             ("a;b\n1,5;2,5\n", {}, {"a": ["1,5"], "b": ["2,5"]}),
             ("full name\nJohn Smith\n", {}, {"full name": ["John Smith"]}),
             ("a  b\n1  2\n", {"sep": r"\s+"}, {"a": ["1"], "b": ["2"]}),
+            ("a::b\n1::2\n", {"sep": "::"}, {"a": ["1"], "b": ["2"]}),
             ('a,b\n"one\ntwo ""2""",1\n\nx,2\n', {}, {"a": ['one\ntwo "2"', "x"], "b": ["1", "2"]}),
             ("a,b,\n1,2,\na,b,\n,,\n3,n/a,\n,,\n", {}, {"a": ["1", "3"], "b": ["2", None], "Unnamed: 2": [None] * 2}),
             ("Title\na,b\n1,2\n", {"sep": ",", "header": 1}, {"a": ["1"], "b": ["2"]}),
+            ("Title\n\na,b\n1,2\n", {"header": 2}, {"a": ["1"], "b": ["2"]}),  # blank lines count
+            ("a,b,y\nS,B,1\n10,2,3\n", {}, {"a": ["S", "10"], "b": ["B", "2"], "y": ["1", "3"]}),
             ("1,2\n3,4\n", {"sep": ",", "header": None}, {"0": ["1", "3"], "1": ["2", "4"]}),
             ("a,b\n1\nx,2\n", {}, {"a": ["1", "x"], "b": [None, "2"]}),  # a line that ends early
         ],
@@ -92,13 +111,72 @@ class TestFiles:
     def test_forms(self, file, text, options, read):
         assert cells(file(text), **options) == read
 
+    def test_more_text_than_fits_is_refused(self, file, monkeypatch):
+        monkeypatch.setattr(table_files, "_MOST_BYTES", 2**20)
+        with pytest.raises(CommandError, match="it holds over .* GiB of text: take fewer rows, or write parquet"):
+            read_frame(file(gzip.compress(b"a,b\n" + b"1,2\n" * 2**19), "a.csv.gz"))
+
+    @pytest.mark.parametrize("num_bad", [1, 3])
+    def test_a_file_is_utf_8_or_windows_1252_as_a_whole(self, file, num_bad):
+        lines = ["town,y", *(f"Köln {number % 3},{number}" for number in range(40))]
+        content = b"\n".join(
+            line.encode("cp1252" if 7 <= place < 7 + num_bad else "utf-8") for place, line in enumerate(lines)
+        )
+        with pytest.raises(CommandError, match="line 8 is not UTF-8, as others are: mend it, or give its --encoding"):
+            read_frame(file(content))
+        assert read_frame(file(content), Dialect(encoding="cp1252"))[0]["town"][6] == "Köln 0"
+        frame, notes = read_frame(file("\n".join(lines), encoding="cp1252"))
+        assert frame["town"][0] == "Köln 0"
+        assert notes == ["it is not UTF-8, and was read as Windows-1252: --encoding names another"]
+
+    def test_names_and_levels_have_one_form_but_ids_are_as_they_are(self, file):
+        text = "id,größe,y\nÄ,Köln,1\n"
+        frame, _ = read_frame(file(normalize("NFD", text)), id_column="id")
+        assert frame.to_dict("list") == {"id": ["A\u0308"], "größe": ["Köln"], "y": ["1"]}
+
+    MESSY = "a,b,c,y\n" + "".join(f"x{i},{i % 4},{i % 3},{i}.5\n" for i in range(30))
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            (MESSY.replace("a,b,c,y", "Report,,,\n,,,\na,b,c,y"), "in column 1, which has no name: .* --header"),
+            (
+                MESSY.replace("\n", ",\n").replace("x7,3,1,7.5,", "x7,,3,1,7.5"),
+                "1 cells, the first in row 7, are in column 4, which has",
+            ),
+            (MESSY.replace("\n", ",\n").replace("c,y,", "c,y"), "one more cell than there are names"),
+            (MESSY.replace("x7,", "x7,,"), "Expected 4 fields in line 9, saw 5"),
+            (
+                MESSY.replace("c,y\n", "c,y\n,kg,m,s\n"),
+                "first row has no number in 'b', 'c', 'y', which have: delete it",
+            ),
+            ("Report of 2024\n\n" + MESSY, "its columns are 'Report of 2024'; --header says which line"),
+            (MESSY.replace("x7,", '"x7,'), "EOF inside string"),
+        ],
+    )
+    def test_what_may_be_read_in_two_ways_is_refused(self, file, text, message):
+        with pytest.raises(CommandError, match=message):
+            training_data(file(text))
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            (MESSY.replace("a,b,c,y", "x0,1,2,0.5"), "columns are called '1', '2', '0.5': give --header none"),
+            (MESSY.replace("x7,", '"x7,').replace("x9,", '"x9,'), "row 7 has a cell with whole lines in it"),
+            (MESSY + "TOTAL,,,435\n", "rows 30 are called 'TOTAL': delete them if they sum up others"),
+        ],
+    )
+    def test_what_may_be_amiss_is_told(self, file, text, message):
+        data = training_data(file(text), "y" if "y" in text else "0.5")
+        assert any(message in note for note in data.notes)
+
     @pytest.mark.parametrize(
         ("content", "name", "message"),
         [
             (b"a,b\n", "a.csv", "a header but no rows"),
             (b"1,2\n3,4\n", "a.csv", "begins with numbers: say by --header"),
             (bytes(range(256)) * 9, "a.csv", "is not a text file"),
-            ("a,b\n1,2\n".encode("utf-16"), "a.csv", r"is not a text file in UTF-8: .* \(utf-16"),
+            ("a,b\n1,2\n".encode("utf-16-le"), "a.csv", r"is not a text file in UTF-8: .* \(utf-16"),
             (b"a,b\n1,2\n", "a.gz", "cannot read .*a.gz: "),
             (b"a,b\n1,2\n", "a.xlsx", "cannot read .*a.xlsx: "),
             (b"PAR1" + bytes(90), "a.pq", "cannot read .*a.pq: "),
@@ -122,8 +200,8 @@ class TestFiles:
 
     def test_written_numbers_are_read_back_to_the_last_bit(self, file):
         numbers, written = np.random.RandomState(0).randn(20, 2), io.StringIO()
-        write_table(written, ["a", "b"], numbers)
-        read = TableEncoder().fit_read(read_frame(file(written.getvalue())))
+        write_table(written, {"a": numbers[:, 0], "b": numbers[:, 1]})
+        read = TableEncoder().fit_read(read_frame(file(written.getvalue()))[0])
         np.testing.assert_array_equal(np.column_stack(list(read.values())), numbers)
 
 
@@ -148,7 +226,8 @@ class TestRoles:
             ("a", "5", "left out: always 5.0"),
             ("a", "", "left out: empty"),
             ("drop", "5 €", "left out: dropped"),
-            ("", "{i}", "left out: it counts the rows (rename it to keep it)"),
+            ("id", "{i}", "left out: it counts the rows (rename it to keep it)"),
+            ("", "{i}", "left out: numbers of rows without a name, as an index has"),
         ],
     )
     def test_useless_columns_are_left_out_and_said(self, file, header, column, said):
@@ -175,6 +254,25 @@ class TestRoles:
         data = training_data(file("a,c,y\n" + rows(20, "{i},{i},{i}.5")), categorical=["c"])
         assert data.table["c"][:2].tolist() == ["0", "1"]
         assert data.categorical == ["c"]
+
+    def test_numbers_that_stand_for_missing_cells_are_told_and_can_be_left_out(self, file):
+        path = file("a,b,y\n" + rows(40, "{i},{i},{i}.5") + "9999,2,-999\n1,9999,-999\n1,1,1e30\n")
+        told = training_data(path).notes[-1]
+        assert "1 cells are 9999, far from all others" in told
+        assert "; 2 cells are -999, far from all others (missing=-999 if they stand for holes) (the target)" in told
+        data = read_training_data(path, Roles("y"), Dialect(missing=[-999, 9999, 1e30]))
+        assert data.rows.tolist() == list(range(40))
+        new, _ = data.reader.read({"a": np.array(["5", "9999"])})
+        np.testing.assert_array_equal(new["a"], [5, np.nan])
+        assert TableEncoder.from_state(data.reader.to_state()).missing == [-999, 9999, 1e30]
+
+    @pytest.mark.parametrize("index", [RANDOM.permutation(900), [*range(24)] * 2], ids=["sample", "two files"])
+    def test_an_index_is_left_out_and_counters_are_named(self, file, index):
+        lines = "".join(f"{index[i]},{(7 * i) % 48 + 1},{i % 5},{'' if i % 9 == 0 else i}\n" for i in range(48))
+        data = training_data(file(",Respondent,x,y\n" + lines))
+        assert list(data.table) == ["Respondent", "x"]
+        assert "Unnamed: 0  left out: numbers of rows without a name" in data.notes[-1]
+        assert "Respondent  numbers; from 2 to 48, each once, as a counter of rows has" in data.notes[-1]
 
     def test_weights_are_no_feature(self, file):
         data = training_data(file("a,w,y\n" + rows(20, "{i},2.5,{i}.5") + "7,0,8\n9,,\n"), weight="w")

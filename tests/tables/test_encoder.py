@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+import re
 import sys
 from decimal import Decimal
+from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
@@ -14,10 +16,11 @@ import torch
 from scipy.sparse import eye_array
 from sklearn.exceptions import NotFittedError
 
-from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor
+from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor, PartitionSVC
 from gpytorch_partition.tables import TableEncoder
 
 NAN = np.nan
+RANDOM = np.random.RandomState(0)
 
 
 def encoded(*columns, **named):
@@ -198,13 +201,60 @@ def test_levels_many_and_of_single_rows():
     assert "alone" in TableEncoder().fit({"town": np.array(["a"] * 5 + ["b"] * 5 + ["alone"])}).categories_[0]
 
 
+def test_composed_and_decomposed_letters_are_the_same():
+    frame = pd.DataFrame({"größe": np.arange(40.0), "stadt": ["Köln", "Bonn"] * 20})
+    apart = frame.rename(columns=lambda name: normalize("NFD", name)).assign(stadt=normalize("NFD", "Köln"))
+    encoder = TableEncoder().fit(frame.assign(stadt=[normalize("NFD", "Köln"), *frame["stadt"][1:]]))
+    assert encoder.categories_ == {1: ["Bonn", "Köln"]}
+    declared = apart.astype({"stadt": "category"})
+    for new in (apart, declared, {name: apart[name].to_numpy() for name in apart}):
+        np.testing.assert_array_equal(encoder.transform(new)[:, 1], np.ones(40))
+    y = np.arange(40.0) + 50 * (frame["stadt"] == "Köln")
+    for machine in (PartitionGPRegressor, PartitionSVC):
+        model = machine(kernel="forest", num_partitions=5, random_state=0).fit(
+            frame, y > 40 if machine is PartitionSVC else y
+        )
+        np.testing.assert_array_equal(model.predict(apart), model.predict(frame.assign(stadt="Köln")))
+
+
+@pytest.mark.parametrize("name", ["Unnamed: 0", "__index_level_0__", ""])
+def test_an_index_is_left_out_with_a_warning(name):
+    frame = pd.DataFrame({name: RANDOM.permutation(500)[:30], "x": np.arange(30.0)})
+    with pytest.warns(UserWarning, match=f"column '{name}': left out: numbers of rows without a name"):
+        assert TableEncoder().fit_transform(frame).shape == (30, 1)
+    kept = (
+        frame.rename(columns={name: "dose"}),
+        frame.assign(**{name: frame["x"] // 7}),
+        frame.astype({name: "category"}),
+    )
+    assert all(TableEncoder().fit_transform(each).shape == (30, 2) for each in kept)
+
+
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        ([-999.0, 2.0, 0.5, 3.0, -999.0, NAN], "2 cells are -999, far from all others"),
+        ([1e30, 2.0, 0.5, 3.0], "1 cells are 1e.30, far"),
+        ([-9999.0, -999.0, 0.5, 3.0, 2.0], "1 cells are -9999, .*; 1 cells are -999, "),
+        ([1.0, 5.0, 9.0, 99.0, 99.0, 4.0], "2 cells are 99, far"),
+        ([1.0, 5.0, 9.0, 99.0, 4.0], ""),
+        ([999.0, 700.0, 1100.0, 400.0], ""),
+        ([5000.0, 2.0, 3.0], ""),
+    ],
+)
+def test_numbers_that_may_stand_for_missing_cells_are_told(cells, told):
+    assert re.search(told, TableEncoder().fit({"a": np.array(cells)}).readings_["a"])
+    assert told or TableEncoder().fit({"a": np.array(cells)}).messages_ == []
+    assert np.isnan(TableEncoder(missing=[-999, 99]).fit_transform({"a": np.array([-999, 99, 5.0])})[:2]).all()
+
+
 class TestIds:
     """Columns of as many different texts as rows are left out."""
 
     FRAME = pd.DataFrame({"id": [f"R-{n}" for n in range(40)], "x": np.arange(40.0), "day": pd.Timestamp("2020-01-01")})
 
     def test_they_are_left_out_unless_they_are_categories(self):
-        with pytest.warns(UserWarning, match="column 'id' has as many different texts as rows.*left out"):
+        with pytest.warns(UserWarning, match="column 'id': left out: another text in every row, .*; .astype"):
             encoder = TableEncoder().fit(self.FRAME)
         assert [*encoder.kinds_.values()] == ["id", "numbers", "dates"]
         for each in (encoder, from_file(encoder)):  # new ids may be anything
@@ -275,9 +325,9 @@ def test_categories_that_cannot_be_chosen(chosen, message):
         (lambda frame: frame.assign(when=3), TypeError, "expected dates in column 'when', .* got numbers"),
         (lambda frame: frame.assign(size=-np.inf), ValueError, "infinity in 3 cell"),
         (lambda frame: frame.iloc[:0], ValueError, "0 sample"),
-        (lambda frame: {"size": [1.0]}, ValueError, "lacks 'color', 'kind'"),
-        (lambda frame: {**dict(frame), "more": [1, 2, 3]}, ValueError, "beside them 'more'"),
-        (lambda frame: {**dict(frame), "size": [1.0]}, ValueError, "same length"),
+        (lambda frame: {"size": [1.0]}, ValueError, "yet now missing:\n- color\n- kind"),
+        (lambda frame: {**dict(frame), "more": [1, 2, 3]}, ValueError, "unseen at fit time:\n- more"),
+        (lambda frame: {**dict(frame), "size": [1.0]}, ValueError, "length"),
     ],
 )
 def test_new_tables_that_do_not_fit(change, error, message):
@@ -295,7 +345,7 @@ def test_categories_of_numbers_are_not_compared_with_text():
 
 def test_without_pandas_other_columns_than_numbers_are_refused_with_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    assert TableEncoder().fit_transform({"a": np.array([1.0, 2.0])}).tolist() == [[1.0], [2.0]]
+    assert TableEncoder().fit_transform(np.array([[1.0], [2.0]])).tolist() == [[1.0], [2.0]]
     with pytest.raises(ImportError, match=r'pip install "gpytorch_partition\[tables\]"'):
         TableEncoder().fit({"a": np.array(["2024-02-03"])})
 
