@@ -139,13 +139,6 @@ def test_softmax_weights_average_the_agreement_of_two_leaves_over_each_trees_own
                 assert float(weights[common].sum()) == pytest.approx(agreement, abs=1e-12)
 
 
-def test_softmax_weights_of_equal_logits_are_the_height_average():
-    layout, _, _ = laid_out(grow([9, 0, 4], random.Random(0)))
-    for value in (0.0, -700.0):
-        logits = torch.full((int(layout.heights.max()) + 1,), value, dtype=torch.float64)
-        torch.testing.assert_close(softmax_node_weights(layout, logits), height_average_weights(layout))
-
-
 @pytest.mark.parametrize("size", [0.5, 30.0])
 def test_softmax_weights_have_the_right_gradient(size):
     layout, _, _ = laid_out(grow([9, 0, 4], random.Random(0)))
@@ -188,12 +181,6 @@ def test_cut_is_that_of_each_leafs_ancestor(trees, seed):
     assert clusters.tolist() == expected_clusters
     assert counts.tolist() == expected_counts
     assert clusters.dtype == counts.dtype == torch.int64
-
-
-def test_a_value_per_tree_is_given_to_its_nodes_and_leaves():
-    layout, _, _ = laid_out(grow([2, 0, 1], random.Random(0)))
-    assert layout.of_node(torch.tensor([7, 8, 9])).tolist() == [7] * 5 + [8] + [9] * 3
-    assert layout.of_leaf(torch.tensor([7, 8, 9])).tolist() == [7] * 3 + [8] + [9] * 2
 
 
 def test_layout_moves_and_pickles():

@@ -95,20 +95,6 @@ def test_nor_does_that_of_an_estimator_which_its_seed_fixes(name):
         assert not same(answers(case, other, X), answers(case, model, X))
 
 
-def test_a_pickle_of_a_model_above_the_dense_limit():
-    rows = torch.rand(900, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    kernel = MondrianKernel(rows, 20, random_state=0)
-    model = PartitionGP(rows, rows.sum(-1), GaussianLikelihood(), kernel).eval()
-    before = len(pickle.dumps(model))
-    with torch.no_grad():
-        expected = model(rows[:50] + 0.01)
-        mean, variance = expected.mean, expected.variance
-        assert len(after := pickle.dumps(model)) <= MOST * before
-        found = pickle.loads(after)(rows[:50] + 0.01)
-        assert torch.equal(found.mean, mean)
-        assert torch.equal(found.variance, variance)
-
-
 def test_a_copy_of_a_model_that_has_predicted_has_fantasies():
     model = _process()
     with torch.no_grad(), settings.iterative():

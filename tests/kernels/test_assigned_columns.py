@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from importlib.util import find_spec
-
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
@@ -58,30 +54,3 @@ def test_columns_of_its_own_stay_those_of_all_columns():
     torch.testing.assert_close(kernel(X).to_dense(), expected)
     with pytest.raises(ValueError, match=r"\(1, 3\).*\[1, 2\]"):
         kernel.active_dims = [1, 2]
-
-
-@pytest.mark.slow
-def test_multi_task_models_of_botorch_take_a_bare_kernel():
-    if find_spec("botorch") is None:  # importing it would change settings of the other tests
-        pytest.skip("BoTorch is not installed")
-    code = """
-import torch
-from botorch.models import MultiTaskGP
-from gpytorch.kernels import ScaleKernel
-from gpytorch_partition import RandomForestKernel
-x = torch.rand(40, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-y, task = x[:, 0].sin(), (torch.arange(40) % 2).double()
-for first in (True, False):
-    rows = torch.cat([task[:, None], x] if first else [x, task[:, None]], 1)
-    for wrap in (lambda kernel: kernel, ScaleKernel):
-        kernel = wrap(RandomForestKernel(x, y, 10, random_state=0))
-        model = MultiTaskGP(rows, y[:, None], task_feature=0 if first else -1, covar_module=kernel)
-        data = (model.covar_module.kernels[0])(rows).to_dense()
-        expected = RandomForestKernel(x, y, 10, random_state=0)(x).to_dense()
-        scale = kernel.outputscale if isinstance(kernel, ScaleKernel) else 1
-        torch.testing.assert_close(data, (scale * expected).to(data))
-        assert model.posterior(x[:4]).mean.shape == (4, 2)
-print("done")
-"""
-    result = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
-    assert "done" in result.stdout, result.stdout + result.stderr

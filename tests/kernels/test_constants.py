@@ -43,11 +43,6 @@ def test_a_prediction_of_an_lmc_model_flips_nothing_that_is_no_parameter(name, w
     assert all(bool((value == 1).all()) for value in constants.values())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_no_parameter_is_frozen(name):
-    assert not [key for key, _ in kernel_of(name).named_parameters() if key.endswith("unit")]
-
-
 @pytest.mark.parametrize("most_dense", [800, 10])
 def test_a_sum_without_parameters_trains_and_predicts_in_float64(most_dense):
     """GPyTorch takes its dtype for float32."""

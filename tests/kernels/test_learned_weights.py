@@ -97,11 +97,6 @@ def test_learned_levels(tree_weights):
     torch.testing.assert_close(kernel(X.double(), diag=True).detach(), torch.ones(150, dtype=torch.float64))
 
 
-def test_levels_are_uniform_at_first():
-    learned, average = (RandomForestKernel.from_forest(FOREST, heights).double() for heights in ("learned", "all"))
-    torch.testing.assert_close(learned(X).to_dense().detach(), average(X).to_dense())
-
-
 @pytest.mark.parametrize("name", ["forest", "boosting", "classes"])
 def test_impurity(name):
     if name == "forest":

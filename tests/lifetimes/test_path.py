@@ -101,15 +101,6 @@ class TestPath:
             assert before[1] == columns[1]
         assert (before[0] < 0).any()  # the rows far away have none at any lifetime
 
-    def test_a_warm_start_has_learned_more_after_one_epoch_than_a_cold_one(self):
-        def loss(model):
-            return np.mean((model.predict(X) - Y.numpy()) ** 2)
-
-        warm = path_of(epochs=1).models[-1]
-        cold = path_of(epochs=1, lifetimes=LIFETIMES[-1:]).models[0]
-        assert warm.lifetime == cold.lifetime
-        assert loss(warm) < 0.7 * loss(cold)
-
     def test_each_model_predicts_by_its_own_cells(self):
         path = path_of(validation=(TEST[:40], TEST[:40, 0].sin()))
         for model in path.models:
@@ -123,12 +114,6 @@ class TestPath:
         assert path.best.score == path.scores.max()
         assert path.best.score > 0.7
 
-    @pytest.mark.parametrize("y", [CLASSES, (X[:, 0] > 0)])
-    def test_support_vector_machines_classify(self, y):
-        path = path_of(SGDClassifier(alpha=1e-3), y, validation=(X, y))
-        assert path.scores[-1] > 0.9
-        assert set(path.models[0].predict(TEST)) <= set(np.asarray(y))
-
     def test_the_seed_is_all_that_matters(self):
         """Whatever the estimator's own seed and NumPy's global one."""
         first = path_of(SGDClassifier(random_state=1), CLASSES)
@@ -138,13 +123,6 @@ class TestPath:
         for a, b, c in zip(first.models, second.models, other.models):
             np.testing.assert_array_equal(a.estimator.coef_, b.estimator.coef_)
             assert (a.estimator.coef_ != c.estimator.coef_).any()
-
-    def test_the_kernels_own_columns_are_selected(self):
-        kernel = MondrianKernel(X, M, lifetime=1.0, random_state=0, active_dims=(2, 0))
-        path = fit_along_lifetimes(kernel, regressor(), X, Y, LIFETIMES, random_state=0)
-        twin = MondrianKernel(X[:, [2, 0]], M, lifetime=1.0, random_state=0)
-        expected = fit_along_lifetimes(twin, regressor(), X[:, [2, 0]], Y, LIFETIMES, random_state=0)
-        np.testing.assert_array_equal(path.models[-1].predict(TEST), expected.models[-1].predict(TEST[:, [2, 0]]))
 
     @pytest.mark.parametrize(
         ("options", "error", "message"),

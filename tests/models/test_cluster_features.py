@@ -99,16 +99,6 @@ def test_of_flat_partitions_they_are_one_hot_labels_of_cells_with_training_rows(
     assert cluster_features(kernel, X, X).nnz == M * N
 
 
-def test_of_a_forest_they_are_the_nodes_on_the_paths():
-    kernel = forest()
-    found, layout = cluster_features(kernel, TEST, X), kernel.partition.layout
-    leaves = kernel.cluster_ids(TEST) + layout.tree_leaves[:-1]
-    depths = layout.depth[layout.leaf_nodes[leaves]]
-    np.testing.assert_array_equal(np.diff(found.indptr), (depths + 1).sum(-1))
-    assert found.has_sorted_indices
-    assert found.shape[1] == layout.num_nodes
-
-
 def test_names_tell_partitions_clusters_terms_and_loadings():
     features = ClusterFeatures(KERNELS["sum"](), X)
     names = features.names()

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel, PartitionKernel, RandomForestKernel
-from gpytorch_partition.inference.evidence.profile_likelihood import Bounds
 from gpytorch_partition.models import FeatureSpaceGP
 
 N = 150
@@ -113,16 +112,6 @@ def learned():
     return model
 
 
-def _interrupted(*args):
-    raise KeyboardInterrupt
-
-
-def _fitted(values):
-    model = _counted(_forest())
-    model.values = values
-    return model
-
-
 class TestLevelWeights:
     def test_beat_the_height_average(self, learned):
         average = _counted(_forest())
@@ -166,25 +155,6 @@ class TestLevelWeights:
         _assert_same(half, learned)
         half.level_weights = None
         assert half.fit().log_likelihood == pytest.approx(_counted(_forest()).fit().log_likelihood, rel=1e-9)
-
-    def test_stay_in_a_sum_of_models_that_have_the_same(self, learned):
-        other = _counted(learned.kernel)
-        other.level_weights = learned.level_weights
-        assert torch.equal((learned + other).level_weights, learned.level_weights)
-        assert (learned + _counted(learned.kernel)).level_weights is None
-
-    def test_an_error_leaves_the_model_as_it_was(self, monkeypatch):
-        model = _counted(_forest())
-        values = model.fit()
-        monkeypatch.setattr("gpytorch_partition.models.feature_space_gp.maximize_level_weights", _interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            model.fit_level_weights(Bounds((0.0, 9.0), (0.5, 9.0)))
-        assert (model.level_weights, model.values) == (None, values)
-        assert model.predict(TEST)[0] == pytest.approx(_fitted(values).predict(TEST)[0])
-
-    def test_bounds_count(self):
-        values = _counted(_forest()).fit_level_weights(Bounds((0.5, 0.5), (0.3, 0.3), mean=0.1))
-        assert (values.outputscale, values.noise, values.mean) == pytest.approx((0.5, 0.3, 0.1))
 
     @pytest.mark.parametrize(
         ("kernel", "got"),

@@ -89,24 +89,6 @@ class TestUpdates:
         values = fitted(mondrian(), torch.cat([X, MORE]), torch.cat([Y, MORE_Y])).values
         assert model.fit().log_likelihood == pytest.approx(values.log_likelihood, rel=1e-9)
 
-    def test_an_interruption_leaves_the_solution(self, monkeypatch):
-        model = fitted(mondrian())
-        before = model.predict(NEW)
-
-        def interrupted(*_):
-            raise KeyboardInterrupt
-
-        with monkeypatch.context() as context:
-            context.setattr("gpytorch_partition.inference.spaces.statistics.count_co_occurrences", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                model.add_rows(MORE[:5], MORE_Y[:5])
-        assert model.num_rows == 200
-        for found, wanted in zip(model.predict(NEW), before):
-            torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
-        model.add_rows(MORE[:5], MORE_Y[:5])
-        expected = batch_model(mondrian(), torch.cat([X, MORE[:5]]), torch.cat([Y, MORE_Y[:5]]), model.values)
-        same_predictions(model, expected)
-
     def test_another_lifetime_is_an_error(self):
         kernel = mondrian()
         model = fitted(kernel)

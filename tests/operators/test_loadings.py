@@ -18,7 +18,7 @@ from gpytorch_partition import FastClusterKernel, IterativeKernel
 from gpytorch_partition.clusters.incidence import Incidence, one_cluster
 from gpytorch_partition.operators import PartitionLinearOperator, loadings, partition_linear_operator
 from gpytorch_partition.operators.addition import structured_terms
-from gpytorch_partition.operators.loadings import LoadedRows, cluster_sums, loadings_derivative, row_values
+from gpytorch_partition.operators.loadings import cluster_sums, loadings_derivative, row_values
 from gpytorch_partition.operators.tasks import on_own_tasks
 from gpytorch_partition.solvers import preconditioners
 from gpytorch_partition.solvers.preconditioners import nystrom_preconditioner
@@ -54,26 +54,6 @@ def test_several_targets_of_a_low_rank_term_are_matrix_products(monkeypatch):
     )
     operator = on_own_tasks(low_rank(torch.tensor(2.0).double(), R), covariance, tasks, tasks)
     torch.testing.assert_close(operator @ V, (2.0 * R @ R.mT * covariance[tasks][:, tasks]) @ V)
-
-
-def test_one_cluster_is_a_matrix_product_without_a_table_of_rows(monkeypatch):
-    """No sum over codes, and nothing larger than the loadings."""
-    monkeypatch.setattr(Incidence, "row_values", None)
-    monkeypatch.setattr(Incidence, "cluster_sums", None)
-    largest = []
-
-    class Watch(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, func, types, args=(), kwargs=None):
-            result = func(*args, **(kwargs or {}))
-            if isinstance(result, torch.Tensor):
-                largest.append(result.numel())
-            return result
-
-    left = torch.randn(500, 20, requires_grad=True)
-    operator = low_rank(torch.tensor(1.0), left)
-    with Watch():
-        (operator @ torch.randn(500, 15)).sum().backward()
-    assert max(largest) <= left.numel()
 
 
 @pytest.mark.parametrize("shape", [(30,), (2, 30)])
@@ -176,20 +156,6 @@ class TestWithLoadings:
         torch.testing.assert_close(mixed.diagonal(), expected.diagonal())
         torch.testing.assert_close(mixed[3:9, 3:9].to_dense(), expected[3:9, 3:9])
 
-    def test_loadings_twice(self):
-        with pytest.raises(RuntimeError, match="without loadings"):
-            low_rank(torch.tensor(1.0), R).with_loadings(R, R)
-
-    def test_loadings_are_not_copied(self):
-        operator = low_rank(torch.tensor(1.0).double(), R)
-        for same in (operator * 2.0, operator.expand(3, 30, 30), operator.detach(), operator[:, :]):
-            assert same.left_loadings.data_ptr() == same.right_loadings.data_ptr() == R.data_ptr()
-        part = operator[torch.tensor([3, 1, 4]), :][:, torch.tensor([3, 1, 4])]
-        assert part.is_symmetric
-        assert part.left_loadings is part.right_loadings
-        moved = operator.to(torch.float32)
-        assert moved.left_loadings is moved.right_loadings
-
 
 def test_no_copy_of_loadings_is_kept_for_a_preconditioner():
     """The factor of a plain covariance is remembered, with a copy of all that it came from."""
@@ -206,12 +172,3 @@ def test_an_operator_that_is_no_s_is_refused():
     codes, other = rows(1, (30,), (3, 4), False), ConstantDiagLinearOperator(torch.ones(1), diag_shape=7)
     with pytest.raises(ValueError, match="such as FlatLinearOperator, got ConstantDiagLinearOperator"):
         PartitionLinearOperator(torch.tensor(1.0), other, left=codes, right=codes)
-
-
-def test_rows_are_the_same_by_value():
-    first, codes = LoadedRows(one_cluster(30), R), rows(1, (30,), (3, 4), False)
-    assert first.are_same(LoadedRows(one_cluster(30), R.clone()))
-    assert not first.are_same(LoadedRows(one_cluster(30), R + 1))
-    assert not first.are_same(LoadedRows(one_cluster(30)))
-    assert not LoadedRows(codes, R).are_same(first)
-    assert LoadedRows(codes).are_same(LoadedRows(Incidence(codes.codes.clone(), 7)))

@@ -90,13 +90,6 @@ class TestClusterersThatPredict:
             clusterer.set_params(random_state=seed.randint(2**31 - 1))
         assert same_clusters(partition.labels(POINTS)[:, 0], clusterer.fit(ARRAY).predict(POINTS.numpy()))
 
-    def test_several_fitted_ones(self):
-        fitted = [KMeans(k, random_state=0).fit(ARRAY) for k in (2, 7)] + [
-            GaussianMixture(3, random_state=0).fit(ARRAY)
-        ]
-        labels = PartitionKernel(fitted).cluster_ids(POINTS)
-        assert all(same_clusters(labels[:, r], fitted[r].predict(POINTS.numpy())) for r in range(3))
-
     def test_core_points_of_a_fitted_dbscan(self):
         fitted = DBSCAN(eps=0.5).fit(ARRAY)
         cores = fitted.labels_[fitted.core_sample_indices_]
@@ -142,10 +135,6 @@ class TestNearestRows:
             assert len(np.unique(distances.argmin(1))) == 140  # and different ones
             expected = clusters[r][cdist(new, sites[r]).argmin(1)]
             assert np.array_equal(partition.labels(POINTS)[:, r], expected)
-
-    def test_rows_keep_the_clusterers_labels(self):
-        clusterer = AgglomerativeClustering(9)
-        assert same_clusters(of(clusterer, 1).labels(X)[:, 0], clusterer.fit_predict(ARRAY))
 
     def test_the_first_row_in_a_tie(self):
         clusterer = AgglomerativeClustering(2)
@@ -257,13 +246,6 @@ class TestLabels:
         for clusterer in (KMeans(5), GaussianMixture(4)):
             labels = of(clusterer, projection=2).labels(torch.full((1, 3), 1e308, dtype=torch.float64))
             assert labels.shape == (1, 4)
-
-
-class TestKernel:
-    def test_active_dims_are_those_that_are_clustered(self):
-        chosen = ClusteringKernel(X, KMeans(6), 3, active_dims=(2, 0), random_state=0)
-        alone = ClusteringKernel(X[:, [2, 0]], KMeans(6), 3, random_state=0)
-        assert torch.equal(chosen.cluster_ids(POINTS), alone.cluster_ids(POINTS[:, [2, 0]]))
 
 
 class TestErrors:

@@ -67,12 +67,6 @@ def test_salts_and_derived_keys_are_independent(other):
     assert stats.chisquare(counts).pvalue > 0.01
 
 
-def test_neighboring_keys_are_independent():
-    u = uniforms(KEYS, 0)
-    cells = (u[:-1:2] * 10).long() * 10 + (u[1::2] * 10).long()
-    assert stats.chisquare(torch.bincount(cells, minlength=100).numpy()).pvalue > 0.01
-
-
 @pytest.mark.parametrize("bits", [0, -1, -(2**63), 2**63 - 1])
 def test_extreme_hashes_stay_inside_the_open_interval(monkeypatch, bits):
     monkeypatch.setattr(keyed_random, "hashed", lambda keys, salt: torch.full_like(keys, bits))

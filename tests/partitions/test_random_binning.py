@@ -7,7 +7,6 @@ import pytest
 import torch
 from scipy import stats
 
-from gpytorch_partition import RandomBinningKernel
 from gpytorch_partition.inputs.numbers import floats_of
 from gpytorch_partition.partitions import RandomBinningPartition
 
@@ -93,10 +92,3 @@ def test_equal_rows_need_a_lengthscale():
 @pytest.mark.filterwarnings("error")
 def test_lengthscales_of_their_own_do_not_warn():
     RandomBinningPartition(X * torch.tensor([1.0, 1e3, 1.0]), 5, lengthscale=(1.0, 1e3, 1.0), random_state=0)
-
-
-def test_the_kernel_has_the_lengthscales_of_its_columns():
-    kernel = RandomBinningKernel(X, 4, lengthscale=(1.0, 2.0), active_dims=(2, 0), random_state=0)
-    assert kernel.lengthscale.tolist() == [[1.0, 2.0]]
-    basic = RandomBinningKernel(X[:, [2, 0]], 4, lengthscale=(1.0, 2.0), random_state=0)
-    assert torch.equal(kernel(X).to_dense(), basic(X[:, [2, 0]]).to_dense())

@@ -142,19 +142,6 @@ def test_the_bias_of_a_quadrature_is_bounded(steps, padding):
     assert float(accuracy.log_bias(padded.unsqueeze(0), float(values.min()) / 2)) >= float(bias)
 
 
-def test_a_quadrature_that_is_far_off_is_warned_of_where_nothing_is_better(monkeypatch):
-    monkeypatch.setattr(direct, "MOST_ROWS", 5)
-    monkeypatch.setattr(direct, "MOST_COLUMNS", 5)
-    operator = COVARIANCES["flat"].add_diagonal(torch.tensor(1e-7).double())
-    with (
-        linear_settings.max_cholesky_size(10),
-        linear_settings.max_cg_iterations(3),
-        linear_settings.min_preconditioning_size(10**6),
-        pytest.warns(NumericalWarning, match="nats per datum"),
-    ):
-        operator.inv_quad_logdet(RHS, logdet=True)
-
-
 def _left_of_variances(noise):
     r""":math:`K - K A^{-1} K` of clusters, from a singular value decomposition: without differences."""
     root = flat().sparse_root()._matmul(torch.eye(13, dtype=torch.float64))
@@ -181,19 +168,6 @@ def test_a_factor_of_clusters_tells_what_it_cannot_do(monkeypatch):
         assert not InDouble(unresolved).within(columns, relative_residual(1e-18)).converged
     with pytest.raises(UnconvergedError, match="Raise the noise"):
         InDouble(flat().add_diagonal(torch.tensor(1e-15).double())).within(columns, rule)
-
-
-def test_clusters_without_a_factor_are_refused_by_name(monkeypatch):
-    monkeypatch.setattr(direct, "MOST_ROWS", N - 1)
-    monkeypatch.setattr(direct.torch.linalg, "cholesky", _fail)
-    operator = flat().add_diagonal(torch.tensor(1e-5).double())
-    operator.has_failed = True
-    with linear_settings.max_cholesky_size(10), pytest.raises(UnconvergedError, match="Raise the noise"):
-        operator.inv_quad_logdet(RHS[:, :1], logdet=True)
-
-
-def _fail(*_):
-    raise torch.linalg.LinAlgError
 
 
 def test_around_another_librarys_operator_what_does_not_converge_is_solved_in_float64():

@@ -129,9 +129,3 @@ def test_it_needs_fewer_iterations_than_a_factor_of_the_entries():
         )
         iterations.append(count[0])
     assert iterations[0] < 0.8 * iterations[1]
-
-
-def test_the_setting_chooses():
-    operator, _ = noisy()
-    with settings.preconditioner("none"):
-        assert operator.preconditioner_inverse() is None

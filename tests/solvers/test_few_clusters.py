@@ -60,16 +60,6 @@ def test_log_likelihoods_and_gradients(make, noise, num_rows):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9 * expected.abs().item())
 
 
-def test_float32_is_as_right_as_its_products():
-    x, y = CODES.float(), Y.float()
-    covariance, _ = noisy(groups(), 0.3, x)
-    found = MultivariateNormal(torch.zeros(len(x)), covariance).log_prob(y)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(
-        found.double(), dense_log_prob(covariance.to_dense(), torch.zeros(1), y), rtol=1e-5, atol=0
-    )
-
-
 def test_rows_are_counted_once(monkeypatch):
     calls, original = [], module.count_co_occurrences
     monkeypatch.setattr(module, "count_co_occurrences", lambda *counted: (calls.append(1), original(*counted)))

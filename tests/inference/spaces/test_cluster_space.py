@@ -143,15 +143,6 @@ def test_the_standard_error_is_the_spread_over_seeds():
     assert squared**0.5 < 0.8 * among_rows.standard_error(0.5, 0.05)
 
 
-def test_targets_of_very_different_sizes_keep_their_digits():
-    K, (_, y) = covariance("clusters"), points()
-    rows = [LocalRows(K.left, y * torch.tensor(sizes)) for sizes in ([1.0, 1.0], [1e-9, 1e9])]
-    one, other = (next(space_measures(each, K.cluster_operator, 5, 0)) for each in rows)
-    small, large = (SpectralLikelihood(one, t).form(0.1, 5.0) for t in (0, 1))
-    assert SpectralLikelihood(other, 0).form(0.1, 5e-9) == pytest.approx(1e-18 * small, rel=1e-6)
-    assert SpectralLikelihood(other, 1).form(0.1, 5e9) == pytest.approx(1e18 * large, rel=1e-6)
-
-
 FIXED = Maximum(outputscale=1.7, noise=0.05, mean=4.0, log_likelihood=0.0)
 
 
@@ -187,7 +178,7 @@ def test_means_and_variances_are_those_of_dense_matrices(kind, has_level):
 
 @pytest.mark.parametrize(
     ("kind", "has_level"),
-    [("clusters", True), *(pytest.param(kind, False, marks=pytest.mark.slow) for kind in ("forest", "mixture"))],
+    [("clusters", True), *(pytest.param("mixture", False, marks=pytest.mark.slow),)],
 )
 def test_samples_have_the_covariance_of_the_posterior(kind, has_level):
     _, effects, Z = dense_posterior(kind, has_level=has_level)
@@ -202,16 +193,6 @@ def test_samples_follow_their_seed():
     one, other = posterior("forest").deviations(40, seed=1), posterior("forest").deviations(40, seed=2)
     assert torch.equal(one, posterior("forest").deviations(40, seed=1))
     assert torch.corrcoef(torch.cat([one, other], -1).mT).triu(1).abs().max() < 0.999  # no two of the 80 are the same
-
-
-@pytest.mark.parametrize("noise", [1e-4, 10.0])
-def test_small_and_large_noise(noise):
-    values = Maximum(2.0, noise, 4.0, 0.0)
-    mean, effects, Z = dense_posterior("forest", values=values)
-    found = posterior("forest", values=values)
-    torch.testing.assert_close(Z @ found.mean_effects.squeeze(-1), Z @ mean, atol=0.03 * noise**0.5, rtol=0)
-    exact = (Z @ effects @ Z.mT).diagonal()
-    torch.testing.assert_close(found.variances(covariance("forest").left), exact, rtol=0.01, atol=0)
 
 
 def test_the_tolerance_of_variances_is_followed():

@@ -65,20 +65,6 @@ def test_means_and_covariances_are_the_dense_ones(kernel, way):
     assert (space.has_root(SCALE, NOISE), space.has_root(SCALE, 2 * NOISE)) == (True, space.is_decomposed)
 
 
-def test_a_factor_is_computed_anew_for_other_values():
-    covariance = KERNELS["fast cluster"]()(X).evaluate_kernel()
-    space, fresh = feature_space_of(covariance), feature_space_of(KERNELS["fast cluster"]()(X).evaluate_kernel())
-    space.covariance_root(SCALE, NOISE)
-    assert torch.equal(space.covariance_root(SCALE, 2 * NOISE), fresh.covariance_root(SCALE, 2 * NOISE))
-
-
-def test_a_long_decomposition_is_announced(monkeypatch, caplog):
-    space = feature_space_of(KERNELS["fast cluster"]()(X).evaluate_kernel())
-    monkeypatch.setattr("gpytorch_partition.inference.spaces.feature_space._MANY_CLUSTERS", 2)
-    assert space.values.numel()
-    assert f"eigenvectors of {len(space._gram)} clusters take minutes" in caplog.text
-
-
 def test_is_built_once_for_its_rows():
     covariance = KERNELS["forest"]()(X).evaluate_kernel()
     assert feature_space_of(covariance) is feature_space_of(covariance * 3.0)
