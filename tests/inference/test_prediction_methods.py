@@ -245,15 +245,6 @@ def test_a_factor_is_taken_by_itself_for_many_points_unless_a_setting_says_else(
         model_of("landmarks", dtype=torch.float64).eval()(NEW.double()).variance.sum().item()
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("method", ["auto", "conjugate_gradients"])
-def test_samples_make_the_factor_where_solves_take_longer(by_factor, method):
-    with many_rows(), settings.predictive_variances(method):
-        covariance = model_of("landmarks + linear").eval()(NEW).lazy_covariance_matrix
-        covariance.zero_mean_mvn_samples(4)
-    assert covariance.noisy.knows_feature_factor == (method == "auto")
-
-
 # Noise tiny beside the prior variance: variances, covariances and samples agree, and are right.
 
 

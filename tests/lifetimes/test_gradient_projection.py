@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from gpytorch_partition import MondrianKernel, fit_exact_gp
-from gpytorch_partition.lifetimes import gradient_projection
 from gpytorch_partition.lifetimes.gradient_projection import expected_gradient_projection
 from gpytorch_partition.models import PartitionGP
 
@@ -101,18 +100,6 @@ class TestSampling:
         )
         assert torch.equal(first, second)
         assert not torch.equal(first, other)
-
-    def test_bounds_rows_and_points(self, monkeypatch):
-        seen, fitted, gradients = [], gradient_projection._fitted, gradient_projection._gradients
-        monkeypatch.setattr(gradient_projection, "_MOST_ROWS", 150)
-        monkeypatch.setattr(gradient_projection, "_MOST_POINTS", 40)
-        monkeypatch.setattr(gradient_projection, "_fitted", lambda x, *a: (seen.append(len(x)), fitted(x, *a))[1])
-        monkeypatch.setattr(
-            gradient_projection, "_gradients", lambda m, x, h: (seen.append(len(x)), gradients(m, x, h))[1]
-        )
-        weights = learned(aligned(X) + NOISE, diagonal=True)
-        assert seen == 3 * [150, 40]
-        assert weights.argmax() == 1
 
 
 class TestErrors:

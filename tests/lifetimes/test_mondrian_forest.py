@@ -75,17 +75,6 @@ def test_predicts_the_average_of_ridge_regressions(make):
     torch.testing.assert_close(_forest(kernel).predict(TEST), torch.from_numpy(np.mean(predictions, 0)))
 
 
-def test_clusters_without_rows_predict_the_prior(make):
-    kernel = make(TREES)
-    forest, codes = _forest(kernel), _codes(kernel)
-    is_seen = torch.zeros_like(forest.weights, dtype=torch.bool).index_fill_(0, codes.flatten(), True)
-    assert (forest.weights[~is_seen] == 0).all()
-    far = torch.full((1, 3), 200.0, dtype=torch.float64)
-    if kernel.partition.cluster_counts is None:
-        assert forest.predict(far).item() == 0
-        assert forest.variance(far).item() == pytest.approx(SCALE)
-
-
 def test_the_variance_is_that_of_the_mixture_of_processes(make):
     kernel = make(TREES)
     labels, new = kernel.cluster_ids(X), kernel.cluster_ids(TEST)

@@ -20,7 +20,6 @@ from gpytorch_partition.inference.spaces import cluster_space
 from gpytorch_partition.inference.spaces.cluster_rows import LocalRows
 from gpytorch_partition.inference.spaces.cluster_space import SpacePosterior, space_measures, space_width
 from gpytorch_partition.linalg.conjugate_gradients import UnconvergedError
-from gpytorch_partition.operators import FlatLinearOperator
 
 ROWS = 120
 KINDS = ["clusters", "forest", "mixture"]
@@ -200,12 +199,6 @@ def test_the_tolerance_of_variances_is_followed():
     with settings.variance_tolerance(1e-8):
         found = posterior("clusters").variances(covariance("clusters").left)
     torch.testing.assert_close(found, (Z @ effects @ Z.mT).diagonal(), rtol=1e-8, atol=0)
-
-
-def test_a_single_cluster():
-    rows = LocalRows(Incidence(torch.zeros(9, 1, dtype=torch.int32), 1), torch.arange(9.0).unsqueeze(-1))
-    found = SpacePosterior(rows, FlatLinearOperator(torch.ones(1), num_clusters=1), Maximum(2.0, 0.5, 0.0, 0.0))
-    assert float(found.mean_effects) == pytest.approx(36 / (9 + 0.25))
 
 
 @pytest.mark.filterwarnings("ignore:conjugate gradients stopped")

@@ -65,11 +65,6 @@ def test_means_and_covariances_are_the_dense_ones(kernel, way):
     assert (space.has_root(SCALE, NOISE), space.has_root(SCALE, 2 * NOISE)) == (True, space.is_decomposed)
 
 
-def test_is_built_once_for_its_rows():
-    covariance = KERNELS["forest"]()(X).evaluate_kernel()
-    assert feature_space_of(covariance) is feature_space_of(covariance * 3.0)
-
-
 def test_coarser_partitions_are_sums_of_counts():
     """A cut of the same trees needs no row: its counts are sums over those of the leaves."""
     forest = RandomForestKernel(X, Y, 12, random_state=0)

@@ -282,15 +282,6 @@ class TestLifetime:
         x[:5] = 2.0
         assert MondrianPartition(x, 1, random_state=0).lifetime == 0.5
 
-    def test_does_not_change_the_trees(self):
-        x = normal(30, 2)
-        first, second = (
-            MondrianPartition(x, 5, random_state=0),
-            MondrianPartition(x, 5, lifetime=3, random_state=0),
-        )
-        assert torch.equal(first.tree_keys, second.tree_keys)
-        assert second.lifetime == 3.0
-
     @pytest.mark.parametrize("lifetime", [0, -1.0, float("inf"), float("nan")])
     def test_that_is_none(self, lifetime):
         with pytest.raises(ValueError, match="positive, finite"):

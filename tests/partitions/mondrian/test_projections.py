@@ -131,12 +131,6 @@ class TestMaps:
         agree = mapped.labels(POINTS[:30] @ dense) == with_map.labels(POINTS[:30])
         assert agree.double().mean() > 0.999
 
-    def test_do_not_change_the_trees_without_them(self):
-        plain, mapped = trees_on(ROWS, None), trees_on(ROWS, torch.ones(3).double())
-        assert torch.equal(plain.tree_keys, mapped.tree_keys)
-        assert (plain.matrix_bits.numel(), plain.center_bits.numel()) == (0, 0)
-        assert (plain.labels(POINTS[:30]) == mapped.labels(POINTS[:30])).double().mean() > 0.999
-
     def test_of_one_row_and_one_column(self):
         for projection in (torch.tensor([[2.0, 1.0]]), torch.tensor([3.0]), "rotations"):
             labels = trees_on(torch.full((1, 1), 2.0), projection).labels(torch.tensor([[2.0], [2.01], [50.0]]))
