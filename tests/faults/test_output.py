@@ -9,6 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tqdm import tqdm
 
 from gpytorch_partition.__main__ import main
 from gpytorch_partition.command_line import outputs
@@ -24,7 +26,7 @@ from gpytorch_partition.estimators import PartitionGPRegressor
 
 RANDOM = np.random.RandomState(0)
 X = RANDOM.randn(400, 3)
-NUM_KILLS = 8
+NUM_KILLS = 5
 
 
 @pytest.fixture
@@ -143,6 +145,7 @@ class TestInputs:
 
 
 def _fit_again_and_again():
+    tqdm.set_lock(threading.RLock())  # the usual one is shared with this process, and a killed one keeps it
     while True:
         for seed in "12":
             fit("--seed", seed)

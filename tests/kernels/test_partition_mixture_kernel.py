@@ -106,21 +106,6 @@ def test_mixtures_of_mixtures():
     assert all(gradient is not None and bool(gradient.abs().max() > 0) for gradient in gradients)
 
 
-def test_gradients_of_entries(mixture):
-    mixture = mixture.double()
-    logits, x = mixture.raw_mixture_weights.detach().clone(), X[:12].double()
-    weights = torch.randn(12, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-
-    def total(values):
-        mixture.logits._parameters["raw_mixture_weights"] = values
-        operator = mixture(x).evaluate_kernel()
-        rows = torch.arange(12)
-        one_by_one = (weights * operator._get_indices(rows[:, None], rows)).sum()
-        return torch.stack([(weights * operator.to_dense()).sum(), one_by_one, operator.diagonal().sum()])
-
-    assert torch.autograd.gradcheck(total, logits.requires_grad_())
-
-
 def unfitted():
     """Of other heights than the kernels whose state they take over."""
     return [

@@ -10,7 +10,7 @@ from scipy import stats
 from gpytorch_partition.inputs.numbers import floats_of
 from gpytorch_partition.partitions import RandomBinningPartition
 
-NUM_GRIDS = 20_000
+NUM_GRIDS = 8_000
 X = torch.from_numpy(np.random.RandomState(0).randn(60, 3))
 
 
@@ -24,9 +24,9 @@ def check_share(share, expected):
     assert ((share - expected).abs() <= 4 * error + 1e-12).all(), (share, expected)
 
 
-@pytest.mark.parametrize("lengthscale", [pytest.param(0.7, marks=pytest.mark.slow), (0.2, 1.0, 5.0)])
-@pytest.mark.parametrize("center", [0.0, pytest.param(1e6, marks=pytest.mark.slow)])
-def test_limit_is_the_laplace_kernel_everywhere(lengthscale, center):
+@pytest.mark.parametrize("center", [0.0, 1e6])
+def test_limit_is_the_laplace_kernel_everywhere(center):
+    lengthscale = (0.2, 1.0, 5.0)
     grids = RandomBinningPartition(X, NUM_GRIDS, lengthscale=lengthscale, random_state=0)
     a, b = X[:20] + center, X[20:40] + center
     scales = torch.as_tensor(lengthscale, dtype=torch.float64).expand(3)

@@ -36,14 +36,6 @@ def _dense(kernel):
     return kernel(X.double()).to_dense()
 
 
-def test_the_likelihood_is_the_dense_one(kernel):
-    exact = SpectralLikelihood(dense_measure(_dense(kernel), Y[:, None]))
-    found = SpectralLikelihood(measure_of(kernel(X.double()).evaluate_kernel(), Y[:, None]))
-    for noise in (1e-2, NOISE, 3.0):
-        assert found.value(SCALE, noise, MEAN) == pytest.approx(exact.value(SCALE, noise, MEAN), rel=1e-9)
-    assert found.standard_error(SCALE, NOISE) == 0
-
-
 @pytest.mark.parametrize("way", ["factor", "eigenpairs"])
 def test_means_and_covariances_are_the_dense_ones(kernel, way):
     covariance = kernel(X.double()).evaluate_kernel()

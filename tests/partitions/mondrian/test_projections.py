@@ -13,6 +13,7 @@ from gpytorch_partition import MondrianKernel
 from gpytorch_partition.partitions.mondrian import mondrian_partition as mondrian
 from gpytorch_partition.partitions.mondrian.mondrian_partition import MondrianPartition
 from gpytorch_partition.partitions.mondrian.projections import Projections, rotations
+from tests.partitions.mondrian.test_mondrian_partition import around, assert_limit, box, normal
 
 NUM_TREES, FEW = 2000, 10
 MATRIX = torch.tensor([[1.0, -0.5], [0.3, 2.0], [0.0, 1.0]], dtype=torch.float64)
@@ -23,24 +24,8 @@ MATRICES = torch.from_numpy(np.random.RandomState(4).randn(40, 3, 5))
 PROJECTIONS = {"matrix": MATRIX, "scales": SCALES, "rotations": "rotations", "matrices": MATRICES}
 
 
-def normal(n, d, seed=0):
-    return torch.from_numpy(np.random.RandomState(seed).randn(n, d))
-
-
 ROWS = normal(100, 3)
 POINTS = torch.cat([normal(20, 3, seed=1), 4 * normal(10, 3, seed=2), 20 * normal(2, 3, seed=3)])
-
-
-def around(d):
-    """Points inside the unit cube, and on several levels outside it, alone and close together."""
-    random = np.random.RandomState(d)
-    inside = random.rand(4, d)
-    far = 40 + random.rand(2, d) / d
-    return torch.from_numpy(np.concatenate([inside, inside[:3] + np.eye(d)[0] * 1.2, inside[:2] - 4, far]))
-
-
-def corners(d):
-    return torch.stack([torch.zeros(d), torch.ones(d)]).double()
 
 
 def of_trees(projection, num_trees):
@@ -54,17 +39,6 @@ def trees_on(rows, projection, num_trees=FEW, lifetime=0.8, seed=0):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return MondrianPartition(rows, num_trees, lifetime=lifetime, projection=projection, random_state=seed)
-
-
-def sharing(labels):
-    """How often pairs of points share a cell, `N x N`."""
-    return (labels.unsqueeze(0) == labels.unsqueeze(1)).double().mean(-1)
-
-
-def assert_limit(labels, exact):
-    num_trees = labels.shape[-1]
-    deviations = (exact * (1 - exact) / num_trees).clamp_min(0).sqrt()
-    assert ((sharing(labels) - exact).abs() <= 4.5 * deviations + 1 / num_trees).all()
 
 
 @pytest.fixture(scope="module", params=PROJECTIONS)
@@ -83,7 +57,7 @@ class TestLimit:
     def test_is_the_laplace_kernel_of_mapped_points(self, matrix, lifetime):
         points = around(len(matrix))
         mapped = points @ (matrix if matrix.dim() == 2 else matrix.diag())
-        labels = trees_on(corners(len(matrix)), matrix, NUM_TREES, lifetime).labels(points)
+        labels = trees_on(box(*[1.0] * len(matrix)), matrix, NUM_TREES, lifetime).labels(points)
         assert_limit(labels, torch.exp(-lifetime * torch.cdist(mapped, mapped, p=1)))
 
     @pytest.mark.parametrize("lifetime", [0.2, 1.0])
@@ -92,12 +66,12 @@ class TestLimit:
         angles = torch.arange(2000, dtype=torch.float64) * (2 * np.pi / 2000)
         factors = angles.cos().abs() + angles.sin().abs()
         exact = torch.exp(-lifetime * torch.cdist(points, points).unsqueeze(-1) * factors).mean(-1)
-        assert_limit(trees_on(corners(2), "rotations", NUM_TREES, lifetime).labels(points), exact)
+        assert_limit(trees_on(box(*[1.0] * 2), "rotations", NUM_TREES, lifetime).labels(points), exact)
 
     def test_of_a_matrix_for_every_tree_is_the_mean_over_them(self):
         points, matrices = around(3), torch.stack([MATRIX, 0.3 * MATRIX.flip(0)]).repeat(NUM_TREES // 2, 1, 1)
         exact = sum(torch.exp(-0.8 * torch.cdist(points @ each, points @ each, p=1)) for each in matrices[:2]) / 2
-        assert_limit(trees_on(corners(3), matrices, NUM_TREES).labels(points), exact)
+        assert_limit(trees_on(box(*[1.0] * 3), matrices, NUM_TREES).labels(points), exact)
 
 
 class TestRotations:
