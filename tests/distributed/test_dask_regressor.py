@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+
 import dask.array as da
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 from sklearn.ensemble import ExtraTreesRegressor
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import r2_score
 
 from gpytorch_partition.distributed import DaskPartitionGPRegressor
@@ -155,6 +159,14 @@ def test_a_failed_fit_leaves_the_old_model(client):
     with pytest.raises(RuntimeError, match=r"chunk \d of 7 .*expected finite targets"):
         model.fit(X, y / 0)
     np.testing.assert_array_equal(model.predict(rows()[0]), before)
+
+
+def test_a_fitted_regressor_is_pickled_and_cloned(client):
+    model = regressor().fit(*arrays())
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(rows()[0]), model.predict(rows()[0]))
+    with pytest.raises(NotFittedError):
+        clone(model).predict(rows()[0])
 
 
 @pytest.mark.parametrize(

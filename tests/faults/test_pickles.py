@@ -15,6 +15,7 @@ from sklearn.base import clone
 from gpytorch_partition import FastClusterKernel, MondrianKernel, RandomForestKernel, settings
 from gpytorch_partition.models import FeatureSpaceGP, PartitionGP, spectral_truncation
 from tests.faults.estimators_zoo import CASES, answers, rows, same
+from tests.limits import many_rows
 
 RANDOM = np.random.RandomState(0)
 X, NEW = RANDOM.randn(200, 3), RANDOM.randn(90, 3)
@@ -36,14 +37,15 @@ def _process():
 
 
 @torch.no_grad()
-def _process_moments(model):
-    with settings.iterative():
+def _process_moments(model, limit=2_000):
+    with many_rows(limit):
         found = model(POINTS)
         return found.mean.numpy(), found.variance.numpy()
 
 
 MODELS = {
     "process": (_process, _process_moments),
+    "process_above_the_limit": (_process, lambda model: _process_moments(model, 50)),
     "counted_forest": (
         lambda: _counted(RandomForestKernel(ROWS, TARGETS, 4, min_samples_leaf=10, random_state=0)),
         lambda model: [each.detach().numpy() for each in model.predict(POINTS)],

@@ -12,8 +12,9 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from linear_operator.operators import BlockDiagLinearOperator
 
-from gpytorch_partition import LandmarkKernel, PartitionKernel, settings
+from gpytorch_partition import IterativeKernel, LandmarkKernel, PartitionKernel, settings
 from gpytorch_partition.inference.prediction import work
+from gpytorch_partition.inference.prediction.cluster_posterior import cluster_posterior
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
 from gpytorch_partition.operators import guards, loadings
@@ -394,6 +395,12 @@ def test_joint_samples_of_many_points_are_refused_for_sums_with_other_kernels():
                 distribution.rsample()
 
 
+def test_no_test_points():
+    with many_rows(), torch.no_grad():
+        posterior = model_of("clusters").eval()(NEW[:0])
+        assert posterior.mean.shape == posterior.lazy_covariance_matrix.diagonal(dim1=-2, dim2=-1).shape == (0,)
+
+
 @pytest.mark.parametrize("limit", [50, 500])
 @pytest.mark.parametrize("policy", ["mask", "fill"])
 @pytest.mark.parametrize("name", ["forest", "own + RBF"])
@@ -576,3 +583,15 @@ def test_what_a_method_cannot_do_is_refused(path):
             with settings.predictive_variances(path), pytest.raises(ValueError, match="expected the covariance of"):
                 model(NEW).variance.sum().item()
             assert model(NEW).variance.shape == (N_TEST,)
+
+
+def test_terms_of_other_points_or_loadings_do_not_fit():
+    total = KERNELS["own + linear"]()
+    noisy = total(X).evaluate_kernel().add_diagonal(torch.tensor([0.1]))
+    for other, does_fit in (
+        (total(NEW, X), True),
+        (total(NEW, X[:9]), False),
+        (forest()(NEW, X), False),
+        (IterativeKernel(scaled(forest()) + gpytorch.kernels.LinearKernel(active_dims=(0, 1)))(NEW, X), False),
+    ):
+        assert (cluster_posterior(noisy, other.evaluate_kernel()) is not None) == does_fit

@@ -143,6 +143,12 @@ class TestTraining:
             assert ((predicted.variance > 0) & (predicted.variance < 0.1)).all()
 
 
+class TestState:
+    def test_default_reach(self):
+        kernel = kernel_of(concentration=2.0)
+        assert kernel.max_lifetime == pytest.approx(2 * stats.gamma.ppf(0.999, 2.0, scale=1.0))
+
+
 def test_what_it_cannot_do_is_an_error():
     kernel = GammaMondrianKernel(X, 5, random_state=0)
     with pytest.raises(ValueError, match="with \\+"):

@@ -114,6 +114,10 @@ class TestColumns:
         expected = _forest()(NEW, X).to_dense() * (1 + 0.1 * NEW[:, 2:] @ X[:, 2:].T + 0.5 * NEW[:, :1] @ X[:, :1].T)
         torch.testing.assert_close(kernel(NEW, X).to_dense(), expected)
 
+    def test_of_the_partitions(self):
+        base = RandomForestKernel(X, Y, 10, random_state=0, active_dims=(1, 2)).double()
+        torch.testing.assert_close(_kernel(base)(NEW, X).to_dense(), _expected(base, NEW, X))
+
     @pytest.mark.parametrize(("num_dims", "active_dims"), [(2, (0, 1, 2)), (0, None), (2, (1, 1))])
     def test_that_do_not_fit(self, num_dims, active_dims):
         with pytest.raises(ValueError, match="active_dims|got num_dims=0"):

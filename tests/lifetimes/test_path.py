@@ -124,6 +124,13 @@ class TestPath:
             np.testing.assert_array_equal(a.estimator.coef_, b.estimator.coef_)
             assert (a.estimator.coef_ != c.estimator.coef_).any()
 
+    def test_the_kernels_own_columns_are_selected(self):
+        kernel = MondrianKernel(X, M, lifetime=1.0, random_state=0, active_dims=(2, 0))
+        path = fit_along_lifetimes(kernel, regressor(), X, Y, LIFETIMES, random_state=0)
+        twin = MondrianKernel(X[:, [2, 0]], M, lifetime=1.0, random_state=0)
+        expected = fit_along_lifetimes(twin, regressor(), X[:, [2, 0]], Y, LIFETIMES, random_state=0)
+        np.testing.assert_array_equal(path.models[-1].predict(TEST), expected.models[-1].predict(TEST[:, [2, 0]]))
+
     @pytest.mark.parametrize(
         ("options", "error", "message"),
         [

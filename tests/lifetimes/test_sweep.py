@@ -109,6 +109,12 @@ class TestOnAGrid:
         assert ((sweep.lifetimes > sweep.edges[:-1]) & (sweep.lifetimes <= sweep.edges[1:])).all()
         assert sweep.edges[-1] == 20.0  # no lifetime beyond the trees has a probability
 
+    def test_active_dims(self):
+        wide = torch.cat([torch.rand(len(X), 1, dtype=torch.float64), X], -1)
+        kernel = kernel_of(wide, active_dims=(1, 2))
+        sweep = lifetime_sweep(kernel, wide, Y, outputscale=OUTPUTSCALE, noise=NOISE, lifetimes=LIFETIMES)
+        assert torch.equal(sweep.log_marginal_likelihood, sweep_of().log_marginal_likelihood)
+
     @pytest.mark.parametrize("dense", [True, False])
     def test_rows_in_single_precision_lose_no_digits(self, monkeypatch, dense):
         """Far from zero a share of 1 / 10 in float32 would cost tens of nats."""
@@ -131,6 +137,11 @@ class TestAtEveryCut:
             dense = Dense(float(sweep.lifetimes[number]), num_trees=4)
             assert abs(float(sweep.log_marginal_likelihood[number]) - dense.value) < 1e-8
             assert abs(float(sweep.validation_error[number]) - dense.error) < 1e-9
+
+    def test_too_many_cells(self, monkeypatch):
+        monkeypatch.setattr("gpytorch_partition.lifetimes.sweep._MOST_CELLS", 100)
+        with pytest.raises(ValueError, match="shorter max_lifetime"):
+            sweep_of(lifetimes="cuts")
 
 
 class TestPosterior:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel, PartitionKernel, RandomForestKernel
+from gpytorch_partition.inference.evidence.profile_likelihood import Bounds
 from gpytorch_partition.models import FeatureSpaceGP
 
 N = 150
@@ -155,6 +156,16 @@ class TestLevelWeights:
         _assert_same(half, learned)
         half.level_weights = None
         assert half.fit().log_likelihood == pytest.approx(_counted(_forest()).fit().log_likelihood, rel=1e-9)
+
+    def test_stay_in_a_sum_of_models_that_have_the_same(self, learned):
+        other = _counted(learned.kernel)
+        other.level_weights = learned.level_weights
+        assert torch.equal((learned + other).level_weights, learned.level_weights)
+        assert (learned + _counted(learned.kernel)).level_weights is None
+
+    def test_bounds_count(self):
+        values = _counted(_forest()).fit_level_weights(Bounds((0.5, 0.5), (0.3, 0.3), mean=0.1))
+        assert (values.outputscale, values.noise, values.mean) == pytest.approx((0.5, 0.3, 0.1))
 
     @pytest.mark.parametrize(
         ("kernel", "got"),

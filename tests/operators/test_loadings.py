@@ -18,7 +18,7 @@ from gpytorch_partition import FastClusterKernel, IterativeKernel
 from gpytorch_partition.clusters.incidence import Incidence, one_cluster
 from gpytorch_partition.operators import PartitionLinearOperator, loadings, partition_linear_operator
 from gpytorch_partition.operators.addition import structured_terms
-from gpytorch_partition.operators.loadings import cluster_sums, loadings_derivative, row_values
+from gpytorch_partition.operators.loadings import LoadedRows, cluster_sums, loadings_derivative, row_values
 from gpytorch_partition.operators.tasks import on_own_tasks
 from gpytorch_partition.solvers import preconditioners
 from gpytorch_partition.solvers.preconditioners import nystrom_preconditioner
@@ -172,3 +172,12 @@ def test_an_operator_that_is_no_s_is_refused():
     codes, other = rows(1, (30,), (3, 4), False), ConstantDiagLinearOperator(torch.ones(1), diag_shape=7)
     with pytest.raises(ValueError, match="such as FlatLinearOperator, got ConstantDiagLinearOperator"):
         PartitionLinearOperator(torch.tensor(1.0), other, left=codes, right=codes)
+
+
+def test_rows_are_the_same_by_value():
+    first, codes = LoadedRows(one_cluster(30), R), rows(1, (30,), (3, 4), False)
+    assert first.are_same(LoadedRows(one_cluster(30), R.clone()))
+    assert not first.are_same(LoadedRows(one_cluster(30), R + 1))
+    assert not first.are_same(LoadedRows(one_cluster(30)))
+    assert not LoadedRows(codes, R).are_same(first)
+    assert LoadedRows(codes).are_same(LoadedRows(Incidence(codes.codes.clone(), 7)))

@@ -69,6 +69,14 @@ def test_draws_are_chosen_and_weighed(model):
     torch.testing.assert_close(whole(x).to_dense(), expected.mean(0))
 
 
+def test_estimators_are_read():
+    estimator = stochtree.StochTreeBARTRegressor(num_gfr=2, num_mcmc=2, mean_forest_params={"num_trees": 5})
+    with pytest.raises(ValueError, match="call fit"):
+        bart_trees(estimator)
+    estimator.fit(X, Y)
+    assert ForestPartition(estimator).num_partitions == 10
+
+
 def test_clear_errors(model):
     pandas = pytest.importorskip("pandas")
     for draws in ([4], [0.5], 3, []):

@@ -90,6 +90,13 @@ class TestClusterersThatPredict:
             clusterer.set_params(random_state=seed.randint(2**31 - 1))
         assert same_clusters(partition.labels(POINTS)[:, 0], clusterer.fit(ARRAY).predict(POINTS.numpy()))
 
+    def test_several_fitted_ones(self):
+        fitted = [KMeans(k, random_state=0).fit(ARRAY) for k in (2, 7)] + [
+            GaussianMixture(3, random_state=0).fit(ARRAY)
+        ]
+        labels = PartitionKernel(fitted).cluster_ids(POINTS)
+        assert all(same_clusters(labels[:, r], fitted[r].predict(POINTS.numpy())) for r in range(3))
+
     def test_core_points_of_a_fitted_dbscan(self):
         fitted = DBSCAN(eps=0.5).fit(ARRAY)
         cores = fitted.labels_[fitted.core_sample_indices_]

@@ -142,6 +142,19 @@ def test_the_bias_of_a_quadrature_is_bounded(steps, padding):
     assert float(accuracy.log_bias(padded.unsqueeze(0), float(values.min()) / 2)) >= float(bias)
 
 
+def test_a_quadrature_that_is_far_off_is_warned_of_where_nothing_is_better(monkeypatch):
+    monkeypatch.setattr(direct, "MOST_ROWS", 5)
+    monkeypatch.setattr(direct, "MOST_COLUMNS", 5)
+    operator = COVARIANCES["flat"].add_diagonal(torch.tensor(1e-7).double())
+    with (
+        linear_settings.max_cholesky_size(10),
+        linear_settings.max_cg_iterations(3),
+        linear_settings.min_preconditioning_size(10**6),
+        pytest.warns(NumericalWarning, match="nats per datum"),
+    ):
+        operator.inv_quad_logdet(RHS, logdet=True)
+
+
 def _left_of_variances(noise):
     r""":math:`K - K A^{-1} K` of clusters, from a singular value decomposition: without differences."""
     root = flat().sparse_root()._matmul(torch.eye(13, dtype=torch.float64))

@@ -227,6 +227,12 @@ class TestAlgebraKeepsTheClass:
             with pytest.raises(ValueError, match=f"shape \\({N}, {N}\\) to add, got \\({size}, {size}\\)"):
                 operator.add_diagonal(torch.ones(size).double())
 
+    def test_noise_added_twice(self, covariance):
+        noisy = covariance + _noises("constant") + _noises("per_row")
+        expected = covariance.to_dense() + _noises("constant").to_dense() + _noises("per_row").to_dense()
+        assert isinstance(noisy, PartitionAddedDiagLinearOperator)
+        torch.testing.assert_close(noisy.to_dense(), expected)
+
     def test_nonsense_is_refused(self, covariance):
         with pytest.raises(TypeError, match="to add"):
             covariance + "noise"

@@ -487,7 +487,7 @@ def test_constant_targets_are_their_own_mean(level, dtype, method):
     assert model.mean_module.constant.item() == pytest.approx(level, rel=1e-5, abs=1e-5)
 
 
-@pytest.mark.parametrize("method", ONE_PASS)
+@pytest.mark.parametrize("method", [*ONE_PASS, "l-bfgs"])
 def test_an_ordinary_fit_says_nothing(method):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -551,6 +551,14 @@ def test_a_second_call_gives_the_same_bits_whatever_the_global_random_state(meth
             found = fit(model, method=method)
         ends.append((found, values(model)))
     assert ends[0] == ends[1]
+
+
+def test_the_seed_of_the_probes_is_a_setting():
+    ends = []
+    for seed in (0, 1):
+        with settings.probe_seed(seed):
+            ends.append(fit(plain_model(), method="krylov", num_probes=5).log_marginal_likelihood)
+    assert ends[0] != ends[1]
 
 
 # Few rows.

@@ -138,6 +138,12 @@ def test_with_a_prior_it_is_the_maximum_of_the_posterior_density(case, is_bounde
     assert moved > 0.05
 
 
+@pytest.mark.parametrize("bounds", [Bounds((1.0, 1.0), POSITIVE), Bounds((0.3, 0.3), (0.2, 0.2))])
+def test_a_prior_with_fixed_values(bounds):
+    y = problem()[1]
+    assert_best(maximize(likelihood_of(y), bounds, PRIORS["on both"]), bounds, y, PRIORS["on both"])
+
+
 def two_explanations(num_smooth, energy):
     """
     Targets that are either white noise, or signal in all but the smallest eigenvalues.

@@ -142,6 +142,15 @@ def test_the_standard_error_is_the_spread_over_seeds():
     assert squared**0.5 < 0.8 * among_rows.standard_error(0.5, 0.05)
 
 
+def test_targets_of_very_different_sizes_keep_their_digits():
+    K, (_, y) = covariance("clusters"), points()
+    rows = [LocalRows(K.left, y * torch.tensor(sizes)) for sizes in ([1.0, 1.0], [1e-9, 1e9])]
+    one, other = (next(space_measures(each, K.cluster_operator, 5, 0)) for each in rows)
+    small, large = (SpectralLikelihood(one, t).form(0.1, 5.0) for t in (0, 1))
+    assert SpectralLikelihood(other, 0).form(0.1, 5e-9) == pytest.approx(1e-18 * small, rel=1e-6)
+    assert SpectralLikelihood(other, 1).form(0.1, 5e9) == pytest.approx(1e18 * large, rel=1e-6)
+
+
 FIXED = Maximum(outputscale=1.7, noise=0.05, mean=4.0, log_likelihood=0.0)
 
 

@@ -57,6 +57,13 @@ def test_means_and_covariances_are_the_dense_ones(kernel, way):
     assert (space.has_root(SCALE, NOISE), space.has_root(SCALE, 2 * NOISE)) == (True, space.is_decomposed)
 
 
+def test_a_factor_is_computed_anew_for_other_values():
+    covariance = KERNELS["fast cluster"]()(X).evaluate_kernel()
+    space, fresh = feature_space_of(covariance), feature_space_of(KERNELS["fast cluster"]()(X).evaluate_kernel())
+    space.covariance_root(SCALE, NOISE)
+    assert torch.equal(space.covariance_root(SCALE, 2 * NOISE), fresh.covariance_root(SCALE, 2 * NOISE))
+
+
 def test_coarser_partitions_are_sums_of_counts():
     """A cut of the same trees needs no row: its counts are sums over those of the leaves."""
     forest = RandomForestKernel(X, Y, 12, random_state=0)

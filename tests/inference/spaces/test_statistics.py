@@ -198,6 +198,14 @@ def test_wrong_targets_are_not_removed(wrong):
     assert not statistics.squares.any()
 
 
+def test_rows_may_come_back_at_another_level():
+    statistics = ClusterStatistics(TREES)
+    statistics.add(X, Y)
+    statistics.remove(X, Y)
+    statistics.add(X, Y + 1e8)
+    assert abs(statistics.center - 1e8) < 64
+
+
 FOREST = RandomForestKernel(X, Y, 5, random_state=0).partition
 
 

@@ -173,6 +173,9 @@ class TestState:
         matrix.zero_()
         assert torch.equal(trees.labels(POINTS), before)
 
+    def test_a_cut_keeps_it(self, trees, projection):
+        assert torch.equal(trees.cut(0.2).labels(POINTS), trees_on(ROWS, projection, lifetime=0.2).labels(POINTS))
+
 
 class TestErrors:
     @pytest.mark.parametrize(
