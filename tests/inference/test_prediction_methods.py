@@ -7,7 +7,7 @@ import pytest
 import torch
 from linear_operator import settings as linear_settings
 
-from gpytorch_partition import PartitionKernel, settings
+from gpytorch_partition import settings
 from gpytorch_partition.inference.prediction import cluster_posterior as posteriors
 from gpytorch_partition.inference.prediction import work
 from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, _root_at
@@ -20,7 +20,7 @@ from gpytorch_partition.solvers.feature_factor import FeatureFactor, feature_fac
 from tests.extremes.problems import Cell, rows
 from tests.extremes.problems import exact as exact_of_cell
 from tests.extremes.problems import model_of as model_of_cell
-from tests.inference.prediction_problems import KERNELS, NEW, N, X, clusters, exact, forest, landmarks, model_of
+from tests.inference.prediction_problems import KERNELS, NEW, N, X, clusters, exact, model_of
 from tests.limits import many_rows
 
 
@@ -76,14 +76,6 @@ def test_many_samples_come_from_ordered_rows_and_a_larger_rank(name, monkeypatch
     assert not torch.equal(order, torch.arange(N))
     torch.testing.assert_close(prepared.noisy.to_dense(), posterior.noisy.to_dense()[order][:, order])
     assert all(term.is_symmetric and term.left_loadings is term.right_loadings for term in prepared.covariances)
-
-
-def test_rows_are_ordered_by_the_finest_partition():
-    kernel = PartitionKernel(lambda x: torch.stack([0 * x[:, 0], (3 * x[:, 1]).floor()], -1).long())
-    with many_rows():
-        codes = posterior_of(kernel)._prepared(512).covariance.left.codes
-    assert (codes[:, 0] == codes[0, 0]).all()
-    assert (codes[:, 1].diff() >= 0).all()
 
 
 @torch.no_grad()
@@ -163,18 +155,6 @@ class TestChoice:
         assert work.of_feature_space(posterior.noisy, rows, 3.0) == 0
         assert work.takes_eigenvectors(rows)
         assert work.may_take_eigenvectors(rows)
-
-    def test_noise_is_compared_with_the_terms_of_several_clusters(self):
-        trees, points = forest()(X).evaluate_kernel(), landmarks()(X).evaluate_kernel()
-        noise, varying = torch.tensor([0.1]), torch.linspace(0.1, 9, N)
-        harmonic = 1 / float(varying.reciprocal().mean())
-        for noisy, ratio in [
-            (trees.add_diagonal(noise), 0.1),
-            ((trees * 0.5 + points * 40.0).add_diagonal(noise), 0.2),
-            ((trees * 0.5).add_diagonal(varying), harmonic / 0.5),
-            ((points * 2.0).add_diagonal(noise), 0.1 / (2 * float(points.diagonal().mean()))),
-        ]:
-            assert work.noise_ratio(noisy) == pytest.approx(ratio)
 
 
 # A factor of the coefficients of a root.

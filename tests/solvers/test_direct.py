@@ -39,14 +39,6 @@ COVARIANCES = {
 }
 
 
-@pytest.mark.parametrize("name", COVARIANCES)
-def test_the_factor_is_filled_by_blocks_of_rows(name, monkeypatch):
-    monkeypatch.setattr(direct, "_BLOCK_ROWS", 7)
-    noise = torch.linspace(1e-3, 1e-2, N).double()
-    factor = DirectSolver(COVARIANCES[name], noise).factor
-    torch.testing.assert_close(factor @ factor.mT, COVARIANCES[name].to_dense() + noise.diag())
-
-
 def test_a_matrix_without_a_cholesky_factor_is_solved_nevertheless():
     """A noise that rounding loses: the solution has a small residual, and a warning tells of the noise."""
     covariance = COVARIANCES["sum"]

@@ -151,6 +151,12 @@ def test_targets_of_very_different_sizes_keep_their_digits():
     assert SpectralLikelihood(other, 1).form(0.1, 5e9) == pytest.approx(1e18 * large, rel=1e-6)
 
 
+def test_moments_of_targets_far_from_zero_keep_their_digits():
+    K, (_, y) = covariance("clusters"), points()
+    near, far = (LocalRows(K.left, y + level).moments() for level in (0.0, 2.0**30))
+    torch.testing.assert_close(far.squares, near.squares, rtol=1e-5, atol=1e-4)
+
+
 FIXED = Maximum(outputscale=1.7, noise=0.05, mean=4.0, log_likelihood=0.0)
 
 
