@@ -11,7 +11,6 @@ from gpytorch_partition import settings
 from gpytorch_partition.inference.prediction import cluster_posterior as posteriors
 from gpytorch_partition.inference.prediction import work
 from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, _root_at
-from gpytorch_partition.inference.spaces.feature_space import feature_space_of
 from gpytorch_partition.linalg.conjugate_gradients import UnconvergedError
 from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.solvers import direct
@@ -139,22 +138,6 @@ class TestChoice:
         ]:
             monkeypatch.setattr(work, name, value)
             assert self._exact_methods(posterior) == [expected] * 4
-
-    def test_what_is_there_takes_no_work(self, posterior, monkeypatch):
-        """A factor for its values, eigenvectors for all."""
-        scale, rows = float(posterior.covariance.scale), posterior.covariance.left
-        expected = 5 * rows.num_clusters**3 / 5_000 / rows.num_rows
-        assert work.of_feature_space(posterior.noisy, rows, scale) == pytest.approx(expected)
-        posterior.exact_variances()
-        assert work.of_feature_space(posterior.noisy, rows, scale) == 0
-        assert work.of_feature_space(posterior.noisy, rows, 2 * scale) > 0
-        assert not work.is_decomposed(rows)
-        assert posterior.has_covariance
-        assert feature_space_of(posterior.covariance).values.numel() == rows.num_clusters
-        monkeypatch.setattr(work, "_MOST_CLUSTERS", 10)
-        assert work.of_feature_space(posterior.noisy, rows, 3.0) == 0
-        assert work.takes_eigenvectors(rows)
-        assert work.may_take_eigenvectors(rows)
 
 
 # A factor of the coefficients of a root.

@@ -7,7 +7,6 @@ import io
 import pickle
 import unittest
 
-import gpytorch
 import pytest
 import torch
 from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
@@ -27,8 +26,7 @@ from gpytorch_partition import (
     encode_missing,
 )
 from gpytorch_partition.operators import PartitionLinearOperator, PathSumLinearOperator
-from gpytorch_partition.partitions import MondrianPartition
-from tests.kernels.zoo import BUILD, OUTER, ROWS, UNFITTED, Model, X, Y, kernel_of, rows_of
+from tests.kernels.zoo import BUILD, OUTER, ROWS, UNFITTED, X, Y, kernel_of, rows_of
 
 
 class _KernelSuite(BaseKernelTestCase):
@@ -207,21 +205,6 @@ def test_loading_another_state_forgets_the_old_labels(kernel):
     other = type(kernel)(X.flip(0), extra)
     kernel.load_state_dict(other.state_dict())
     torch.testing.assert_close(kernel(X).to_dense(), other(X).to_dense())
-
-
-def test_training_rows_are_labelled_once(kernel, monkeypatch):
-    calls = []
-    name = "_grown" if isinstance(kernel.partition, MondrianPartition) else "_labels"
-    original = getattr(type(kernel.partition), name)
-    monkeypatch.setattr(type(kernel.partition), name, lambda self, x: (calls.append(x.shape[0]), original(self, x))[1])
-    model = Model(X, Y, ScaleKernel(kernel))
-    mll = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
-    for _ in range(3):
-        (-mll(model(X), Y)).backward()
-    model.eval()
-    for shift in (0.1, 0.2):
-        model(X[:7] + shift).mean.sum().item()
-    assert calls.count(120) == 1
 
 
 class TestErrors:

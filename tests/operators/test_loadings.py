@@ -20,8 +20,6 @@ from gpytorch_partition.operators import PartitionLinearOperator, loadings, part
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.loadings import LoadedRows, cluster_sums, loadings_derivative, row_values
 from gpytorch_partition.operators.tasks import on_own_tasks
-from gpytorch_partition.solvers import preconditioners
-from gpytorch_partition.solvers.preconditioners import nystrom_preconditioner
 from tests.operators.operator_zoo import dense, flat_weights, low_rank, one_hot, rows
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -155,17 +153,6 @@ class TestWithLoadings:
         torch.testing.assert_close(mixed.to_dense(), expected)
         torch.testing.assert_close(mixed.diagonal(), expected.diagonal())
         torch.testing.assert_close(mixed[3:9, 3:9].to_dense(), expected[3:9, 3:9])
-
-
-def test_no_copy_of_loadings_is_kept_for_a_preconditioner():
-    """The factor of a plain covariance is remembered, with a copy of all that it came from."""
-    codes, noise = rows(1, (30,), (3, 4), False), ConstantDiagLinearOperator(torch.ones(1), diag_shape=30)
-    plain = PartitionLinearOperator(torch.tensor(1.0), flat_weights(7, 2), left=codes, right=codes)
-    loaded = plain.with_loadings(R.float(), R.float())
-    nystrom_preconditioner(loaded, noise)
-    assert codes.cache.peek(preconditioners._FACTOR) is None
-    nystrom_preconditioner(plain, noise)
-    assert codes.cache.peek(preconditioners._FACTOR) is not None
 
 
 def test_an_operator_that_is_no_s_is_refused():

@@ -11,7 +11,6 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import ScaleKernel
 
 from gpytorch_partition import FastClusterKernel, GroupKernel, MondrianKernel, PartitionMixtureKernel
-from gpytorch_partition.solvers import few_clusters as module
 from gpytorch_partition.solvers.few_clusters import few_clusters
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -58,16 +57,6 @@ def test_log_likelihoods_and_gradients(make, noise, num_rows):
     gradients = [torch.autograd.grad(value, [*leaves, mean], retain_graph=True) for value in (found, expected)]
     for ours, theirs in zip(*gradients):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9 * expected.abs().item())
-
-
-def test_rows_are_counted_once(monkeypatch):
-    calls, original = [], module.count_co_occurrences
-    monkeypatch.setattr(module, "count_co_occurrences", lambda *counted: (calls.append(1), original(*counted)))
-    kernel, y = ScaleKernel(groups()).double(), Y
-    for _ in range(3):
-        covariance = kernel(CODES).evaluate_kernel().add_diagonal(torch.tensor(0.2).double())
-        MultivariateNormal(torch.zeros(len(y)).double(), covariance).log_prob(y).backward()
-    assert len(calls) == 1
 
 
 def applies(kernel, x=CODES, noise=None):
