@@ -255,7 +255,7 @@ _TASK_KERNELS = {
 
 def multitask(options: Options) -> Iterator[Table]:
     """Measure training and predictions of three tasks beside those of one."""
-    num_rows = options.pick(20_000, 120)
+    num_rows = options.pick(20_000, 300)
     jobs = grid(kernel=_TASK_KERNELS, tasks=(1, 3))
     title = f"MultitaskKernel, {num_rows:,} rows on every task, {STEPS} Adam steps, 200 points"
     yield from measured(options, "multitask", title, jobs, partial(options.apart, _several_tasks, num_rows))
