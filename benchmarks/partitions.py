@@ -69,7 +69,7 @@ KEEPING = ("DBSCAN", "HDBSCAN", "agglomerative", "Pitman-Yor mixture")
 
 def clusterings(options: Options) -> Iterator[Table]:
     """Measure each clusterer by number of rows."""
-    sizes = options.pick((100_000, 1_000_000), (1_000,))
+    sizes = options.pick((100_000, 1_000_000), (300,))
     title = f"{M} clusterings of 10 columns, on a random half of the columns (CPU seconds)"
     jobs = grid(rows=sizes, partitions=(*SOURCES, FAST, ISOLATION))
     yield from measured(options, "clusterings", title, jobs, partial(options.apart, _built))

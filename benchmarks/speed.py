@@ -129,7 +129,7 @@ def _labelled(num_rows: int, source: str) -> Row:
 
 def training(options: Options) -> Iterator[Table]:
     """Measure how one marginal likelihood with its gradient grows with the rows."""
-    sizes = options.pick([10_000, 30_000, 100_000, 300_000], [2_500, 5_000])
+    sizes = options.pick([10_000, 30_000, 100_000, 300_000], [2_100, 2_500])
 
     def title(rows: list[Row]) -> str:
         exponent = growth([row["N"] for row in rows], [row["seconds"] for row in rows]) if len(rows) > 1 else 1
@@ -172,7 +172,7 @@ def _likelihood(model: PartitionGP) -> float:
 
 def whole_jobs(options: Options) -> Iterator[Table]:
     """Measure whole jobs with a fast cluster kernel and with Mondrian trees, each in a process of its own."""
-    small, large = options.pick(100_000, 1_000), options.pick(1_000_000, 2_000)
+    small, large = options.pick(100_000, 300), options.pick(1_000_000, 500)
     sizes = {"fit in one pass": large, "Adam": small, "one likelihood with gradient": large}
     sizes |= {"Mondrian trees": large, "sweep over lifetimes": options.pick(100_000, 200)}
     jobs = [{"job": job, "N": size} for job, size in sizes.items()]
@@ -255,7 +255,7 @@ _TASK_KERNELS = {
 
 def multitask(options: Options) -> Iterator[Table]:
     """Measure training and predictions of three tasks beside those of one."""
-    num_rows = options.pick(20_000, 500)
+    num_rows = options.pick(20_000, 300)
     jobs = grid(kernel=_TASK_KERNELS, tasks=(1, 3))
     title = f"MultitaskKernel, {num_rows:,} rows on every task, {STEPS} Adam steps, 200 points"
     yield from measured(options, "multitask", title, jobs, partial(options.apart, _several_tasks, num_rows))

@@ -24,7 +24,7 @@ PACKAGE, EFFECTS = "gpytorch_partition", "operators/cluster_operators"
 # A file of the package, the right text, the wrong one, and the folder of tests that must notice.
 MUTANTS: list[tuple[str, str, str, str]] = [
     # operators, clusters
-    ("clusters/tree_layout.py", "of_node(layout.heights) + 1", "of_node(layout.heights) + 2", "clusters"),
+    ("clusters/tree_layout.py", "of_node(layout.heights) + 1", "of_node(layout.heights) + 2", "kernels"),
     ("clusters/tree_layout.py", "return torch.where(is_leaf, -above.expm1(), inner)", "return inner", "clusters"),
     ("clusters/co_occurrence.py", "pairs = local[first] * size +", "pairs = local[first] +", "clusters"),
     ("clusters/incidence.py", "None, None, None, _Product", "None, None, None, 2 * _Product", "clusters"),
@@ -39,7 +39,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("solvers/preconditioners.py", "reciprocal().unsqueeze(-1)", "unsqueeze(-1)", "solvers"),
     ("solvers/in_double.py", "noisy.noise_share < _LEAST_SHARE", "False", "extremes"),
     ("solvers/in_double.py", "(norm > _LEAST_USE * size).any()", "(norm < 0).any()", "solvers"),
-    ("solvers/in_double.py", "warnings.warn(told, NumericalWarning, stacklevel=2)", "pass", "extremes"),
+    ("solvers/in_double.py", "warnings.warn(told, NumericalWarning, stacklevel=2)", "pass", "solvers"),
     ("solvers/by_conjugate_gradients.py", "noisy.has_failed = True", "pass", "solvers"),
     ("solvers/decision_table.py", "(\"solve\", \"likelihood\")", "()", "solvers"),
     # partitions, kernels

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.site_links import dead_links
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 BENCHMARKS = re.findall(
@@ -34,6 +36,26 @@ def test_links_resolve(page):
             target = page.parent / path if path else page
             assert target.exists(), link
             assert not anchor or anchor in anchors(target), link
+
+
+def test_dead_links_of_the_built_site_are_found(tmp_path):
+    page = """<h1 id="top">A page</h1> <img src="picture.png"> <a href="https://elsewhere.org/x#y">a</a>
+    <a href="">a</a> <a href="#top">a</a> <a href="folder/other.html#a%20b">a</a> <a href="folder/">a</a>
+    <a href="{}">a</a>"""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "picture.png").touch()
+    (tmp_path / "folder" / "other.html").write_text('<a name="a b">x</a> <a href="../page.html#top">back</a>')
+    (tmp_path / "page.html").write_text(page.format("folder/other.html"))
+    assert dead_links(tmp_path) == []
+    for link in ("none.html", "#none", "folder/other.html#top"):
+        (tmp_path / "page.html").write_text(page.format(link))
+        assert dead_links(tmp_path) == [f"page.html: {link}"]
+
+
+def test_ci_runs_the_readmes_test_command_as_written():
+    command = 'pip install -c constraints.txt ".[test]" && pytest -n 2\n'
+    assert command in (ROOT / "README.md").read_text()
+    assert command in (ROOT / ".ci" / "run").read_text()
 
 
 @pytest.mark.parametrize("paper", ["paper_figure", "mondrian", "kernels_and_ensembles", "rare_class"])
@@ -77,6 +99,11 @@ WITH_EXAMPLES = {page.name for page in PAGES if page.parent.name == "docs" and "
 @pytest.mark.parametrize("page", sorted(WITH_EXAMPLES - ELSEWHERE))
 def test_the_examples_run_one_after_another(page):
     run(example(page))
+
+
+@pytest.mark.slow
+def test_the_examples_of_the_readme_run_one_after_another():
+    assert "tensor" in run(example("../README.md") + "\nassert len(std) == 42").stdout
 
 
 API = {

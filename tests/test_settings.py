@@ -129,25 +129,6 @@ def test_a_context_whose_exit_is_interrupted_ends_when_it_is_forgotten():
     assert _watched() == before
 
 
-def test_many_threads_at_once_leave_the_process_as_it_was():
-    before, seen = _watched(), set()
-    barrier = threading.Barrier(8)
-
-    def work():
-        barrier.wait()
-        for _ in range(200):
-            with settings.iterative():
-                seen.add(linear_operator.settings.cg_tolerance.value())
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert seen == {1e-2}
-    assert _watched() == before
-
-
 @pytest.mark.parametrize(
     ("setting", "values"),
     [

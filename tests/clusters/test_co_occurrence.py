@@ -93,8 +93,3 @@ def test_large_counts_take_eight_bytes(largest):
     total = added(found, found)
     assert total.dtype == torch.float64
     assert torch.equal(unpacked(total, 5), 2 * counts)
-
-
-def test_a_message_is_a_quarter_of_the_counts():
-    counts = symmetric(320, 0)
-    assert packed(counts).nbytes < 0.26 * counts.nbytes

@@ -68,25 +68,6 @@ def test_batches(dtype, own, batch):
     _check(_random((*own, 7), (2, 5)), 3, dtype, batch)
 
 
-@settings(derandomize=True, deadline=None, max_examples=30)
-@given(st.integers(1, 40), st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(1, 4), st.integers(0, 99))
-def test_transposed_product_is_the_transpose(num_rows, counts, columns, seed):
-    incidence = _random((num_rows,), tuple(counts), seed)
-    generator = torch.Generator().manual_seed(seed)
-    table = torch.randn(incidence.num_clusters, columns, generator=generator)
-    values = torch.randn(num_rows, columns, generator=generator)
-    forward = (incidence.row_values(table) * values).sum()
-    backward = (table * incidence.cluster_sums(values)).sum()
-    torch.testing.assert_close(forward, backward, rtol=1e-4, atol=1e-4)
-
-
-def test_selecting_rows_and_batches():
-    incidence = _random((3, 9), (2, 5))
-    picked = incidence.select(torch.tensor([1, 4]), (slice(0, 2),))
-    assert torch.equal(picked.codes, incidence.codes[:2, [1, 4]])
-    assert picked.num_clusters == 7
-
-
 @DTYPES
 @pytest.mark.parametrize("rows", [slice(None, None, 3), slice(2, 8, 2), slice(0, 0), torch.tensor([7, 1, 1])])
 def test_products_of_selected_rows(dtype, rows):
@@ -94,20 +75,6 @@ def test_products_of_selected_rows(dtype, rows):
     picked = incidence.select(rows)
     assert torch.equal(picked.codes, incidence.codes[rows])
     _check(picked, 3, dtype)
-
-
-def test_sharing_and_moving_copy_nothing():
-    incidence = _random((9,), (2, 5))
-    assert incidence.to("cpu") is incidence
-    assert incidence.to(dtype=torch.float64) is incidence
-    assert incidence.expand(torch.Size([4])).codes.data_ptr() == incidence.codes.data_ptr()
-
-
-def test_held_memory_is_eight_bytes_per_row_and_partition():
-    incidence = _random((4000,), (16,) * 10)
-    incidence.cluster_sums(torch.ones(4000, 1))
-    held = [incidence.codes, *incidence.members]
-    assert sum(tensor.numel() * tensor.element_size() for tensor in held) <= 9 * 4000 * 10
 
 
 def test_pickle_keeps_codes_only():
@@ -144,13 +111,6 @@ def test_codes_are_equal_exactly_when_seen_labels_are(seen, new):
     assert torch.equal(seen_codes[:, None] == seen_codes[None], seen[:, None] == seen[None])
     assert torch.equal(new_codes[:, None] == seen_codes[None], new[:, None] == seen[None])
     assert int(max(seen_codes.max(), new_codes.max())) < index.num_clusters
-
-
-def test_codes_of_a_partition_lie_in_a_range_of_their_own():
-    labels = torch.randint(-50, 50, (40, 3), generator=torch.Generator().manual_seed(0))
-    codes = SeenClusterIndex(labels).codes(torch.cat([labels, labels + 1000]))
-    for left, right in zip(codes.unbind(-1), codes.unbind(-1)[1:]):
-        assert left.max() < right.min()
 
 
 def test_bounded_codes_are_offsets():

@@ -16,7 +16,6 @@ from gpytorch_partition.clusters.tree_layout import (
     cut_at_depth,
     height_average_levels,
     height_average_weights,
-    impurity_decrease_weights,
     lay_out_trees,
     level_node_weights,
     softmax_node_weights,
@@ -92,36 +91,6 @@ def test_layout_is_that_of_recursion(trees):
 
 
 @any_trees
-@given(trees_of_any_shape)
-def test_weights_average_the_agreement_of_two_leaves_over_all_heights(trees):
-    layout, _, number = laid_out(trees)
-    weights = height_average_weights(layout)
-    assert weights.dtype == torch.float64
-    for tree in trees:
-        leaves, height = tree[0].leaves(), max(node.depth for node in tree)
-        for a in leaves:
-            for b in leaves:
-                agreement = [a.ancestor(d) is b.ancestor(d) for d in range(height + 1)]
-                common = [number[id(node)] for node in a.path() if node in b.path()]
-                assert float(weights[common].sum()) == pytest.approx(sum(agreement) / (height + 1), abs=1e-12)
-
-
-@any_trees
-@given(trees_of_any_shape, st.integers(0, 10_000))
-def test_level_weights_average_the_agreement_of_two_leaves_over_depths(trees, seed):
-    layout, _, number = laid_out(trees)
-    levels = torch.rand(int(layout.heights.max()) + 1, generator=torch.Generator().manual_seed(seed)).double()
-    weights = level_node_weights(layout, levels)
-    for tree in trees:
-        leaves = tree[0].leaves()
-        for a in leaves:
-            for b in leaves:
-                agreement = [float(w) * (a.ancestor(d) is b.ancestor(d)) for d, w in enumerate(levels)]
-                common = [number[id(node)] for node in a.path() if node in b.path()]
-                assert float(weights[common].sum()) == pytest.approx(sum(agreement), abs=1e-12)
-
-
-@any_trees
 @given(trees_of_any_shape, st.integers(0, 10_000), st.sampled_from([0.0, 1.0, 300.0]))
 def test_softmax_weights_average_the_agreement_of_two_leaves_over_each_trees_own_heights(trees, seed, size):
     layout, _, number = laid_out(trees)
@@ -139,28 +108,12 @@ def test_softmax_weights_average_the_agreement_of_two_leaves_over_each_trees_own
                 assert float(weights[common].sum()) == pytest.approx(agreement, abs=1e-12)
 
 
-def test_softmax_weights_of_equal_logits_are_the_height_average():
-    layout, _, _ = laid_out(grow([9, 0, 4], random.Random(0)))
-    for value in (0.0, -700.0):
-        logits = torch.full((int(layout.heights.max()) + 1,), value, dtype=torch.float64)
-        torch.testing.assert_close(softmax_node_weights(layout, logits), height_average_weights(layout))
-
-
 @pytest.mark.parametrize("size", [0.5, 30.0])
 def test_softmax_weights_have_the_right_gradient(size):
     layout, _, _ = laid_out(grow([9, 0, 4], random.Random(0)))
     generator = torch.Generator().manual_seed(0)
     logits = size * torch.randn(int(layout.heights.max()) + 1, generator=generator, dtype=torch.float64)
     assert torch.autograd.gradcheck(lambda logits: softmax_node_weights(layout, logits), logits.requires_grad_())
-
-
-def test_impurity_weights_are_what_splits_explained():
-    layout, everyone, number = laid_out(grow([9, 0, 4], random.Random(0)))
-    impurities = torch.rand(len(everyone), generator=torch.Generator().manual_seed(0))
-    weights = impurity_decrease_weights(layout, impurities, 0.25)
-    for node, weight in zip(everyone, weights.tolist()):
-        above = impurities[number[id(node.parent)]] - impurities[number[id(node)]] if node.parent else 0.0
-        assert weight == pytest.approx(max(float(above), 0.0) + 0.25)
 
 
 def test_the_height_average_by_levels():
@@ -188,12 +141,6 @@ def test_cut_is_that_of_each_leafs_ancestor(trees, seed):
     assert clusters.tolist() == expected_clusters
     assert counts.tolist() == expected_counts
     assert clusters.dtype == counts.dtype == torch.int64
-
-
-def test_a_value_per_tree_is_given_to_its_nodes_and_leaves():
-    layout, _, _ = laid_out(grow([2, 0, 1], random.Random(0)))
-    assert layout.of_node(torch.tensor([7, 8, 9])).tolist() == [7] * 5 + [8] + [9] * 3
-    assert layout.of_leaf(torch.tensor([7, 8, 9])).tolist() == [7] * 3 + [8] + [9] * 2
 
 
 def test_layout_moves_and_pickles():

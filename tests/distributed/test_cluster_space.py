@@ -8,32 +8,9 @@ import torch
 
 from gpytorch_partition import settings
 from gpytorch_partition.distributed import DaskRows
-from gpytorch_partition.inference.spaces.cluster_space import space_product, space_root
-from gpytorch_partition.linalg.lanczos import LanczosRun
 from gpytorch_partition.models import ClusterSpaceGP, FeatureSpaceGP
-from gpytorch_partition.models.cluster_space_gp import local_rows
 from tests.distributed.dask_problems import chunks, fast_clusters, forest, rows, workers
 from tests.distributed.test_dask_regressor import arrays, regressor
-
-
-@pytest.mark.parametrize("kind", [fast_clusters, forest])
-def test_lanczos_steps_are_those_of_rows_in_memory(client, kind):
-    kernel = kind(*rows())
-    model = ClusterSpaceGP(kernel, local_rows(kernel, *rows()))
-    root = space_root(model._kernels_operator(model._index.sizes))
-
-    def run(own):
-        generator = torch.Generator().manual_seed(0)
-        probes = torch.randn(root.shape[-1], 2, generator=generator, dtype=torch.float64)
-        sums = own.moments().moved(torch.full((1,), 5.0, dtype=torch.float64)).sums
-        steps = LanczosRun(space_product(own, root), root._t_matmul(sums), probes, generator)
-        steps.extend(6)
-        nodes, coefficients = steps.block_quadrature()
-        return coefficients.mT @ (coefficients / (nodes + 0.1).unsqueeze(-1)), steps.probe_quadratures()[0]
-
-    found, expected = run(DaskRows(kernel, chunks(), client)), run(local_rows(kernel, *rows()))
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8 * float(other.abs().max()))
 
 
 @pytest.mark.parametrize("kind", [fast_clusters, forest])
@@ -50,12 +27,6 @@ def test_likelihoods_are_those_of_the_feature_space(client, kind):
     assert found.noise == pytest.approx(values.noise, rel=0.1)
     exact.values = found
     torch.testing.assert_close(model.means(rows()[0]), exact.predict(rows()[0])[0], rtol=0, atol=0.02)
-
-
-def test_chunks_of_no_rows_at_all_are_refused(client):
-    kernel, (x, y) = fast_clusters(*rows()), rows()
-    with pytest.raises(ValueError, match="expected one row or more, got rows of none"):
-        ClusterSpaceGP(kernel, DaskRows(kernel, [(x[:0], y[:0])] * 3, client))
 
 
 @pytest.mark.slow

@@ -70,14 +70,6 @@ def test_frames_arrays_and_rows_in_memory_have_the_same_predictions(client):
     np.testing.assert_array_equal(model.predict(X).compute(), mean.compute())
 
 
-def test_lists_are_predicted(client):
-    model = regressor(client=client).fit(*arrays())
-    points = rows()[0][:20].numpy()
-    np.testing.assert_array_equal(model.predict(points.astype(float).tolist()), model.predict(points))
-    with pytest.raises(ValueError, match=r"expected the 3 columns of fit \(unnamed\), got shape \(3,\)"):
-        model.predict([0.0, 1.0, 2.0])
-
-
 @pytest.mark.parametrize("kind", ["polars", "pyarrow"])
 def test_other_frames_are_predicted_by_their_names(client, kind):
     frame_of = pytest.importorskip(kind).table if kind == "pyarrow" else pytest.importorskip(kind).DataFrame
@@ -86,13 +78,6 @@ def test_other_frames_are_predicted_by_their_names(client, kind):
     np.testing.assert_array_equal(model.predict(frame_of(columns)), model.predict(points))
     with pytest.raises(ValueError, match=r"got columns \['b', 'a', 'c'\]"):
         model.predict(frame_of({name: columns[name] for name in "bac"}))
-
-
-def test_intervals_cover_new_observations(client):
-    X, y = (part[:500] for part in arrays())
-    mean, deviation = regressor(num_partitions=20, client=client).fit(X, y).predict(rows()[0][500:], return_std=True)
-    inside = np.abs(rows()[1][500:].numpy() - mean) <= 1.645 * deviation
-    assert 0.8 < inside.mean() < 0.98
 
 
 @pytest.mark.parametrize("options", [{}, {"kernel": "forest", "grown_on": "shards"}])
@@ -165,14 +150,6 @@ def test_shards_without_rows_grow_no_trees(client):
     assert model.kernel_.num_partitions == 5
     dense = regressor(kernel="forest", client=client).fit(X[kept], y[kept]).predict(rows()[0])
     assert np.corrcoef(model.predict(rows()[0]), dense)[0, 1] > 0.8
-
-
-def test_an_empty_shard_in_front_takes_no_share_of_the_trees(client):
-    (x, y), sizes = rows(), torch.tensor([0, 50, 50])
-    shards = shards_of([(x[:0], y[:0]), (x[:50], y[:50]), (x[50:100], y[50:100] / 0)])
-    assert len(forest_of_shards(client, shards, sizes, 1, 0).estimators_) == 1
-    with pytest.raises(RuntimeError, match="chunk 2 of 3 failed: ValueError: expected finite targets"):
-        forest_of_shards(client, shards, sizes, 2, 0)
 
 
 def test_a_failed_fit_leaves_the_old_model(client):

@@ -10,7 +10,7 @@ from dask.sizeof import sizeof
 
 from gpytorch_partition.distributed import DaskRows
 from gpytorch_partition.inference.spaces.cluster_rows import LocalRows, Rows
-from tests.distributed.dask_problems import chunks, fast_clusters, forest, mondrian_trees, rows, workers
+from tests.distributed.dask_problems import chunks, fast_clusters, forest, mondrian_trees, rows
 
 
 def here(kernel):
@@ -47,18 +47,6 @@ def test_products_and_moments_are_those_of_the_dense_matrix(client, kind):
     torch.testing.assert_close(moments.squares, columns.mT @ columns, rtol=1e-12, atol=1e-11)
 
 
-def test_the_same_bits_for_any_number_of_workers():
-    kernel, found = fast_clusters(*rows()), []
-    for number in (1, 2, 3):
-        with workers(number) as client:
-            shards = DaskRows(kernel, chunks(), client)
-            found.append((shards.gram(table(shards.num_clusters)), shards.moments()))
-    for product, moments in found[1:]:
-        assert torch.equal(product, found[0][0])
-        assert torch.equal(moments.sums, found[0][1].sums)
-        assert torch.equal(moments.squares, found[0][1].squares)
-
-
 def test_chunks_without_rows_change_nothing(client):
     kernel, (x, y) = fast_clusters(*rows()), rows()
     empty = (x[:0], y[:0])
@@ -68,14 +56,6 @@ def test_chunks_without_rows_change_nothing(client):
     centers = here(kernel).moments().centers
     moved = shards.moments().moved(centers)
     torch.testing.assert_close(moved.sums, here(kernel).moments().sums, rtol=1e-12, atol=1e-11)
-
-
-def test_the_products_do_not_change_what_they_are_given(client):
-    shards = DaskRows(fast_clusters(*rows()), chunks(), client)
-    effects = table(shards.num_clusters)
-    before, first = effects.clone(), shards.gram(effects)
-    assert torch.equal(shards.gram(effects), first)
-    assert torch.equal(effects, before)
 
 
 def test_a_shard_that_raises_names_its_chunk(client):

@@ -41,8 +41,7 @@ def _kill_one(client):
     return pid
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_killed_while_counting(tmp_path, number):
+def test_killed_while_counting(tmp_path):
     import threading
 
     import dask
@@ -57,7 +56,7 @@ def test_killed_while_counting(tmp_path, number):
             time.sleep(0.05)
         killed.append(_kill_one(client))
 
-    with processes(number) as client:
+    with processes(2) as client:
         thread = threading.Thread(target=killer, args=(client,))
         thread.start()
         count_chunks(model, [dask.delayed(_slowly)(pair, str(log)) for pair in chunks()], client)

@@ -17,6 +17,7 @@ from sklearn.linear_model import SGDRegressor
 import gpytorch_partition as package
 from gpytorch_partition import estimators, kernels, lifetimes, likelihoods, models, partitions, presets, tables
 from gpytorch_partition.partitions import ensembles
+from tests.faults.estimators_zoo import FEW_TREES
 
 FOLDERS = (package, kernels, partitions, ensembles, estimators, models, lifetimes, presets, likelihoods, tables)
 
@@ -215,6 +216,7 @@ _DATA = {"x": X, "y": Y}
 _COMMON = {"kernel": "fast_cluster", "num_partitions": 3, "random_state": 0}
 _TREES = {"max_samples": 0.9, "min_samples_leaf": 3, "max_features": 0.5, "categories": ()}
 _NOISE = {"outputscale": 1.0, "noise": 0.1}
+_DEFAULT = {"train_x": X, "train_y": Y, "random_state": 0, "options": FEW_TREES}
 _STUMP = (np.array([[1, 2], [-1, -1], [-1, -1]]), np.array([0, -1, -1]), np.array([0.5, 0.0, 0.0]))
 # By name: a function that calls the entry point, and right arguments. What is after the dot or the bracket is a case.
 ENTRIES: Entries = {
@@ -323,13 +325,9 @@ ENTRIES: Entries = {
         lambda **a: lifetimes.lifetime_sweep(_cells(), **a).predict(X),
         **{**_DATA, **_NOISE, "lifetimes": [0.5, 1.0], "validation": (X[:3], Y[:3])},
     ),
-    **_entry("default_model", presets.default_model, train_x=X, train_y=Y, weights=torch.ones(24), random_state=0),
-    **_entry("default_kernel", presets.default_kernel, train_x=X, train_y=Y, categories={}, random_state=0),
-    **_entry(
-        "ensemble_model",
-        presets.ensemble_model,
-        **{"train_x": X, "train_y": Y, "ensemble": RandomForestRegressor(3), "random_state": 0},
-    ),
+    **_entry("default_model", presets.default_model, **_DEFAULT, weights=torch.ones(24)),
+    **_entry("default_kernel", presets.default_kernel, **_DEFAULT, categories={}),
+    **_entry("ensemble_model", presets.ensemble_model, **_DEFAULT, ensemble=RandomForestRegressor(3)),
     **_entry("fit_exact_gp", _exact_fit, method="auto", num_probes=3, max_iterations=3),
     **_entry(
         "fit_weights_by_cross_validation",

@@ -22,7 +22,6 @@ from gpytorch_partition import (
     fit_exact_gp,
     settings,
 )
-from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.estimators import MondrianClassifier
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds
 from gpytorch_partition.lifetimes import lifetime_sweep
@@ -65,7 +64,7 @@ def test_an_interrupted_fit_leaves_the_old_model_or_none(name):
     fitted = case.make().fit(OLD, old_y)
     before, attributes = answers(case, fitted, OLD), dict(vars(case.make()))
     count = num_entries(partial(case.make().fit, NEW, new_y))
-    for entry in places(count, 3):
+    for entry in places(count, 1):
         fresh, state = case.make(), process_state()
         assert stopped_at(entry, partial(fresh.fit, NEW, new_y)), entry
         assert set(vars(fresh)) == set(attributes), (entry, set(vars(fresh)) ^ set(attributes))
@@ -225,7 +224,7 @@ def test_an_interrupted_model_is_the_old_one_or_the_new_one(name):
     after = work.say(done)
     assert not _same(before, after)
     ends = set()
-    for entry in places(count, 10):
+    for entry in places(count, 5):
         model = work.make()
         work.say(model)  # what predictions cache must not outlive what it was computed from
         state = process_state()
@@ -244,7 +243,7 @@ def test_counts_are_those_of_some_rows_wherever_a_chunk_was_interrupted():
     chunks = list(zip(X.split(20), Y.split(20)))
     make = lambda: FeatureSpaceGP(MondrianKernel(X, 5, lifetime=2.0, random_state=0))  # noqa: E731
     count = num_entries(lambda: make().add_chunks(chunks))
-    for entry in places(count, 15, seed=1):
+    for entry in places(count, 8, seed=1):
         model = make()
         assert stopped_at(entry, partial(model.add_chunks, chunks)) or model.num_rows == 60
         assert model.num_rows in (0, 20, 40, 60)
@@ -278,16 +277,3 @@ def _refuse(message: str, *args: Any, **kwargs: Any) -> None:
 def _copy(model: PartitionGP) -> tuple[PartitionGP, Any]:
     likelihood = gpytorch.likelihoods.GaussianLikelihood()
     return PartitionGP(X, model.train_targets, likelihood, MondrianKernel(X, 5, random_state=0)), likelihood
-
-
-def test_an_interruption_that_keeps_no_grad_from_leaving_leaves_gradients_on():
-    class Learner:
-        @all_or_nothing
-        def fit(self):
-            torch.set_grad_enabled(False)
-            raise KeyboardInterrupt
-
-    with torch.enable_grad():
-        with pytest.raises(KeyboardInterrupt):
-            Learner().fit()
-        assert torch.is_grad_enabled()

@@ -15,6 +15,7 @@ from sklearn.base import clone
 from gpytorch_partition import FastClusterKernel, MondrianKernel, RandomForestKernel, settings
 from gpytorch_partition.models import FeatureSpaceGP, PartitionGP, spectral_truncation
 from tests.faults.estimators_zoo import CASES, answers, rows, same
+from tests.limits import many_rows
 
 RANDOM = np.random.RandomState(0)
 X, NEW = RANDOM.randn(200, 3), RANDOM.randn(90, 3)
@@ -36,14 +37,15 @@ def _process():
 
 
 @torch.no_grad()
-def _process_moments(model):
-    with settings.iterative():
+def _process_moments(model, limit=2_000):
+    with many_rows(limit):
         found = model(POINTS)
         return found.mean.numpy(), found.variance.numpy()
 
 
 MODELS = {
     "process": (_process, _process_moments),
+    "process_above_the_limit": (_process, lambda model: _process_moments(model, 50)),
     "counted_forest": (
         lambda: _counted(RandomForestKernel(ROWS, TARGETS, 4, min_samples_leaf=10, random_state=0)),
         lambda model: [each.detach().numpy() for each in model.predict(POINTS)],
@@ -93,20 +95,6 @@ def test_nor_does_that_of_an_estimator_which_its_seed_fixes(name):
     if name not in SEEDLESS:
         other = clone(model).set_params(random_state=1).fit(X, case.targets(X))
         assert not same(answers(case, other, X), answers(case, model, X))
-
-
-def test_a_pickle_of_a_model_above_the_dense_limit():
-    rows = torch.rand(900, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    kernel = MondrianKernel(rows, 20, random_state=0)
-    model = PartitionGP(rows, rows.sum(-1), GaussianLikelihood(), kernel).eval()
-    before = len(pickle.dumps(model))
-    with torch.no_grad():
-        expected = model(rows[:50] + 0.01)
-        mean, variance = expected.mean, expected.variance
-        assert len(after := pickle.dumps(model)) <= MOST * before
-        found = pickle.loads(after)(rows[:50] + 0.01)
-        assert torch.equal(found.mean, mean)
-        assert torch.equal(found.variance, variance)
 
 
 def test_a_copy_of_a_model_that_has_predicted_has_fantasies():

@@ -138,24 +138,6 @@ def test_threads_ask_the_same_model_of_which_one_asks_for_the_first_time(name):
     assert all(same(a, b) for a, b in zip(alone, together))
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_threads_ask_the_same_large_model():
-    """Above the dense limit: effects, preconditioners and posteriors of clusters are cached when they are asked for."""
-    X = rows(0, 2_050)
-    model = PartitionGPRegressor("fast_cluster", 20, random_state=0).fit(X, numbers(X))
-    fresh = PartitionGPRegressor.from_state
-    state, others = model.to_state(), [rows(seed, 20) for seed in range(6)]
-
-    def asked(model: Any, other: np.ndarray) -> list[np.ndarray]:
-        return [*model.predict(other, return_std=True), model.sample_y(other, 2)]
-
-    alone = [asked(fresh(state), other) for other in others]
-    shared = fresh(state)
-    together = at_once([lambda other=other: asked(shared, other) for other in others])
-    assert all(same(a, b) for a, b in zip(alone, together))
-
-
 def test_a_thread_that_draws_from_the_global_state_is_not_disturbed():
     X = rows(0)
     model = PartitionGPRegressor("forest", 10, random_state=0).fit(X, numbers(X))

@@ -170,18 +170,6 @@ def test_the_same_seed_gives_the_same_numbers():
     assert kernel.diagnose(x, y).num_points == 10_000
 
 
-def test_partitions_that_have_seen_the_targets_look_too_good():
-    """As the documentation says: pure noise is explained for the rows that the trees were grown on, and no others."""
-    x, noise = rows(number=300)[0], torch.randn(300, generator=torch.Generator().manual_seed(1))
-    trees = ExtraTreesRegressor(20, min_samples_leaf=3, random_state=0).fit(x[:150], noise[:150])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        kernel = RandomForestKernel.from_forest(trees, "leaf")
-    own = kernel.diagnose(x[:150], noise[:150])
-    new = kernel.diagnose(x[:150], noise[:150], points=(x[150:], noise[150:]))
-    assert own.ensemble_error < 0.9 * new.ensemble_error
-
-
 X, Y = rows()
 NAMES = np.where(Y > 0.5, "spam", "ham")
 

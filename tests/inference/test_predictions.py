@@ -8,7 +8,7 @@ import gpytorch
 import linear_operator
 import pytest
 import torch
-from gpytorch.kernels import ConstantKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from linear_operator.operators import BlockDiagLinearOperator
 
@@ -213,15 +213,6 @@ def test_mean_alone_solves_for_no_variance(applied):
     assert len(applied) == once > 0
 
 
-def test_means_and_variances_do_not_depend_on_the_other_rows():
-    model = model_of("forest").eval()
-    with many_rows(), torch.no_grad(), BY_ITERATIONS:
-        together, alone = model(NEW), [model(NEW[i : i + 1]) for i in range(3)]
-    for i in range(3):
-        assert torch.equal(alone[i].mean, together.mean[i : i + 1])
-        torch.testing.assert_close(alone[i].variance, together.variance[i : i + 1], rtol=0.011, atol=0.0)
-
-
 def test_settings_of_gpytorchs_variances():
     model = model_of("clusters").eval()
     with many_rows(), torch.no_grad(), gpytorch.settings.fast_pred_var():
@@ -252,16 +243,6 @@ def test_parts_of_the_predictive_covariance():
             torch.testing.assert_close(actual.double(), true, rtol=1e-2, atol=3e-3)
         noisy = model.likelihood(model(NEW))
     torch.testing.assert_close(noisy.variance.double(), expected.diagonal() + 0.2, rtol=0.01, atol=0.0)
-
-
-@pytest.mark.parametrize("is_fast", [False, True])
-def test_a_small_training_set_is_dense_algebra(is_fast):
-    model = model_of("clusters", num_rows=200).eval()
-    with torch.no_grad(), gpytorch.settings.fast_pred_var(is_fast):
-        predicted = model(NEW)
-        mean, covariance, _ = exact(model)
-        torch.testing.assert_close(predicted.mean.double(), mean, rtol=1e-3, atol=1e-4)
-        torch.testing.assert_close(predicted.variance.double(), covariance.diagonal(), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("batch", [(), (4,)])
@@ -302,15 +283,6 @@ def test_a_batch_of_kernels_and_targets(applied):
         mean, covariance, _ = exact(alone)
         torch.testing.assert_close(posterior.mean[i].double(), mean, rtol=0.0, atol=2e-3)
         torch.testing.assert_close(posterior.variance[i].double(), covariance.diagonal(), rtol=0.011, atol=0.0)
-
-
-def test_a_batch_of_scales_of_one_kernel():
-    kernel = ScaleKernel(clusters(), batch_shape=torch.Size([2]))
-    kernel.outputscale = torch.tensor([0.5, 3.0])
-    operator, vector = kernel(X).evaluate_kernel(), X[:, :1]
-    assert type(operator).__name__ == "PartitionLinearOperator"
-    single = clusters()(X).evaluate_kernel() @ vector
-    torch.testing.assert_close(operator @ vector, torch.stack([0.5 * single, 3 * single]))
 
 
 def test_batches_of_points_as_botorch_has_them():
@@ -429,25 +401,6 @@ def test_no_test_points():
         assert posterior.mean.shape == posterior.lazy_covariance_matrix.diagonal(dim1=-2, dim2=-1).shape == (0,)
 
 
-def test_training_rows_are_labelled_once_even_for_larger_test_sets():
-    calls = []
-    model = model_of(PartitionKernel(lambda x: (calls.append(x.shape[0]), (2 * x).floor().long())[1])).eval()
-    with many_rows(), torch.no_grad():
-        for shift in (0.1, 0.2):
-            model(torch.cat([X, X]) + shift).mean.sum().item()
-    assert calls.count(N) == 1
-
-
-def test_a_constant_kernel_has_no_gradient_of_n_by_n():
-    scale = IterativeKernel(scaled(clusters()) + ConstantKernel())(X).evaluate_kernel().linear_ops[1].scale
-    assert scale.numel() == 1
-    seen, node = [], scale.grad_fn
-    while node is not None:
-        seen.append(type(node).__name__)
-        node = node.next_functions[0][0] if node.next_functions else None
-    assert not any("Select" in name or "Expand" in name for name in seen), seen
-
-
 @pytest.mark.parametrize("limit", [50, 500])
 @pytest.mark.parametrize("policy", ["mask", "fill"])
 @pytest.mark.parametrize("name", ["forest", "own + RBF"])
@@ -549,19 +502,6 @@ def test_variances_read_outside_the_settings_they_were_asked_in():
         torch.testing.assert_close(posterior.variance, expected)
 
 
-def test_one_factor_of_few_training_rows_serves_all_points(monkeypatch):
-    factored, original = [], torch.linalg.cholesky_ex
-    monkeypatch.setattr(torch.linalg, "cholesky_ex", lambda a, **k: (factored.append(len(a)), original(a, **k))[1])
-    monkeypatch.setattr("gpytorch_partition.inference.prediction.predictive_covariance._BLOCK_ENTRIES", 2**14)
-    model = model_of("forest", num_rows=300, dtype=torch.float64).eval()
-    with torch.no_grad(), many_rows():
-        posterior = model(many())
-        posterior.mean.sum().item()
-        factored.clear()
-        posterior.variance.sum().item()
-    assert factored == [300]
-
-
 def test_a_joint_sample_is_a_solve_however_many_points():
     model = model_of("forest").eval()
     with (
@@ -571,16 +511,6 @@ def test_a_joint_sample_is_a_solve_however_many_points():
     ):
         assert model(many(number=500).float()).sample(torch.Size([3])).shape == (3, 500)
     assert [call.args[1].shape[-1] for call in cg.call_args_list] == [1, 3]  # the mean, and the samples
-
-
-def test_more_samples_than_points_are_right_where_little_is_left_of_the_variance():
-    """Errors of solves in float32 make the covariance of 60 training rows indefinite: it is sampled all the same."""
-    model = model_of("forest", noise=1e-3).eval()
-    with torch.no_grad(), many_rows(), BY_ITERATIONS, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        posterior = model(X[:60])
-        ratio = posterior.sample(torch.Size([2_000])).var(0) / posterior.variance
-    assert abs(float(ratio.mean()) - 1) < 0.05
 
 
 def test_covariances_are_right_where_little_is_left_of_the_variance():
@@ -620,17 +550,6 @@ def test_means_after_the_training_rows_were_coded_anew():
         torch.testing.assert_close(model(NEW).mean.double(), exact(model)[0], rtol=1e-4, atol=1e-4)
         kernel.partition._cached_rows.clear()
         torch.testing.assert_close(model(large).mean, first)
-
-
-def test_means_come_from_a_feature_space_that_is_there(monkeypatch):
-    model = model_of("forest").eval()
-    mean, _, _ = exact(model)
-    with torch.no_grad(), many_rows(), settings.predictive_variances("feature_space"):
-        model(NEW).variance.sum().item()
-        # Sums over terms are not used.
-        monkeypatch.setattr("gpytorch_partition.inference.prediction.strategy.structured_terms", None)
-        torch.testing.assert_close(model(NEW).mean.double(), mean, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(model(NEW[:1]).mean.double(), mean[:1], rtol=1e-4, atol=1e-5)
 
 
 def test_two_models_that_share_a_kernel():

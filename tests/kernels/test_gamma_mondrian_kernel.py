@@ -52,17 +52,6 @@ class TestDistribution:
         times = torch.tensor([0.0, 0.1, 1.0, a / 2, 3 * a, math.inf], dtype=torch.float64)
         assert gradcheck(lambda a, b: _GammaCDF.apply(a, b, times), parameters)
 
-    def test_the_derivative_in_the_concentration_has_ten_digits(self):
-        mpmath = pytest.importorskip("mpmath")
-        concentration = torch.tensor(2.5, dtype=torch.float64, requires_grad=True)
-        for time in (0.3, 2.0, 6.0):
-            value = _GammaCDF.apply(
-                concentration, torch.ones((), dtype=torch.float64), torch.tensor([time], dtype=torch.float64)
-            )
-            (found,) = torch.autograd.grad(value.sum(), concentration)
-            exact = mpmath.diff(lambda a: mpmath.gammainc(a, 0, time, regularized=True), 2.5)  # noqa: B023
-            assert abs(float(found) - float(exact)) < 1e-10
-
     def test_values(self):
         lifetime = GammaLifetime(2.5, 0.7)
         times = torch.tensor([0.0, 0.5, 4.0, math.inf], dtype=torch.float64)
@@ -80,17 +69,6 @@ class TestDistribution:
 
 
 class TestLimit:
-    @pytest.mark.slow
-    @pytest.mark.parametrize("a", [0.7, 3.0])
-    def test_is_a_rational_quadratic_of_the_l1_distance(self, a):
-        """Pairs inside, across and outside the box; the error is that of 2,000 trees."""
-        kernel = kernel_of(2000, concentration=a, max_lifetime=60.0)
-        with torch.no_grad():
-            for x1, x2 in ((X, X), (NEW, X), (NEW, NEW)):
-                exact = limit(kernel, x1, x2)
-                deviation = (exact * (1 - exact) / 2000).sqrt()  # at most: that of a sampled lifetime
-                assert ((kernel(x1, x2).to_dense() - exact).abs() <= 4 * deviation + 1e-3).all()
-
     def test_is_a_laplace_kernel_for_a_certain_lifetime(self):
         gamma = kernel_of(concentration=1e8, max_lifetime=4.0)
         flat = MondrianKernel(X, 20, lifetime=2.0, max_lifetime=gamma.max_lifetime, random_state=0).double()
@@ -143,22 +121,22 @@ class TestTraining:
                 parameter += 1e-5
             assert abs(gradient - (ends[0] - ends[1]) / 2e-5) < 1e-5 * abs(gradient)
 
-    @pytest.mark.parametrize("rows", [150, 400])
-    def test_finds_a_width(self, rows):
+    @pytest.mark.parametrize("limit", [100, 300])
+    def test_finds_a_width(self, limit):
         """Dense and by products: from a lifetime ten times too long towards that of the data."""
-        x = uniform(rows, 1)
+        x = uniform(150, 1)
         generator = torch.Generator().manual_seed(3)
-        y = (6 * x[:, 0]).sin() + 0.1 * torch.randn(rows, generator=generator, dtype=torch.float64)
+        y = (6 * x[:, 0]).sin() + 0.1 * torch.randn(150, generator=generator, dtype=torch.float64)
         kernel = GammaMondrianKernel(x, 20, lifetime=20.0, max_lifetime=100.0, random_state=0)
         likelihood = gpytorch.likelihoods.GaussianLikelihood()
         model = PartitionGP(x, y, likelihood, kernel)
-        with many_rows(300), pytest.warns(UserWarning, match="L-BFGS"):
+        with many_rows(limit), pytest.warns(UserWarning, match="L-BFGS"):
             fit = fit_exact_gp(model, likelihood)
         assert fit.method == "l-bfgs"
         assert 0.1 < kernel.lifetime.item() < 10
         model.eval()
         new = uniform(50, 1, seed=5)
-        with many_rows(300), torch.no_grad():
+        with many_rows(limit), torch.no_grad():
             predicted = model(new)
             error = (predicted.mean - (6 * new[:, 0]).sin()).square().mean().sqrt()
             assert error < 0.06

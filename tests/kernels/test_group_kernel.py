@@ -8,7 +8,6 @@ import pytest
 import torch
 from gpytorch.kernels import ScaleKernel
 
-import gpytorch_partition
 from gpytorch_partition import GroupKernel
 from gpytorch_partition.operators import PartitionLinearOperator
 from tests.kernels.zoo import Model
@@ -60,10 +59,9 @@ def observed(num_rows, seed=0):
     return x, torch.from_numpy(y)
 
 
-@pytest.mark.parametrize("num_rows", [300, pytest.param(1500, marks=pytest.mark.slow)])
-def test_a_model_of_gpytorch_at_its_own_settings(num_rows):
-    """Likelihood, its gradient by the weights of levels, means and variances, by dense algebra and by iterations."""
-    x, y = observed(num_rows)
+def test_a_model_of_gpytorch_at_its_own_settings():
+    """Likelihood, its gradient by the weights of levels, means and variances."""
+    x, y = observed(300)
     new = places(50, seed=3)
     kernel = ScaleKernel(GroupKernel((1, 2, 3), nested=True, weights=(1.0, 4.0, 2.0)))
     model = Model(x, y, kernel).double()
@@ -75,7 +73,7 @@ def test_a_model_of_gpytorch_at_its_own_settings(num_rows):
     noise, outputscale = model.likelihood.noise.item(), kernel.outputscale.item()
     expected = log_likelihood(x, y, logits.softmax(0), outputscale, noise, model.mean_module.constant.item())
     expected.backward()
-    tolerance = {"rtol": 1e-6, "atol": 1e-8} if num_rows <= 800 else {"rtol": 0.01, "atol": 0.01}
+    tolerance = {"rtol": 1e-6, "atol": 1e-8}
     torch.testing.assert_close(found.detach(), expected.detach(), **tolerance)
     torch.testing.assert_close(kernel.base_kernel.raw_mixture_weights.grad.double(), logits.grad, **tolerance)
 
@@ -83,29 +81,13 @@ def test_a_model_of_gpytorch_at_its_own_settings(num_rows):
         latent = model.eval()(new)
         dense = outputscale * torch.einsum("l,lij->ij", logits.softmax(0), same_groups(x, x, (1, 2, 3), True))
         cross = outputscale * torch.einsum("l,lij->ij", logits.softmax(0), same_groups(new, x, (1, 2, 3), True))
-        root = torch.linalg.cholesky(dense + noise * torch.eye(num_rows))
+        root = torch.linalg.cholesky(dense + noise * torch.eye(300))
         mean = model.mean_module.constant
         torch.testing.assert_close(
             latent.mean, mean + cross @ torch.cholesky_solve((y - mean)[:, None], root)[:, 0], rtol=1e-3, atol=1e-3
         )
         variances = outputscale - (cross.mT * torch.cholesky_solve(cross.mT, root)).sum(0)
         torch.testing.assert_close(latent.variance, variances, rtol=0.011, atol=1e-9)
-
-
-def test_the_weights_of_levels_are_learned():
-    """Towns vary by 2.25, shops by .25, regions not at all; a new shop has the mean of its town."""
-    x, y = observed(700)
-    model = Model(x, y, ScaleKernel(GroupKernel((1, 2, 3), nested=True))).double()
-    gpytorch_partition.fit_exact_gp(model, model.likelihood)
-    region, town, shop = model.covar_module.base_kernel.mixture_weights.tolist()
-    assert town > 0.6 > 0.3 > region
-    assert shop == pytest.approx(0.1, abs=0.08)
-    assert model.likelihood.noise.item() == pytest.approx(0.09, rel=0.15)
-    unseen = torch.tensor([[0.0, 2.0, 3.0, 99.0]]).double()
-    with torch.no_grad():
-        prediction = model.eval()(unseen)
-    own = (x[:, 1] == 2) & (x[:, 2] == 3)
-    assert prediction.mean.item() == pytest.approx(y[own].mean().item(), abs=0.3)
 
 
 @pytest.mark.parametrize(

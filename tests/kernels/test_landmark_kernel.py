@@ -7,7 +7,7 @@ import copy
 import gpytorch
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import MaternKernel, RBFKernel
 from gpytorch.likelihoods import GaussianLikelihood
 
 from gpytorch_partition import LandmarkKernel, encode_missing
@@ -49,14 +49,6 @@ def test_the_covariance_is_the_nystrom_approximation(dtype):
         if x1 is x2:
             torch.testing.assert_close(found.diagonal(), expected.diagonal(), rtol=0, atol=1e-5)
             torch.testing.assert_close(kernel(x1.to(dtype), diag=True), expected.diagonal(), rtol=0, atol=1e-5)
-
-
-def test_any_kernel_at_its_landmarks_is_exact():
-    base = ScaleKernel(RBFKernel(ard_num_dims=2, active_dims=(0, 2)))
-    base.base_kernel.lengthscale, base.outputscale = torch.tensor([0.5, 2.0]), 3.0
-    kernel = LandmarkKernel.from_kernel(base, X[:40])
-    assert kernel.num_landmarks == 40
-    torch.testing.assert_close(kernel(X[:40]).to_dense(), base(X[:40]).to_dense(), rtol=1e-4, atol=1e-4)
 
 
 def test_nearly_singular_landmarks_are_accurate_in_float32():
@@ -158,11 +150,6 @@ class TestBatches:
         larger = kernel.expand_batch(3, 2)
         assert larger(X).evaluate_kernel().left_loadings.shape == (300, 25)
         torch.testing.assert_close(larger[1](X).to_dense()[1], expected)
-
-    def test_different_points(self):
-        kernel, points = _kernel(), torch.randn(2, 4, 3, generator=GENERATOR)
-        expected = torch.stack([kernel(part, X).to_dense() for part in points])
-        torch.testing.assert_close(kernel(points, X.expand(2, 300, 3)).to_dense(), expected)
 
     def test_a_base_kernel_has_none(self):
         with pytest.raises(ValueError, match="share"):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-
 import pytest
 import torch
 from gpytorch.kernels import ScaleKernel
@@ -97,11 +94,6 @@ def test_learned_levels(tree_weights):
     torch.testing.assert_close(kernel(X.double(), diag=True).detach(), torch.ones(150, dtype=torch.float64))
 
 
-def test_levels_are_uniform_at_first():
-    learned, average = (RandomForestKernel.from_forest(FOREST, heights).double() for heights in ("learned", "all"))
-    torch.testing.assert_close(learned(X).to_dense().detach(), average(X).to_dense())
-
-
 @pytest.mark.parametrize("name", ["forest", "boosting", "classes"])
 def test_impurity(name):
     if name == "forest":
@@ -175,12 +167,6 @@ def test_state(heights):
         assert twin.heights == heights
         assert torch.equal(twin(X, NEW).to_dense(), expected)
         assert [name for name, _ in twin.named_parameters()] == [name for name, _ in kernel.named_parameters()]
-    for duplicate in (copy.deepcopy(kernel), pickle.loads(pickle.dumps(kernel))):
-        assert torch.equal(duplicate(X, NEW).to_dense(), expected)
-        with torch.no_grad():
-            for parameter in duplicate.logits.parameters():
-                parameter += torch.arange(len(parameter))
-        assert torch.equal(kernel(X, NEW).to_dense(), expected)
 
 
 def test_a_loaded_parameter_remains_the_same_object():

@@ -14,10 +14,8 @@ from gpytorch_partition import (
     FastClusterKernel,
     IterativeKernel,
     LocalLinearKernel,
-    PartitionKernel,
     RandomForestKernel,
     encode_missing,
-    fit_exact_gp,
     settings,
 )
 from gpytorch_partition.models import PartitionGP
@@ -75,13 +73,6 @@ def test_other_kernels_are_refused():
         _kernel(_kernel())(X).evaluate_kernel()
 
 
-def test_the_slopes_begin_as_strong_as_the_level():
-    kernel = LocalLinearKernel(_forest(), 3)
-    torch.testing.assert_close(kernel.variance, torch.full((1, 3), 1 / 3))
-    assert kernel.num_dims == 3
-    assert kernel.raw_variance.requires_grad
-
-
 @pytest.mark.parametrize("limit", [50, 2000])
 def test_the_gradient_of_the_likelihood(limit):
     """By conjugate gradients (with many probes) and densely, against finite differences of the dense formula."""
@@ -114,25 +105,6 @@ def test_the_gradient_of_the_likelihood(limit):
             exact = float(above - below) / 2e-5
             tolerance = 1e-6 if limit == 2000 else 0.03 * abs(exact) + 4e-3
             assert float(parameter.grad.view(-1)[number]) == pytest.approx(exact, abs=tolerance)
-
-
-def test_functions_are_linear_within_clusters():
-    """Noiseless slopes that differ from cluster to cluster are found, where levels alone leave steps."""
-    points = torch.linspace(-2, 2, 200, dtype=X.dtype).unsqueeze(-1)
-    targets = torch.where(points[:, 0] > 0, 3 * points[:, 0], -points[:, 0])
-    errors = []
-    for kernel in (_signs_kernel(), LocalLinearKernel(_signs_kernel(), 1)):
-        likelihood = GaussianLikelihood(noise_constraint=GreaterThan(1e-6))
-        model = PartitionGP(points[::2], targets[::2], likelihood, kernel)
-        likelihood.noise = 1e-4
-        with torch.no_grad():
-            errors.append((model.eval()(points).mean - targets).abs().max())
-    assert errors[0] > 1
-    assert errors[1] < 0.01
-
-
-def _signs_kernel():
-    return PartitionKernel(lambda x: (x > 0).long())
 
 
 class TestColumns:
@@ -183,15 +155,3 @@ class TestBatches:
         torch.testing.assert_close(kernel(NEW, X).to_dense(), expected)
         torch.testing.assert_close(kernel(NEW.expand(2, 20, 3), X.expand(2, 200, 3)).to_dense(), expected)
         torch.testing.assert_close(kernel[1](NEW, X).to_dense(), expected[1])
-
-
-@pytest.mark.filterwarnings("ignore:.*at a bound of its constraint")
-def test_trained_in_a_model():
-    """Columns in which the function is not linear within clusters lose their slopes."""
-    targets = torch.where(X[:, 0] > 0, 2.0, -1.0) * X[:, 1] + 0.1 * torch.randn(200, generator=GENERATOR)
-    kernel = LocalLinearKernel(RandomForestKernel(X, targets, 30, random_state=0), 3)
-    model = PartitionGP(X, targets, GaussianLikelihood(), kernel)
-    assert model.covar_module.base_kernel is kernel
-    fit_exact_gp(model, model.likelihood, method="l-bfgs")
-    variance = kernel.variance.detach().flatten()
-    assert variance[1] > 10 * variance[2]

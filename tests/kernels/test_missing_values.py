@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import LinearKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
-from sklearn.ensemble import HistGradientBoostingRegressor
 
-from gpytorch_partition import FastClusterKernel, RandomForestKernel, encode_missing, fit_exact_gp
+from gpytorch_partition import RandomForestKernel, encode_missing, fit_exact_gp
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.partitions import ForestPartition, grow_forest
 from tests.kernels.zoo import Model
@@ -41,14 +39,6 @@ def test_cut_trees_send_missing_values_where_whole_ones_do():
         whole.cut(heights).labels(X.nan_to_num(torch.inf))
 
 
-def test_trees_grow_on_missing_values_as_scikit_learn_grows_them():
-    forest = grow_forest(encode_missing(X), Y, num_trees=20, random_state=0)
-    assert np.array_equal(forest.predict(X), grow_forest(X, Y, num_trees=20, random_state=0).predict(X))
-    partition = ForestPartition(forest)
-    codes = partition.labels(X) + partition.layout.tree_leaves[:-1]
-    assert np.array_equal(partition.leaf_ids[codes], np.stack([tree.apply(X) for tree in forest.estimators_], 1))
-
-
 def test_missing_values_pass_through_the_model():
     """Whether a value is missing explains the targets: trees that split on it predict the size of the step."""
     model = PartitionGP(X, Y, GaussianLikelihood(), RandomForestKernel(X, Y, 50, random_state=0))
@@ -69,23 +59,6 @@ def test_a_users_own_model_takes_the_code():
     for model in (own, ready):
         fit_exact_gp(model, model.likelihood)
     torch.testing.assert_close(own.eval()(encode_missing(NEW)).mean, ready.eval()(NEW).mean)
-
-
-def test_categories_pass_through_the_model():
-    x = torch.stack([torch.randint(0, 12, (300,), generator=GENERATOR).double(), COMPLETE[:, 1]], 1)
-    y = torch.where(x[:, 0] % 2 == 0, 1.0, -1.0).double()
-    boosting = HistGradientBoostingRegressor(max_iter=5, categorical_features=[0], max_depth=2).fit(x, y)
-    model = PartitionGP(x, y, GaussianLikelihood(), RandomForestKernel.from_forest(boosting))
-    fit_exact_gp(model, model.likelihood)
-    points = torch.tensor([[2.0, 0.0], [3.0, 0.0], [torch.nan, 0.0]], dtype=torch.float64)
-    even, odd, _ = model.eval()(points).mean
-    assert even > 0.8
-    assert odd < -0.8
-
-
-def test_partitions_of_distances_refuse_missing_values():
-    with pytest.raises(ValueError, match="finite rows"):
-        FastClusterKernel(encode_missing(X))
 
 
 @pytest.mark.parametrize("x", [torch.ones(2, 2, dtype=torch.float16), torch.ones(2, 2, dtype=torch.int64), [[1.0]]])

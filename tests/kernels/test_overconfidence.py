@@ -12,7 +12,6 @@ import torch
 from gpytorch.kernels import ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
-from lightgbm import LGBMRegressor
 from sklearn.ensemble import (
     ExtraTreesRegressor,
     GradientBoostingRegressor,
@@ -60,17 +59,13 @@ def of_ours(**options):
 
 CLOSE = {
     "forest": lambda: fitted(RandomForestRegressor(50, random_state=0)),
-    "forest of leaves of five": lambda: fitted(RandomForestRegressor(50, min_samples_leaf=5, random_state=0)),
     "one tree": lambda: fitted(DecisionTreeRegressor(random_state=0)),
     "boosting": lambda: fitted(GradientBoostingRegressor(random_state=0)),
     "histograms": lambda: fitted(HistGradientBoostingRegressor()),
-    "LightGBM": lambda: fitted(LGBMRegressor(verbose=-1, n_jobs=1)),
 }
 LOOSE = {
     "ours": of_ours,
-    "ours of half of the rows": lambda: of_ours(max_samples=0.5),
     "leaves of fifty": lambda: fitted(RandomForestRegressor(50, min_samples_leaf=50, random_state=0)),
-    "shallow forest": lambda: fitted(RandomForestRegressor(50, max_depth=2, random_state=0)),
     "stumps": lambda: fitted(GradientBoostingRegressor(n_estimators=50, max_depth=1, random_state=0)),
     "small subsamples": lambda: fitted(GradientBoostingRegressor(subsample=0.1, random_state=0)),
     "without targets": lambda: fitted(IsolationForest(n_estimators=50, random_state=0)),

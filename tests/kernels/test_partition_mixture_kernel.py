@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
@@ -108,35 +106,6 @@ def test_mixtures_of_mixtures():
     assert all(gradient is not None and bool(gradient.abs().max() > 0) for gradient in gradients)
 
 
-def test_gradients_of_entries(mixture):
-    mixture = mixture.double()
-    logits, x = mixture.raw_mixture_weights.detach().clone(), X[:12].double()
-    weights = torch.randn(12, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-
-    def total(values):
-        mixture.logits._parameters["raw_mixture_weights"] = values
-        operator = mixture(x).evaluate_kernel()
-        rows = torch.arange(12)
-        one_by_one = (weights * operator._get_indices(rows[:, None], rows)).sum()
-        return torch.stack([(weights * operator.to_dense()).sum(), one_by_one, operator.diagonal().sum()])
-
-    assert torch.autograd.gradcheck(total, logits.requires_grad_())
-
-
-def test_batches_share_everything_but_the_scale(mixture):
-    expected = mixture(X).to_dense()
-    kernel = ScaleKernel(
-        PartitionMixtureKernel(mixture.kernels, mixture.mixture_weights, batch_shape=(2,)), batch_shape=torch.Size([2])
-    )
-    kernel.outputscale = torch.tensor([1.0, 3.0])
-    torch.testing.assert_close(kernel(X).to_dense(), torch.stack([expected, 3 * expected]))
-    torch.testing.assert_close(kernel[1](X).to_dense(), 3 * expected)
-    torch.testing.assert_close(kernel.expand_batch(3, 2)(X).to_dense()[2, 1], 3 * expected)
-    different = torch.stack([X[:20], NEW[:20]])
-    blocks = torch.stack([mixture(X[:20]).to_dense(), 3 * mixture(NEW[:20]).to_dense()])
-    torch.testing.assert_close(kernel(different).to_dense(), blocks)
-
-
 def unfitted():
     """Of other heights than the kernels whose state they take over."""
     return [
@@ -147,19 +116,6 @@ def unfitted():
         MondrianKernel(),
         RandomForestKernel(heights="learned"),
     ]
-
-
-def test_state_fits_an_unfitted_twin():
-    mixture = PartitionMixtureKernel(parts(), [1, 2, 3, 4, 5, 6])
-    buffer = io.BytesIO()
-    torch.save(mixture.state_dict(), buffer)
-    buffer.seek(0)
-    twin = PartitionMixtureKernel(unfitted())
-    with pytest.raises(RuntimeError, match="not fitted"):
-        twin(X)
-    twin.load_state_dict(torch.load(buffer, weights_only=True))
-    assert torch.equal(twin(NEW, X).to_dense(), mixture(NEW, X).to_dense())
-    assert torch.equal(twin.cluster_ids(NEW), mixture.cluster_ids(NEW))
 
 
 def test_weights_of_other_kernels_are_refused():

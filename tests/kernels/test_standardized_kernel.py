@@ -6,10 +6,9 @@ import copy
 
 import pytest
 import torch
-from gpytorch.kernels import LinearKernel, MultitaskKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import LinearKernel, ScaleKernel
 
 from gpytorch_partition import FastClusterKernel, RandomForestKernel, encode_missing
-from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import StandardizedKernel
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -53,19 +52,7 @@ def test_a_change_of_dtype_rounds_no_units():
     assert torch.equal(there_and_back(X, NEW).to_dense(), kernel(X, NEW).to_dense())
 
 
-def test_columns_whose_moments_are_known():
-    known = StandardizedKernel(LinearKernel(), Standardization.of(X)).double()
-    assert torch.equal(known(NEW).to_dense(), StandardizedKernel(LinearKernel(), X).double()(NEW).to_dense())
-
-
 def test_rows_that_say_no_units():
     for rows, message in ((X[:0], "at least one row"), (1 / (X - X[0]), "finite rows"), (X.numpy(), "tensor of rows")):
         with pytest.raises(ValueError, match=message):
             StandardizedKernel(LinearKernel(), rows)
-
-
-def test_batches_and_tasks():
-    kernel = StandardizedKernel(RBFKernel(batch_shape=torch.Size([2])), X).double()
-    assert kernel[0].batch_shape == torch.Size([])
-    torch.testing.assert_close(kernel(X)[0].to_dense(), kernel(X).to_dense()[0])
-    assert StandardizedKernel(MultitaskKernel(RBFKernel(), 2), X).double()(X).shape == (160, 160)

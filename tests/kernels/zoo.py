@@ -111,7 +111,7 @@ BUILD = {
     "landmark": lambda x, **options: LandmarkKernel(x, Y, 20, num_rows=60, random_state=0, **options),
     "local_linear": local_linear,
     "group": lambda x, **options: GroupKernel((1, 2, 3), nested=True, weights=(5.0, 2.0, 1.0), **options),
-    "membership": lambda x, **options: MembershipKernel(SETS, members_only=True, **options),
+    "membership": lambda x, **options: MembershipKernel(SETS, members_only=True, set_weights=range(1, 31), **options),
     "scaled": scaled(mixture),
     "iterative": lambda x, **options: IterativeKernel(scaled(forest("all"))(x, **options)),
     "standardized": lambda x, **options: StandardizedKernel(scaled(forest("all"))(x, **options), x),

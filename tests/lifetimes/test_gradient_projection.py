@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from gpytorch_partition import MondrianKernel, fit_exact_gp
-from gpytorch_partition.lifetimes import gradient_projection
 from gpytorch_partition.lifetimes.gradient_projection import expected_gradient_projection
 from gpytorch_partition.models import PartitionGP
 
@@ -81,10 +80,6 @@ class TestLengthScales:
         assert set(weights.topk(2).indices.tolist()) == {1, 4}
         assert weights[1] > 2 * weights[4]
 
-    def test_predict_better(self, weights):
-        y, test_y = aligned(X) + NOISE, aligned(TEST)
-        assert error(y, test_y, weights) < 0.6 * error(y, test_y, None)
-
 
 @pytest.mark.slow
 class TestUnits:
@@ -94,14 +89,6 @@ class TestUnits:
             warnings.simplefilter("error")  # nor give a warning
             other = learned(50 * (aligned(X) + NOISE) - 1e3, X * units + 5, diagonal=True)
         torch.testing.assert_close(other * units, weights, rtol=0.05, atol=0.02)
-
-    def test_a_column_that_does_not_vary_has_no_weight(self):
-        x, y = X[:100].clone(), aligned(X[:100])
-        x[:, 2] = 3.0
-        matrix, weights = learned(y, x), learned(y, x, diagonal=True)
-        assert matrix[2].abs().max() == 0
-        assert weights[2] == 0
-        assert weights.isfinite().all()
 
 
 @pytest.mark.slow
@@ -113,18 +100,6 @@ class TestSampling:
         )
         assert torch.equal(first, second)
         assert not torch.equal(first, other)
-
-    def test_bounds_rows_and_points(self, monkeypatch):
-        seen, fitted, gradients = [], gradient_projection._fitted, gradient_projection._gradients
-        monkeypatch.setattr(gradient_projection, "_MOST_ROWS", 150)
-        monkeypatch.setattr(gradient_projection, "_MOST_POINTS", 40)
-        monkeypatch.setattr(gradient_projection, "_fitted", lambda x, *a: (seen.append(len(x)), fitted(x, *a))[1])
-        monkeypatch.setattr(
-            gradient_projection, "_gradients", lambda m, x, h: (seen.append(len(x)), gradients(m, x, h))[1]
-        )
-        weights = learned(aligned(X) + NOISE, diagonal=True)
-        assert seen == 3 * [150, 40]
-        assert weights.argmax() == 1
 
 
 class TestErrors:

@@ -75,24 +75,6 @@ def test_predicts_the_average_of_ridge_regressions(make):
     torch.testing.assert_close(_forest(kernel).predict(TEST), torch.from_numpy(np.mean(predictions, 0)))
 
 
-def test_weights_are_the_coefficients_of_ridge_regressions(make):
-    kernel = make(TREES)
-    by_row = _forest(kernel).weights[_codes(kernel)]
-    for (ridge, encoder), labels, found in zip(_ridges(kernel), kernel.cluster_ids(X).unbind(-1), by_row.unbind(-1)):
-        torch.testing.assert_close(found, torch.from_numpy(encoder.transform(labels[:, None]) @ ridge.coef_))
-
-
-def test_clusters_without_rows_predict_the_prior(make):
-    kernel = make(TREES)
-    forest, codes = _forest(kernel), _codes(kernel)
-    is_seen = torch.zeros_like(forest.weights, dtype=torch.bool).index_fill_(0, codes.flatten(), True)
-    assert (forest.weights[~is_seen] == 0).all()
-    far = torch.full((1, 3), 200.0, dtype=torch.float64)
-    if kernel.partition.cluster_counts is None:
-        assert forest.predict(far).item() == 0
-        assert forest.variance(far).item() == pytest.approx(SCALE)
-
-
 def test_the_variance_is_that_of_the_mixture_of_processes(make):
     kernel = make(TREES)
     labels, new = kernel.cluster_ids(X), kernel.cluster_ids(TEST)
@@ -116,29 +98,6 @@ def test_joint_weights_are_those_of_the_kernel(make):
     noisy = SCALE * kernel(X).to_dense() + NOISE * torch.eye(N, dtype=torch.float64)
     fitted = SCALE * kernel(X).to_dense() @ torch.linalg.solve(noisy, Y)
     torch.testing.assert_close(weights[_codes(kernel)].mean(-1), fitted)
-
-
-def test_with_one_tree_forest_and_kernel_are_the_same(make):
-    kernel = make(1)
-    forest = _forest(kernel)
-    joint = joint_weights(kernel, X, Y, outputscale=SCALE, noise=NOISE)
-    torch.testing.assert_close(forest.weights, joint)
-    noisy = SCALE * kernel(X).to_dense() + NOISE * torch.eye(N, dtype=torch.float64)
-    cross = SCALE * kernel(TEST, X).to_dense()
-    torch.testing.assert_close(forest.predict(TEST), cross @ torch.linalg.solve(noisy, Y))
-    variance = SCALE - (cross * torch.linalg.solve(noisy, cross.mT).mT).sum(-1)
-    torch.testing.assert_close(forest.variance(TEST), variance)
-
-
-def test_predictions_do_not_depend_on_other_points(make):
-    """Many points at once, none, and so many sets that the training rows' codes have to be found anew."""
-    forest = _forest(make(TREES))
-    everything = forest.predict(TEST)
-    for part, expected in zip(TEST.split(60), everything.split(60)):
-        torch.testing.assert_close(forest.predict(part), expected)
-    forest.kernel.partition._cached_rows.clear()
-    torch.testing.assert_close(forest.predict(TEST), everything)
-    assert forest.predict(TEST[:0]).shape == (0,)
 
 
 def test_joint_weights_of_many_rows_are_solved_for():
@@ -174,12 +133,6 @@ def test_refuses_what_it_cannot_use(fit, changes, message):
     kernel = MondrianKernel(X, 2, random_state=0)
     with pytest.raises(ValueError, match=message):
         fit(**{"kernel": kernel, "x": X, "y": Y, "outputscale": 1.0, "noise": 1.0, **changes})
-
-
-@pytest.mark.parametrize("fit", [MondrianForest, joint_weights])
-def test_refuses_an_unfitted_kernel(fit):
-    with pytest.raises(RuntimeError, match="not fitted"):
-        fit(MondrianKernel(), X, Y, outputscale=1.0, noise=1.0)
 
 
 def test_another_lifetime_is_an_error():

@@ -101,15 +101,6 @@ class TestPath:
             assert before[1] == columns[1]
         assert (before[0] < 0).any()  # the rows far away have none at any lifetime
 
-    def test_a_warm_start_has_learned_more_after_one_epoch_than_a_cold_one(self):
-        def loss(model):
-            return np.mean((model.predict(X) - Y.numpy()) ** 2)
-
-        warm = path_of(epochs=1).models[-1]
-        cold = path_of(epochs=1, lifetimes=LIFETIMES[-1:]).models[0]
-        assert warm.lifetime == cold.lifetime
-        assert loss(warm) < 0.7 * loss(cold)
-
     def test_each_model_predicts_by_its_own_cells(self):
         path = path_of(validation=(TEST[:40], TEST[:40, 0].sin()))
         for model in path.models:
@@ -122,12 +113,6 @@ class TestPath:
         assert path.lifetimes.tolist() == LIFETIMES
         assert path.best.score == path.scores.max()
         assert path.best.score > 0.7
-
-    @pytest.mark.parametrize("y", [CLASSES, (X[:, 0] > 0)])
-    def test_support_vector_machines_classify(self, y):
-        path = path_of(SGDClassifier(alpha=1e-3), y, validation=(X, y))
-        assert path.scores[-1] > 0.9
-        assert set(path.models[0].predict(TEST)) <= set(np.asarray(y))
 
     def test_the_seed_is_all_that_matters(self):
         """Whatever the estimator's own seed and NumPy's global one."""

@@ -154,12 +154,6 @@ class TestPosterior:
         torch.testing.assert_close(sweep.posterior(prior), expected / expected.sum(), rtol=1e-6, atol=1e-12)
         torch.testing.assert_close(sweep.posterior(prior.cdf), sweep.posterior(prior))
 
-    def test_none_beyond_the_trees(self):
-        """The longest lifetime stands for the half of its interval that the trees reach."""
-        sweep = sweep_of(lifetimes=[5.0, 10.0, 20.0])
-        object.__setattr__(sweep, "log_marginal_likelihood", torch.zeros(3).double())
-        torch.testing.assert_close(sweep.posterior(), torch.tensor([0.4, 0.4, 0.2]).double())
-
     @pytest.mark.parametrize("lifetimes", [LIFETIMES, "cuts"])
     def test_the_whole_of_a_prior_counts(self, lifetimes):
         """Of a flat likelihood nothing but the prior is left: the ends stand for all beyond them."""
@@ -219,12 +213,6 @@ class TestRefinement:
             lifetime_sweep(kernel, X, Y)
         assert kernel.lifetime == before
 
-    def test_trees_of_the_usual_length_end_near_the_best(self):
-        """Nobody gave them a max_lifetime: the best is within the grid, but where the trees end is by chance."""
-        with pytest.warns(UserWarning, match="longer max_lifetime, such as"):
-            sweep = lifetime_sweep(MondrianKernel(X, 50, random_state=2), X, Y)
-        assert sweep.best_lifetime < 0.8 * float(sweep.lifetimes[-1])
-
     @pytest.mark.parametrize("seed", range(4))
     def test_pure_noise_needs_no_longer_trees(self, recwarn, seed):
         """Every lifetime is as likely as another: that the longest is the best by rounding or chance says nothing."""
@@ -282,16 +270,6 @@ class TestMostLikelyScales:
         torch.testing.assert_close(mean, expected, rtol=1e-6, atol=1e-6)
         explained = (cross * torch.linalg.solve(noisy, cross.mT).mT).sum(-1)
         torch.testing.assert_close(variance, found.outputscales[0] - explained, rtol=1e-5, atol=1e-6)
-
-    def test_they_make_up_for_missing_trees(self):
-        """With less noise than what 20 trees miss of the kernel, the lifetime is several times too long."""
-        generator = torch.Generator().manual_seed(0)
-        x = torch.rand(300, 2, generator=generator, dtype=torch.float64)
-        covariance = torch.exp(-10 * torch.cdist(x, x, p=1)) + 1e-4 * torch.eye(300, dtype=torch.float64)
-        y = torch.linalg.cholesky(covariance) @ torch.randn(300, generator=generator, dtype=torch.float64)
-        kernel, lifetimes = MondrianKernel(x, 20, max_lifetime=100.0, random_state=0), [5.0, 10.0, 20.0, 40.0, 80.0]
-        assert lifetime_sweep(kernel, x, y, outputscale=1.0, noise=1e-4, lifetimes=lifetimes).best_lifetime >= 40
-        assert lifetime_sweep(kernel, x, y, lifetimes=lifetimes).best_lifetime <= 20
 
     def test_both_or_neither(self):
         for given in ({"outputscale": 1.0}, {"noise": 1.0}):

@@ -142,16 +142,6 @@ def test_shards_are_the_model_of_all_rows():
         assert torch.equal(model.effects().root, copy.deepcopy(model).effects().root)
 
 
-def test_an_error_in_a_fit_leaves_the_model_as_it_was(monkeypatch):
-    model = ClusterSpaceGP(kernel(), sharded())
-    values, means = model.fit(), model.means(points(5))
-    monkeypatch.setattr(Shards, "gram", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        model.fit(Bounds((1.0, 1.0), (0.5, 0.5)))
-    assert model.values == values
-    assert torch.equal(model.means(points(5)), means)
-
-
 def test_what_is_refused():
     rows = fitted().rows
     x, y = problem()

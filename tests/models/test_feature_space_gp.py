@@ -140,16 +140,6 @@ def test_chunks_shards_and_removed_rows_give_the_same(kernel):
     assert (more.statistics.counts == more.statistics.counts.round()).all()
 
 
-def test_new_rows_change_predictions_and_leave_the_values(kernel):
-    model = _fitted(kernel, X[:200], Y[:200])
-    values, before = model.values, model.predict(TEST)[0]
-    model.add_rows(X[200:], Y[200:])
-    assert model.values == values
-    mean, _ = _dense_posterior(kernel, values)
-    torch.testing.assert_close(model.predict(TEST)[0], mean, rtol=1e-8, atol=1e-8)
-    assert not torch.equal(before, mean)
-
-
 def test_is_saved_and_resumed(kernel):
     half, buffer = FeatureSpaceGP(kernel), io.BytesIO()
     half.add_rows(X[:200], Y[:200])
@@ -177,21 +167,11 @@ def test_noise_at_its_bound_is_told(kernel):
 
 
 class TestErrors:
-    def test_no_rows(self):
-        with pytest.raises(RuntimeError, match="no rows"):
-            FeatureSpaceGP(KERNELS["forest"]()).fit()
-
     def test_not_fitted(self):
         model = FeatureSpaceGP(KERNELS["forest"]())
         model.add_rows(X, Y)
         with pytest.raises(RuntimeError, match="call fit"):
             model.predict(TEST)
-
-    def test_targets_that_are_not_finite(self):
-        model = FeatureSpaceGP(KERNELS["forest"]())
-        with pytest.raises(ValueError, match="finite targets"):
-            model.add_rows(X, torch.full((N,), float("nan")).double())
-        assert model.num_rows == 0
 
     def test_rows_that_were_not_added(self, kernel):
         model = FeatureSpaceGP(kernel)
@@ -235,20 +215,6 @@ def test_targets_far_from_zero(make, level):
         return torch.cat([torch.tensor(numbers).double(), mean - shift, variance])
 
     torch.testing.assert_close(results(level), results(0.0), rtol=1e-5, atol=level * 1e-14 + 1e-6)
-
-
-def test_shards_are_of_one_mixture():
-    kernel, parts = mixture(), []
-    for rows in (slice(0, 80), slice(80, N)):
-        parts.append(FeatureSpaceGP(kernel))
-        parts[-1].add_rows(X[rows], Y[rows])
-    whole = FeatureSpaceGP(kernel)
-    whole.add_rows(X, Y)
-    assert (parts[0] + parts[1]).fit().log_likelihood == pytest.approx(whole.fit().log_likelihood, rel=1e-10)
-    other = mixture()
-    other.kernels[1].load_state_dict(FastClusterKernel(X, 6, height=4, active_dims=(2, 0), random_state=5).state_dict())
-    with pytest.raises(ValueError, match="other partitions"):
-        parts[0] + FeatureSpaceGP(other)
 
 
 def test_mixtures_with_unbounded_labels_are_refused():

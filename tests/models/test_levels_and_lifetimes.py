@@ -113,16 +113,6 @@ def learned():
     return model
 
 
-def _interrupted(*args):
-    raise KeyboardInterrupt
-
-
-def _fitted(values):
-    model = _counted(_forest())
-    model.values = values
-    return model
-
-
 class TestLevelWeights:
     def test_beat_the_height_average(self, learned):
         average = _counted(_forest())
@@ -172,15 +162,6 @@ class TestLevelWeights:
         other.level_weights = learned.level_weights
         assert torch.equal((learned + other).level_weights, learned.level_weights)
         assert (learned + _counted(learned.kernel)).level_weights is None
-
-    def test_an_error_leaves_the_model_as_it_was(self, monkeypatch):
-        model = _counted(_forest())
-        values = model.fit()
-        monkeypatch.setattr("gpytorch_partition.models.feature_space_gp.maximize_level_weights", _interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            model.fit_level_weights(Bounds((0.0, 9.0), (0.5, 9.0)))
-        assert (model.level_weights, model.values) == (None, values)
-        assert model.predict(TEST)[0] == pytest.approx(_fitted(values).predict(TEST)[0])
 
     def test_bounds_count(self):
         values = _counted(_forest()).fit_level_weights(Bounds((0.5, 0.5), (0.3, 0.3), mean=0.1))

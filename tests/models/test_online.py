@@ -6,8 +6,6 @@ import pytest
 import torch
 
 from gpytorch_partition import MondrianKernel, RandomForestKernel
-from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.inference.spaces.feature_space import EffectsPosterior
 from gpytorch_partition.models import FeatureSpaceGP
 
 
@@ -59,7 +57,6 @@ def refuse_decomposition(monkeypatch):
 
 
 class TestUpdates:
-    @pytest.mark.slow
     @pytest.mark.parametrize("kernel", [mondrian, forest])
     @pytest.mark.parametrize("size", [1, 7])
     def test_agree_with_all_rows_at_once(self, kernel, size, monkeypatch):
@@ -67,11 +64,11 @@ class TestUpdates:
         _ = model.predict(NEW)
         with monkeypatch.context() as context:
             refuse_decomposition(context)
-            for x, y in zip(MORE.split(size), MORE_Y.split(size)):
+            for x, y in zip(MORE[:21].split(size), MORE_Y[:21].split(size)):
                 model.add_rows(x, y)
             _ = model.predict(NEW)
-        expected = batch_model(own, torch.cat([X, MORE]), torch.cat([Y, MORE_Y]), model.values)
-        assert model.num_rows == 260
+        expected = batch_model(own, torch.cat([X, MORE[:21]]), torch.cat([Y, MORE_Y[:21]]), model.values)
+        assert model.num_rows == 221
         same_predictions(model, expected)
 
     def test_of_many_rows_are_found_anew(self):
@@ -88,24 +85,6 @@ class TestUpdates:
         model.add_rows(MORE, MORE_Y)
         values = fitted(mondrian(), torch.cat([X, MORE]), torch.cat([Y, MORE_Y])).values
         assert model.fit().log_likelihood == pytest.approx(values.log_likelihood, rel=1e-9)
-
-    def test_an_interruption_leaves_the_solution(self, monkeypatch):
-        model = fitted(mondrian())
-        before = model.predict(NEW)
-
-        def interrupted(*_):
-            raise KeyboardInterrupt
-
-        with monkeypatch.context() as context:
-            context.setattr("gpytorch_partition.inference.spaces.statistics.count_co_occurrences", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                model.add_rows(MORE[:5], MORE_Y[:5])
-        assert model.num_rows == 200
-        for found, wanted in zip(model.predict(NEW), before):
-            torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
-        model.add_rows(MORE[:5], MORE_Y[:5])
-        expected = batch_model(mondrian(), torch.cat([X, MORE[:5]]), torch.cat([Y, MORE_Y[:5]]), model.values)
-        same_predictions(model, expected)
 
     def test_another_lifetime_is_an_error(self):
         kernel = mondrian()
@@ -132,25 +111,3 @@ class TestCap:
     def test_of_a_new_model(self):
         with pytest.raises(ValueError, match="at most 3 clusters"):
             FeatureSpaceGP(forest(), max_clusters=3)
-
-
-class TestPosterior:
-    def test_update_is_conditioning(self):
-        generator = torch.Generator().manual_seed(0)
-        root = torch.randn(6, 4, generator=generator, dtype=torch.float64)
-        mean = torch.randn(6, 1, generator=generator, dtype=torch.float64)
-        codes = torch.randint(3, (5, 2), generator=generator) + torch.tensor([0, 3])
-        z = torch.zeros(5, 6, dtype=torch.float64).scatter_(1, codes, 1)
-        y = torch.randn(5, 1, generator=generator, dtype=torch.float64)
-        found = EffectsPosterior(mean, root).updated(Incidence(codes, 6), y, 0.1)
-        covariance = root @ root.mT
-        gain = covariance @ z.mT @ torch.linalg.inv(z @ covariance @ z.mT + 0.1 * torch.eye(5, dtype=torch.float64))
-        torch.testing.assert_close(found.mean, mean + gain @ (y - z @ mean))
-        torch.testing.assert_close(found.root @ found.root.mT, covariance - gain @ z @ covariance)
-
-    def test_extension_moves_clusters_and_adds_independent_ones(self):
-        posterior = EffectsPosterior(torch.tensor([[1.0], [2.0]]), torch.tensor([[3.0], [4.0]]))
-        found = posterior.extended(torch.tensor([2, 0]), 4, 0.5)
-        assert found.mean.flatten().tolist() == [2.0, 0.0, 1.0, 0.0]
-        covariance = torch.tensor([[16.0, 0, 12, 0], [0, 0.25, 0, 0], [12, 0, 9, 0], [0, 0, 0, 0.25]])
-        torch.testing.assert_close(found.root @ found.root.mT, covariance)

@@ -21,14 +21,6 @@ def fast_cluster(x=X):
     return FastClusterKernel(x, 50, random_state=0)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_model_computes_in_the_dtype_of_its_data(dtype):
-    model = PartitionGP(X.to(dtype), Y.to(dtype), GaussianLikelihood(), fast_cluster(X.to(dtype)))
-    assert {parameter.dtype for parameter in model.parameters()} == {dtype}
-    prediction = model.eval()(NEW.to(dtype))
-    assert prediction.mean.dtype == prediction.variance.dtype == dtype
-
-
 def test_a_partition_kernel_is_scaled_but_not_wrapped():
     kernel = fast_cluster()
     assert PartitionGP(X, Y, GaussianLikelihood(), kernel).covar_module.base_kernel is kernel

@@ -20,8 +20,6 @@ from gpytorch_partition.operators import PartitionLinearOperator, loadings, part
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.loadings import LoadedRows, cluster_sums, loadings_derivative, row_values
 from gpytorch_partition.operators.tasks import on_own_tasks
-from gpytorch_partition.solvers import preconditioners
-from gpytorch_partition.solvers.preconditioners import nystrom_preconditioner
 from tests.operators.operator_zoo import dense, flat_weights, low_rank, one_hot, rows
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -54,26 +52,6 @@ def test_several_targets_of_a_low_rank_term_are_matrix_products(monkeypatch):
     )
     operator = on_own_tasks(low_rank(torch.tensor(2.0).double(), R), covariance, tasks, tasks)
     torch.testing.assert_close(operator @ V, (2.0 * R @ R.mT * covariance[tasks][:, tasks]) @ V)
-
-
-def test_one_cluster_is_a_matrix_product_without_a_table_of_rows(monkeypatch):
-    """No sum over codes, and nothing larger than the loadings."""
-    monkeypatch.setattr(Incidence, "row_values", None)
-    monkeypatch.setattr(Incidence, "cluster_sums", None)
-    largest = []
-
-    class Watch(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, func, types, args=(), kwargs=None):
-            result = func(*args, **(kwargs or {}))
-            if isinstance(result, torch.Tensor):
-                largest.append(result.numel())
-            return result
-
-    left = torch.randn(500, 20, requires_grad=True)
-    operator = low_rank(torch.tensor(1.0), left)
-    with Watch():
-        (operator @ torch.randn(500, 15)).sum().backward()
-    assert max(largest) <= left.numel()
 
 
 @pytest.mark.parametrize("shape", [(30,), (2, 30)])
@@ -175,31 +153,6 @@ class TestWithLoadings:
         torch.testing.assert_close(mixed.to_dense(), expected)
         torch.testing.assert_close(mixed.diagonal(), expected.diagonal())
         torch.testing.assert_close(mixed[3:9, 3:9].to_dense(), expected[3:9, 3:9])
-
-    def test_loadings_twice(self):
-        with pytest.raises(RuntimeError, match="without loadings"):
-            low_rank(torch.tensor(1.0), R).with_loadings(R, R)
-
-    def test_loadings_are_not_copied(self):
-        operator = low_rank(torch.tensor(1.0).double(), R)
-        for same in (operator * 2.0, operator.expand(3, 30, 30), operator.detach(), operator[:, :]):
-            assert same.left_loadings.data_ptr() == same.right_loadings.data_ptr() == R.data_ptr()
-        part = operator[torch.tensor([3, 1, 4]), :][:, torch.tensor([3, 1, 4])]
-        assert part.is_symmetric
-        assert part.left_loadings is part.right_loadings
-        moved = operator.to(torch.float32)
-        assert moved.left_loadings is moved.right_loadings
-
-
-def test_no_copy_of_loadings_is_kept_for_a_preconditioner():
-    """The factor of a plain covariance is remembered, with a copy of all that it came from."""
-    codes, noise = rows(1, (30,), (3, 4), False), ConstantDiagLinearOperator(torch.ones(1), diag_shape=30)
-    plain = PartitionLinearOperator(torch.tensor(1.0), flat_weights(7, 2), left=codes, right=codes)
-    loaded = plain.with_loadings(R.float(), R.float())
-    nystrom_preconditioner(loaded, noise)
-    assert codes.cache.peek(preconditioners._FACTOR) is None
-    nystrom_preconditioner(plain, noise)
-    assert codes.cache.peek(preconditioners._FACTOR) is not None
 
 
 def test_an_operator_that_is_no_s_is_refused():

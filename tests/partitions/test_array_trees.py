@@ -49,7 +49,6 @@ def path(tree, point):
 
 TREES = [random_tree(np.random.RandomState(seed)) for seed in range(6)]
 PATHS = [[path(tree, point) for point in X.numpy()] for tree in TREES]
-TALLEST = [max(map(len, paths)) - 1 for paths in ([path(tree, p) for p in X.numpy()] for tree in TREES)]
 
 
 def at_depth(paths, depth):
@@ -61,13 +60,6 @@ def at_depth(paths, depth):
 def heights():
     """The height of each whole tree, which rows need not reach."""
     return [int(height) for height in ForestPartition(array_trees(TREES, 3)).layout.heights]
-
-
-def test_leaves_are_those_of_a_walk():
-    labels = ForestPartition(array_trees(TREES, 3)).labels(X)
-    for column, paths in zip(labels.T, PATHS):
-        leaves = np.array([nodes[-1] for nodes in paths])
-        assert torch.equal(column[:, None] == column, torch.from_numpy(leaves[:, None] == leaves))
 
 
 def test_heights_are_levels():

@@ -143,10 +143,6 @@ class TestNearestRows:
             expected = clusters[r][cdist(new, sites[r]).argmin(1)]
             assert np.array_equal(partition.labels(POINTS)[:, r], expected)
 
-    def test_rows_keep_the_clusterers_labels(self):
-        clusterer = AgglomerativeClustering(9)
-        assert same_clusters(of(clusterer, 1).labels(X)[:, 0], clusterer.fit_predict(ARRAY))
-
     def test_the_first_row_in_a_tie(self):
         clusterer = AgglomerativeClustering(2)
         x = torch.tensor([[0.0], [1.0], [3.0], [4.0]])
@@ -257,13 +253,6 @@ class TestLabels:
         for clusterer in (KMeans(5), GaussianMixture(4)):
             labels = of(clusterer, projection=2).labels(torch.full((1, 3), 1e308, dtype=torch.float64))
             assert labels.shape == (1, 4)
-
-
-class TestKernel:
-    def test_active_dims_are_those_that_are_clustered(self):
-        chosen = ClusteringKernel(X, KMeans(6), 3, active_dims=(2, 0), random_state=0)
-        alone = ClusteringKernel(X[:, [2, 0]], KMeans(6), 3, random_state=0)
-        assert torch.equal(chosen.cluster_ids(POINTS), alone.cluster_ids(POINTS[:, [2, 0]]))
 
 
 class TestErrors:

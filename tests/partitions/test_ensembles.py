@@ -27,7 +27,6 @@ from sklearn.ensemble import (
 from sklearn.linear_model import Ridge
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeClassifier, ExtraTreeRegressor
 
-from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.partitions import ForestPartition
 
 RANDOM = np.random.RandomState(0)
@@ -41,6 +40,9 @@ POINTS_WITH_MISSING = np.where(RANDOM.rand(400, 4) < 0.3, np.nan, POINTS)
 
 ENSEMBLES = {
     "forest": RandomForestRegressor(7, random_state=0),
+    "best leaves first": RandomForestRegressor(7, max_leaf_nodes=17, random_state=0),
+    "pruned": RandomForestRegressor(7, ccp_alpha=0.01, random_state=0),
+    "single leaves": RandomForestRegressor(7, min_samples_split=1000, random_state=0),
     "forest of classes": RandomForestClassifier(7, random_state=0),
     "extra-trees": ExtraTreesRegressor(7, random_state=0),
     "extra-trees of classes": ExtraTreesClassifier(7, random_state=0),
@@ -68,11 +70,13 @@ def _fit(ensemble, x=X):
 
 def _own_leaves(ensemble, x):
     """The node numbers of the leaves (`N x m`) that the member trees say."""
-    if not hasattr(ensemble, "estimators_"):
-        return ensemble.apply(x)[:, None]
-    members = np.ravel(ensemble.estimators_) if isinstance(ensemble.estimators_, np.ndarray) else ensemble.estimators_
+    members = _members(ensemble)
     columns = getattr(ensemble, "estimators_features_", [slice(None)] * len(members))
     return np.stack([tree.apply(x[:, seen]) for tree, seen in zip(members, columns)], 1)
+
+
+def _members(ensemble):
+    return np.ravel(ensemble.estimators_).tolist() if hasattr(ensemble, "estimators_") else [ensemble]
 
 
 def _leaves(partition, x):
@@ -88,7 +92,8 @@ def test_labels_are_the_ensembles_own_leaves(name):
     singles = POINTS.astype(np.float32)
     assert np.array_equal(_leaves(partition, singles), _own_leaves(ensemble, singles))
     assert partition.num_features == 4
-    assert partition.labels(torch.from_numpy(POINTS)).unique().numel() > 1
+    assert partition.cluster_counts.tolist() == [tree.get_n_leaves() for tree in _members(ensemble)]
+    assert partition.layout.heights.tolist() == [tree.get_depth() for tree in _members(ensemble)]
 
 
 @pytest.mark.parametrize("name", MISSING)
@@ -100,14 +105,6 @@ def test_missing_values_go_where_the_ensemble_sends_them(name):
         own = _own_leaves(ensemble, POINTS_WITH_MISSING)
         assert np.array_equal(_leaves(partition, POINTS_WITH_MISSING), own)
         assert np.array_equal(_leaves(partition, POINTS), _own_leaves(ensemble, POINTS))
-
-
-@pytest.mark.parametrize("name", ["boosting", "AdaBoost"])
-def test_missing_values_are_refused_where_the_ensemble_refuses_them(name):
-    partition = ForestPartition(_fit(ENSEMBLES[name]))
-    if not partition.handles_missing:
-        with pytest.raises(ValueError, match="expected finite points"):
-            partition.labels(torch.from_numpy(POINTS_WITH_MISSING))
 
 
 def _histogram_leaves(boosting, x):
@@ -174,43 +171,10 @@ def test_thresholds_of_histogram_boosting_keep_their_precision():
     assert np.array_equal(_leaves(ForestPartition(boosting), x), _histogram_leaves(boosting, x))
 
 
-def test_state_of_any_ensemble():
-    x = _with_categories(WITH_MISSING, 1)
-    boosting = HistGradientBoostingRegressor(max_iter=5, categorical_features=[1, 3]).fit(x, Y)
-    for ensemble in (boosting, _fit(ENSEMBLES["AdaBoost"]), _fit(ENSEMBLES["forest"], WITH_MISSING)):
-        partition, twin = ForestPartition(ensemble), ForestPartition()
-        twin.load_state_dict(partition.state_dict())
-        points = torch.from_numpy(_with_categories(POINTS_WITH_MISSING if partition.handles_missing else POINTS, 4))
-        assert torch.equal(twin.labels(points), partition.labels(points))
-        assert torch.equal(twin.weights, partition.weights)
-
-
-@pytest.mark.parametrize("heights", ["all", "leaf", "sampled"])
-def test_weights_of_trees(heights):
-    """The kernel is the weighted average of the kernels of the single trees, with a diagonal of 1."""
-    ensemble = _fit(ENSEMBLES["AdaBoost"])
-    kernel = RandomForestKernel.from_forest(ensemble, heights, random_state=0)
-    weights, x = kernel.partition.weights if heights != "sampled" else kernel.partition.forest.weights, POINTS[:30]
-    expected = ensemble.estimator_weights_[:6] / ensemble.estimator_weights_[:6].sum()
-    np.testing.assert_allclose(weights / 6, expected)
-    assert np.ptp(expected) > 0.01
-    points = torch.from_numpy(x)
-    similarity = kernel.double()(points).to_dense().numpy()
-    np.testing.assert_allclose(np.diag(similarity), 1, rtol=1e-6)
-    if heights == "leaf":
-        leaves = _own_leaves(ensemble, x)
-        same = leaves[:, None] == leaves[None]
-        np.testing.assert_allclose(similarity, same @ expected, rtol=1e-6)
-    if heights == "all":
-        singles = [RandomForestKernel.from_forest(tree).double()(points).to_dense() for tree in ensemble.estimators_]
-        np.testing.assert_allclose(similarity, sum(w * k.numpy() for w, k in zip(expected, singles)), rtol=1e-6)
-
-
 @pytest.mark.parametrize("name", [name for name in ENSEMBLES if name != "isolation forest"])
 def test_impurities_are_the_ensembles_own(name):
     ensemble = _fit(ENSEMBLES[name])
-    members = [ensemble] if not hasattr(ensemble, "estimators_") else np.asarray(ensemble.estimators_).ravel()
-    expected = np.concatenate([tree.tree_.impurity / tree.tree_.impurity[0] for tree in members])
+    expected = np.concatenate([tree.tree_.impurity / tree.tree_.impurity[0] for tree in _members(ensemble)])
     partition = ForestPartition(ensemble)
     np.testing.assert_allclose(partition.impurities, expected, rtol=1e-6, atol=1e-7)
     twin = ForestPartition()

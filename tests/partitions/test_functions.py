@@ -85,12 +85,6 @@ class TestPrograms:
         torch.testing.assert_close(kernel(X).to_dense(), (labels[:, None] == labels).float().mean(-1))
         assert "partition.seeds" in kernel.state_dict()
 
-    @pytest.mark.slow
-    def test_drawn_in_parallel_they_are_the_same(self):
-        expected = SampledPartition(halves, 4, random_state=0)
-        same = SampledPartition(halves, 4, random_state=np.random.RandomState(0), n_jobs=2)
-        assert torch.equal(same.labels(X), expected.labels(X))
-
     @pytest.mark.parametrize("draw", [clusters, lambda seed: clusters(seed).predict])
     def test_fitted_clusterers_and_their_methods(self, draw):
         partition = SampledPartition(draw, 3, random_state=0)
@@ -111,12 +105,6 @@ class TestPrograms:
         assert 0 < (partition.seeds % 2).sum() < 6
         expected = [PartitionKernel(draw(seed)).cluster_ids(X) for seed in partition.seeds.tolist()]
         assert torch.equal(partition.labels(X), torch.cat(expected, -1))
-
-    def test_columns_of_active_dims(self):
-        kernel = PartitionKernel.from_sampler(halves, 3, random_state=0, active_dims=(3, 1))
-        wide = torch.stack([X[:, 0] + 9, X[:, 1], X[:, 0] - 9, X[:, 0]], -1)
-        plain = PartitionKernel.from_sampler(halves, 3, random_state=0)
-        assert torch.equal(kernel.cluster_ids(wide), plain.cluster_ids(X))
 
     @pytest.mark.parametrize(
         ("draw", "options", "message"),

@@ -17,7 +17,6 @@ from gpytorch_partition.partitions.joint import JointPartition
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(60, 3, generator=GENERATOR)
-NEW = 3 * torch.randn(40, 3, generator=GENERATOR)
 
 
 def floors(x):
@@ -76,17 +75,6 @@ def test_parts_lie_side_by_side(sources):
     for each, size in zip(sources, rows.sizes):
         if each.partition.cluster_counts is not None:
             assert size == int(each.partition.cluster_counts.sum())
-
-
-def test_codes_are_held_once():
-    sources = MAKERS["both"]()
-    joint = JointPartition(sources)
-    x = torch.randn(2_000, 3, generator=torch.Generator().manual_seed(1))
-    rows, _ = joint.incidences(x, x)
-    held = rows.codes.nbytes + sum(part.nbytes for part in rows.members)
-    assert held <= 9 * x.shape[0] * joint.num_partitions
-    assert not any(each.partition._cached_rows for each in sources)
-    assert [coded.incidence for coded in joint._cached_rows] == [rows]
 
 
 def test_a_source_that_changes_is_asked_again():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpytorch_partition.partitions.landmarks import LandmarkPartition, choose_landmarks
+from gpytorch_partition.partitions.landmarks import choose_landmarks
 
 X = torch.randn(400, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
@@ -49,12 +49,3 @@ def test_the_default_is_500_or_all_there_are():
     assert _chosen(torch.cat([X, X + 10]), None).shape == (500, 3)
     with pytest.raises(ValueError, match="inducing points, 1 or more"):
         _chosen(X, 0)
-
-
-def test_the_partition_has_one_cluster_and_keeps_its_landmarks_exactly():
-    partition = LandmarkPartition(X[:20])
-    left, right = partition.incidences(X[:5].float(), X.float())
-    assert left.num_clusters == right.num_clusters == 1
-    assert (left.num_rows, right.num_rows) == (5, 400)
-    for change in (torch.nn.Module.half, torch.nn.Module.float, torch.nn.Module.double):
-        assert torch.equal(change(partition).landmarks, X[:20])

@@ -7,7 +7,6 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from sklearn.preprocessing import OneHotEncoder
 
 from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.partitions import ForestPartition, grow_forest
@@ -125,30 +124,6 @@ def test_levels_are_ordered_by_other_groups(weights):
     )
     assert by_rows > 0.9
     assert by_groups < 0.4
-
-
-def test_sets_find_what_codes_and_one_hot_columns_do_not():
-    """Fifty levels in two random halves: with a dozen leaves, only sets separate these."""
-    random = np.random.RandomState(1)
-    halves, levels = np.where(random.rand(50) < 0.5, -1.0, 1.0), random.randint(50, size=(3000, 1))
-    x, y = np.concatenate([levels, random.randn(3000, 2)], 1), halves[levels[:, 0]] + 0.1 * random.randn(3000)
-    one_hot = OneHotEncoder(sparse_output=False).fit_transform(levels)
-    wide = np.concatenate([one_hot, x[:, 1:]], 1)
-    few = {"min_samples_leaf": 125, "max_samples": 3000, "num_trees": 30, "max_features": 1.0}
-    errors = [
-        np.sqrt(np.mean((grown(rows, y, sets, **few).predict(rows) - y) ** 2))
-        for rows, sets in ((x, (0,)), (x, ()), (wide, ()))
-    ]
-    assert errors[0] < 0.5 < 0.8 < min(errors[1:])
-
-
-def test_ten_thousand_levels_take_no_more_than_a_place_for_each():
-    random = np.random.RandomState(2)
-    x, y = random.randint(10_000, size=(20_000, 1)).astype(float), random.randn(20_000)
-    x[0, 0] = 9_999
-    partition = ForestPartition(grown(x, y, (0,), num_trees=5))
-    assert partition.level_places.shape == (5, 10_000)
-    assert sum(buffer.nbytes for buffer in partition.buffers()) < 5 * (4 * 10_000 + 30 * 2 * 4_000)
 
 
 def test_the_kernel_and_a_state_over_another():

@@ -61,20 +61,3 @@ def test_the_posterior_of_four_rows():
     assert abs(x.mean()) < 1e-12
     assert np.abs(shares - weights).max() < 4 * 0.5 / 800**0.5
     assert weights.max() < 0.6
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"discount": 1.0},
-        {"concentration": -0.5},
-        {"scale": 0.0},
-        {"num_sweeps": -1},
-        {"num_sweeps": 1.5},
-        {"spread": None},
-        {"concentration": "a"},
-    ],
-)
-def test_parameters_out_of_range(options):
-    with pytest.raises(ValueError, match="expected"):
-        PitmanYorMixture(**options).fit(np.zeros((3, 1)))

@@ -7,11 +7,10 @@ import pytest
 import torch
 from scipy import stats
 
-from gpytorch_partition import RandomBinningKernel
 from gpytorch_partition.inputs.numbers import floats_of
 from gpytorch_partition.partitions import RandomBinningPartition
 
-NUM_GRIDS = 20_000
+NUM_GRIDS = 8_000
 X = torch.from_numpy(np.random.RandomState(0).randn(60, 3))
 
 
@@ -25,9 +24,9 @@ def check_share(share, expected):
     assert ((share - expected).abs() <= 4 * error + 1e-12).all(), (share, expected)
 
 
-@pytest.mark.parametrize("lengthscale", [pytest.param(0.7, marks=pytest.mark.slow), (0.2, 1.0, 5.0)])
-@pytest.mark.parametrize("center", [0.0, pytest.param(1e6, marks=pytest.mark.slow)])
-def test_limit_is_the_laplace_kernel_everywhere(lengthscale, center):
+@pytest.mark.parametrize("center", [0.0, 1e6])
+def test_limit_is_the_laplace_kernel_everywhere(center):
+    lengthscale = (0.2, 1.0, 5.0)
     grids = RandomBinningPartition(X, NUM_GRIDS, lengthscale=lengthscale, random_state=0)
     a, b = X[:20] + center, X[20:40] + center
     scales = torch.as_tensor(lengthscale, dtype=torch.float64).expand(3)
@@ -93,10 +92,3 @@ def test_equal_rows_need_a_lengthscale():
 @pytest.mark.filterwarnings("error")
 def test_lengthscales_of_their_own_do_not_warn():
     RandomBinningPartition(X * torch.tensor([1.0, 1e3, 1.0]), 5, lengthscale=(1.0, 1e3, 1.0), random_state=0)
-
-
-def test_the_kernel_has_the_lengthscales_of_its_columns():
-    kernel = RandomBinningKernel(X, 4, lengthscale=(1.0, 2.0), active_dims=(2, 0), random_state=0)
-    assert kernel.lengthscale.tolist() == [[1.0, 2.0]]
-    basic = RandomBinningKernel(X[:, [2, 0]], 4, lengthscale=(1.0, 2.0), random_state=0)
-    assert torch.equal(kernel(X).to_dense(), basic(X[:, [2, 0]]).to_dense())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 import pickle
 import warnings
 from collections.abc import Callable
@@ -216,6 +215,8 @@ def test_a_state_is_the_partition(source, fitted):
     for copy in copies:
         assert torch.equal(copy.labels(source.points), expected)
     assert all(a is b for a, b in zip(deepcopy(fitted).buffers(), fitted.buffers()))
+    deepcopy(fitted).load_state_dict(source.make(1).state_dict())
+    assert torch.equal(fitted.labels(source.points), expected)
 
 
 def test_a_seed_fixes_the_partition_whatever_the_global_state(source):
@@ -317,12 +318,6 @@ class TestCodes:
         assert set(left.codes.flatten().tolist()).isdisjoint(right.codes.flatten().tolist())
         together = source.incidences(new, new)[0].codes
         assert (together[0] == together[1]).all()
-
-    def test_what_will_be_held_is_logged_first(self, caplog):
-        with caplog.at_level(logging.DEBUG, logger="gpytorch_partition"):
-            CallablePartition(floors).incidences(X, X)
-        assert "80 rows x 2 partitions" in caplog.text
-        assert "GiB" in caplog.text
 
 
 def test_items_in_sets_have_the_variance_1_where_only_members_count():

@@ -39,14 +39,6 @@ COVARIANCES = {
 }
 
 
-@pytest.mark.parametrize("name", COVARIANCES)
-def test_the_factor_is_filled_by_blocks_of_rows(name, monkeypatch):
-    monkeypatch.setattr(direct, "_BLOCK_ROWS", 7)
-    noise = torch.linspace(1e-3, 1e-2, N).double()
-    factor = DirectSolver(COVARIANCES[name], noise).factor
-    torch.testing.assert_close(factor @ factor.mT, COVARIANCES[name].to_dense() + noise.diag())
-
-
 def test_a_matrix_without_a_cholesky_factor_is_solved_nevertheless():
     """A noise that rounding loses: the solution has a small residual, and a warning tells of the noise."""
     covariance = COVARIANCES["sum"]
@@ -181,19 +173,6 @@ def test_a_factor_of_clusters_tells_what_it_cannot_do(monkeypatch):
         assert not InDouble(unresolved).within(columns, relative_residual(1e-18)).converged
     with pytest.raises(UnconvergedError, match="Raise the noise"):
         InDouble(flat().add_diagonal(torch.tensor(1e-15).double())).within(columns, rule)
-
-
-def test_clusters_without_a_factor_are_refused_by_name(monkeypatch):
-    monkeypatch.setattr(direct, "MOST_ROWS", N - 1)
-    monkeypatch.setattr(direct.torch.linalg, "cholesky", _fail)
-    operator = flat().add_diagonal(torch.tensor(1e-5).double())
-    operator.has_failed = True
-    with linear_settings.max_cholesky_size(10), pytest.raises(UnconvergedError, match="Raise the noise"):
-        operator.inv_quad_logdet(RHS[:, :1], logdet=True)
-
-
-def _fail(*_):
-    raise torch.linalg.LinAlgError
 
 
 def test_around_another_librarys_operator_what_does_not_converge_is_solved_in_float64():

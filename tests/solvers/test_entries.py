@@ -7,13 +7,11 @@ import pytest
 import torch
 
 from gpytorch_partition import MondrianKernel, settings
-from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, relative_residual
 from gpytorch_partition.linalg.factors import nystrom_factor
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.models import CoregionalizedGP
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.solvers.entries import EntriesPlusNoise
-from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.training.coregionalization import Coregionalization
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -109,29 +107,3 @@ def test_some_entries_in_another_order(matrices):
     some, matrix = operator.restricted_to(order), dense[order][:, order]
     torch.testing.assert_close(some.to_dense(), matrix)
     torch.testing.assert_close(inverse(some, 120), torch.linalg.inv(matrix), rtol=1e-6, atol=1e-6)
-
-
-def test_it_needs_fewer_iterations_than_a_factor_of_the_entries():
-    operator, dense = noisy()
-    iterations = []
-    for kind in (EntriesPlusNoise, PartitionAddedDiagLinearOperator):
-        count = [0]
-
-        def product(columns, count=count):
-            count[0] += 1
-            return dense @ columns
-
-        with settings.preconditioner_rank(15):
-            preconditioner = kind.preconditioner_inverse(operator)
-        columns = torch.ones(len(dense), 1, dtype=torch.float64)
-        conjugate_gradients(
-            product, columns, relative_residual(1e-6), preconditioner=preconditioner, max_iterations=999
-        )
-        iterations.append(count[0])
-    assert iterations[0] < 0.8 * iterations[1]
-
-
-def test_the_setting_chooses():
-    operator, _ = noisy()
-    with settings.preconditioner("none"):
-        assert operator.preconditioner_inverse() is None

@@ -11,7 +11,6 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import ScaleKernel
 
 from gpytorch_partition import FastClusterKernel, GroupKernel, MondrianKernel, PartitionMixtureKernel
-from gpytorch_partition.solvers import few_clusters as module
 from gpytorch_partition.solvers.few_clusters import few_clusters
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -58,26 +57,6 @@ def test_log_likelihoods_and_gradients(make, noise, num_rows):
     gradients = [torch.autograd.grad(value, [*leaves, mean], retain_graph=True) for value in (found, expected)]
     for ours, theirs in zip(*gradients):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9 * expected.abs().item())
-
-
-def test_float32_is_as_right_as_its_products():
-    x, y = CODES.float(), Y.float()
-    covariance, _ = noisy(groups(), 0.3, x)
-    found = MultivariateNormal(torch.zeros(len(x)), covariance).log_prob(y)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(
-        found.double(), dense_log_prob(covariance.to_dense(), torch.zeros(1), y), rtol=1e-5, atol=0
-    )
-
-
-def test_rows_are_counted_once(monkeypatch):
-    calls, original = [], module.count_co_occurrences
-    monkeypatch.setattr(module, "count_co_occurrences", lambda *counted: (calls.append(1), original(*counted)))
-    kernel, y = ScaleKernel(groups()).double(), Y
-    for _ in range(3):
-        covariance = kernel(CODES).evaluate_kernel().add_diagonal(torch.tensor(0.2).double())
-        MultivariateNormal(torch.zeros(len(y)).double(), covariance).log_prob(y).backward()
-    assert len(calls) == 1
 
 
 def applies(kernel, x=CODES, noise=None):

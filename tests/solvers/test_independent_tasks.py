@@ -64,13 +64,6 @@ def dense_below(num_rows):
 
 
 @pytest.mark.parametrize("noise", NOISES)
-def test_solves_are_those_of_the_whole_matrix(noise):
-    covariance = noisy_covariance(model_with(noise))
-    rhs = torch.randn(4, N * T, 2, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    assert torch.allclose(covariance.independent_tasks.solve(rhs), torch.linalg.solve(covariance.to_dense(), rhs))
-
-
-@pytest.mark.parametrize("noise", NOISES)
 def test_likelihood_and_gradient_are_exact_where_single_tasks_are_dense(noise):
     model = model_with(noise)
     with dense_below(N * T):

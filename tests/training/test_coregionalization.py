@@ -12,7 +12,6 @@ from gpytorch_partition.training.coregionalization import (
     DenseEvidence,
     SpectralEvidence,
     fit_coregionalization,
-    random_blocks,
 )
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -104,11 +103,3 @@ def test_many_entries_with_holes_have_a_composite_likelihood_of_targets_and_bloc
     own, true = (each.covariance / root / root[:, None] for each, root in zip((found, exact), roots))
     torch.testing.assert_close(own, true, atol=0.3, rtol=0)
     torch.testing.assert_close(found.noise, exact.noise, rtol=0.4, atol=0.03)
-
-
-def test_blocks_are_disjoint_and_have_about_as_many_entries():
-    blocks = random_blocks(MISSING, 60, 3)
-    rows = torch.cat(blocks)
-    assert len(blocks) == 3
-    assert len(rows.unique()) == len(rows)
-    assert all(30 < int((~MISSING[block].isnan()).sum()) < 90 for block in blocks)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 import warnings
 from functools import cache
 from unittest.mock import patch
@@ -28,13 +27,11 @@ from gpytorch_partition import (
     RandomBinningKernel,
     RandomForestKernel,
     fit_exact_gp,
-    lifetime_sweep,
     settings,
 )
-from gpytorch_partition.inference.evidence import profile_likelihood, spectral_likelihood
+from gpytorch_partition.inference.evidence import spectral_likelihood
 from gpytorch_partition.inference.prediction import work
 from gpytorch_partition.models import PartitionGP
-from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.training.marginal_likelihood import maximize_marginal_likelihood
 from tests.random_states import untouched_random_states
 
@@ -107,9 +104,9 @@ def dense_log_likelihood(model):
 @cache
 def large_kernel(name):
     x, y = problem(2_000, torch.float32)
-    if name == "forest":
-        return RandomForestKernel(x, y, num_trees=50, random_state=0)
-    return {"cluster": FastClusterKernel, "mondrian": MondrianKernel}[name](x, 50, random_state=0)
+    return (
+        RandomForestKernel(x, y, 50, random_state=0) if name == "forest" else FastClusterKernel(x, 50, random_state=0)
+    )
 
 
 def dense_optimum(covariance, y):
@@ -133,9 +130,7 @@ def large_optimum(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "method"), [("cluster", "krylov"), ("forest", "cluster_space"), ("mondrian", "cluster_space")]
-)
+@pytest.mark.parametrize(("name", "method"), [("cluster", "krylov"), ("forest", "cluster_space")])
 def test_with_enough_probes_lanczos_steps_are_dense_algebra(name, method):
     x, y = problem(2_000, torch.float32)
     model = PartitionGP(x, y, GaussianLikelihood(), large_kernel(name))
@@ -149,18 +144,6 @@ def test_with_enough_probes_lanczos_steps_are_dense_algebra(name, method):
     # These clusters are more than the rows: in their space errors are larger.
     assert 0 < found.standard_error < (3.3e-4 if method == "krylov" else 6e-4) * 2_000
     assert values(model)[:2] == pytest.approx((outputscale, noise), rel=0.02)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["cluster", "forest", "mondrian"])
-def test_the_default_probes_leave_an_error_of_a_few_standard_errors(name):
-    x, y = problem(2_000, torch.float32)
-    model = PartitionGP(x, y, GaussianLikelihood(), large_kernel(name))
-    found = fit(model, method="krylov")
-    best, *_ = large_optimum(name)
-    assert found.standard_error < 1.1e-3 * 2_000
-    assert found.log_marginal_likelihood == pytest.approx(best, abs=4 * found.standard_error)
-    assert dense_log_likelihood(model) == pytest.approx(best, abs=1e-3 * 2_000)
 
 
 # What is written, and where.
@@ -198,14 +181,6 @@ def test_the_models_mode_stays(method, mode):
     assert model.training == model.likelihood.training == mode
 
 
-def test_the_models_mode_stays_after_an_error():
-    model = plain_model(num_rows=100).eval()
-    with patch.object(profile_likelihood, "maximize", side_effect=RuntimeError("broken")), pytest.raises(RuntimeError):
-        fit(model)
-    assert not model.training
-    assert not model.likelihood.training
-
-
 def test_predictions_afterwards_are_those_of_the_new_values():
     model = plain_model()
     points = torch.rand(5, 3, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
@@ -220,20 +195,6 @@ def test_predictions_afterwards_are_those_of_the_new_values():
         expected = mean + cross @ torch.linalg.solve(covariance, problem()[1] - mean)
     assert not torch.allclose(before, after, atol=1e-3)
     torch.testing.assert_close(after, expected)
-
-
-def test_where_the_values_were_before_does_not_matter():
-    """Nor constraints that are not active."""
-    ends = []
-    for start in (0.01, 3.0):
-        model = plain_model()
-        if start == 3.0:
-            model.covar_module.register_constraint("raw_outputscale", Interval(1e-3, 20.0))
-            model.likelihood.noise_covar.register_constraint("raw_noise", Interval(1e-3, 5.0))
-        model.covar_module.outputscale, model.likelihood.noise, model.mean_module.constant = start, start, -start
-        assert fit(model).at_bounds == {}
-        ends.append(values(model))
-    assert ends[0] == pytest.approx(ends[1], rel=1e-4)
 
 
 @pytest.mark.parametrize(("factor", "level"), [(1e-4, 0.0), (1e4, 0.0), (1.0, 1024.0)])
@@ -343,19 +304,6 @@ def test_what_is_not_trained_stays(names):
         assert found.log_marginal_likelihood > expected.log_marginal_likelihood - 1e-6
 
 
-def test_not_one_bit_of_a_fixed_value_changes():
-    for names in (("outputscale",), ("noise",)):
-        for seed in range(10):
-            model = plain_model(num_rows=50, dtype=torch.float32)
-            raw = torch.rand(2, generator=torch.Generator().manual_seed(seed)) - torch.tensor([1.0, 12.0])
-            model.initialize(**{"covar_module.raw_outputscale": raw[0], "likelihood.noise_covar.raw_noise": raw[1]})
-            fix(model, *names)
-            before = copy.deepcopy(model)
-            fit(model)
-            for parameter, old in zip(model.parameters(), before.parameters()):
-                assert torch.equal(parameter, old) == (not parameter.requires_grad)
-
-
 def fixed_slope():
     mean = LinearMean(3).double()
     mean.initialize(weights=torch.tensor([[1.0], [-2.0], [0.5]]), bias=0.3)
@@ -397,18 +345,6 @@ def several(count=3, is_batch=True):
     return Model(x, targets, ConstantMean(batch_shape=batch), covariance, GaussianLikelihood(batch_shape=batch))
 
 
-def products_of(model, method):
-    """Fit, and the number of columns in each product with the covariance."""
-    original, widths = PartitionLinearOperator._matmul, []
-
-    def counted(self, rhs):
-        widths.append(rhs.shape[-1])
-        return original(self, rhs)
-
-    with patch.object(PartitionLinearOperator, "_matmul", counted):
-        return fit(model, method=method, num_probes=20), widths
-
-
 @pytest.mark.parametrize("method", ONE_PASS)
 def test_several_sets_of_targets_are_fitted_as_each_alone(method):
     together, alone = several(), several(is_batch=False)
@@ -431,12 +367,6 @@ def test_fixed_values_of_several_sets_of_targets():
     expected = [model.covar_module.outputscale.item() for model in alone]
     assert together.covar_module.outputscale.tolist() == pytest.approx(expected, rel=1e-6)
     torch.testing.assert_close(together.likelihood.noise.squeeze(-1), noises)
-
-
-def test_a_run_is_one_product_per_step_for_all_sets_of_targets():
-    for model, width in ((plain_model(), 22), (several(), 24)):
-        found, widths = products_of(model, "krylov")
-        assert widths == [width] * found.num_iterations
 
 
 # Other models.
@@ -515,13 +445,6 @@ def test_other_models_are_trained_by_l_bfgs_after_a_warning(reason):
     assert mll[1].sum() > mll[0].sum() + 0.002
 
 
-def test_by_name_l_bfgs_says_nothing():
-    model = plain_model(num_rows=100)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert fit(model, method="l-bfgs").method == "l-bfgs"
-
-
 # Bounds.
 
 
@@ -564,7 +487,7 @@ def test_constant_targets_are_their_own_mean(level, dtype, method):
     assert model.mean_module.constant.item() == pytest.approx(level, rel=1e-5, abs=1e-5)
 
 
-@pytest.mark.parametrize("method", ONE_PASS)
+@pytest.mark.parametrize("method", [*ONE_PASS, "l-bfgs"])
 def test_an_ordinary_fit_says_nothing(method):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -642,7 +565,7 @@ def test_the_seed_of_the_probes_is_a_setting():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("num_rows", [2, 3, 4, 7, 50])
+@pytest.mark.parametrize("num_rows", [2, 7])
 def test_krylov_by_name_with_few_rows(num_rows, dtype):
     one, other = plain_model(num_rows=num_rows, dtype=dtype), plain_model(num_rows=num_rows, dtype=dtype)
     with warnings.catch_warnings(record=True) as told:
@@ -720,8 +643,10 @@ def test_an_error_during_the_search_leaves_the_values_as_they_were():
     model = PartitionGP(x, y, GaussianLikelihood(noise_prior=prior), kernel())
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(ArithmeticError):
-        fit_exact_gp(model, model.likelihood)
+        fit_exact_gp(model.eval(), model.likelihood)
     assert prior.calls == 3
+    assert not model.training
+    assert not model.likelihood.training
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name]), name
 
@@ -762,27 +687,3 @@ class TestWidths:
         for kernel in (self.kernel(lifetime=2.0), by_hand, by_cut, grids):
             self.fit(kernel)
         assert not [each for each in recwarn if "lifetime" in str(each.message) or "lengthscale" in str(each.message)]
-
-    def test_what_the_warning_says_finds_a_better_width(self):
-        """A rough function, of lifetime 10 in the unit of the columns: the usual width is far too long."""
-        generator = torch.Generator().manual_seed(0)
-        x = torch.rand(400, 2, generator=generator, dtype=torch.float64)
-        covariance = torch.exp(-10 * torch.cdist(x, x, p=1)) + 0.01 * torch.eye(400, dtype=torch.float64)
-        y = torch.linalg.cholesky(covariance) @ torch.randn(400, generator=generator, dtype=torch.float64)
-        (train_x, new_x), (train_y, new_y) = x.split(300), y.split(300)
-
-        def density(kernel):
-            model = PartitionGP(train_x, train_y, GaussianLikelihood(), kernel)
-            fit_exact_gp(model, model.likelihood)
-            with torch.no_grad():
-                predicted = model.eval().likelihood(model(new_x))
-            return float(torch.distributions.Normal(predicted.mean, predicted.stddev).log_prob(new_y).mean())
-
-        usual = MondrianKernel(train_x, 50, random_state=0)
-        with pytest.warns(UserWarning, match="lifetime_sweep") as caught:
-            before = density(usual)
-        longest = float(re.search(r"MondrianKernel\(train_x, max_lifetime=([\d.]+)\)", str(caught[0].message))[1])
-        kernel = MondrianKernel(train_x, 50, max_lifetime=longest, random_state=0)
-        assert lifetime_sweep(kernel, train_x, train_y).best_lifetime < 0.5 * longest
-        assert kernel.lifetime > 2 * usual.lifetime
-        assert density(kernel) > before + 0.05

@@ -10,7 +10,7 @@ import pytest
 import scipy.optimize
 import scipy.stats
 import torch
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.likelihoods import GaussianLikelihood
 from linear_operator.utils.errors import NotPSDError
 from sklearn.exceptions import ConvergenceWarning
 
@@ -19,9 +19,6 @@ from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.operators import guards as solver
 from gpytorch_partition.training.marginal_likelihood import _Objective, maximize_marginal_likelihood
-
-NOISE = "likelihood.noise_covar.noise"
-OUTPUTSCALE = "covar_module.outputscale"
 
 
 def problem(num_rows=120, noise=0.3, dtype=torch.float64):
@@ -95,17 +92,6 @@ def test_probe_vectors_do_nearly_as_well_as_dense_algebra():
     assert fit.log_marginal_likelihood == pytest.approx(exact, abs=0.02 * 900)
 
 
-def test_two_runs_end_at_the_same_bits():
-    x, y = problem(num_rows=850, dtype=torch.float32)
-    ends = []
-    for _ in range(2):
-        model = model_of(x, y)
-        with pytest.warns(ConvergenceWarning):
-            fit = maximize_marginal_likelihood(model, model.likelihood, max_iterations=4)
-        ends.append((fit, hyperparameters(model)))
-    assert ends[0] == ends[1]
-
-
 def test_settings_given_in_an_iterative_context_of_the_callers_win():
     model = model_of(*problem(num_rows=300))
     with (
@@ -118,46 +104,10 @@ def test_settings_given_in_an_iterative_context_of_the_callers_win():
     assert solves.call_count > 0
 
 
-def test_frozen_parameters_stay():
-    model = model_of(*problem())
-    model.likelihood.noise = 0.5
-    model.likelihood.noise_covar.raw_noise.requires_grad_(False)
-    maximize_marginal_likelihood(model, model.likelihood)
-    assert model.likelihood.noise.item() == pytest.approx(0.5)
-    assert model.covar_module.outputscale.item() != pytest.approx(np.log(2), rel=0.05)
-
-
 def test_nothing_to_train_is_an_error():
     model = model_of(*problem()).requires_grad_(False)
     with pytest.raises(ValueError, match="parameters to train"):
         maximize_marginal_likelihood(model, model.likelihood)
-
-
-def test_fixed_noise_is_left_alone():
-    x, y = problem()
-    likelihood = FixedNoiseGaussianLikelihood(torch.full_like(y, 0.09))
-    model = PartitionGP(x, y, likelihood, FastClusterKernel(x, 40, random_state=0))
-    fit = maximize_marginal_likelihood(model, likelihood)
-    scale, constant = model.covar_module.outputscale.item(), model.mean_module.constant.item()
-    exact = Dense(model).log_likelihood(scale, 0.09, constant)
-    assert fit.log_marginal_likelihood == pytest.approx(exact, abs=1e-6)
-
-
-def test_targets_that_are_not_finite_are_an_error():
-    x, y = problem()
-    y[3] = torch.nan
-    model = model_of(x, y)
-    with pytest.raises((FloatingPointError, ValueError), match=r"finite|NaN"):
-        maximize_marginal_likelihood(model, model.likelihood)
-
-
-def test_targets_that_are_all_noise_put_the_outputscale_at_its_bound():
-    x = torch.cat([problem()[0]] * 2)
-    y = torch.ones(120, dtype=x.dtype)
-    model = model_of(x, torch.cat([y, -y]))  # twice every row, with opposite targets
-    with pytest.warns(ConvergenceWarning, match=f"{OUTPUTSCALE} = .*explains nothing"):
-        fit = maximize_marginal_likelihood(model, model.likelihood)
-    assert list(fit.at_bounds) == [OUTPUTSCALE]
 
 
 def test_too_few_iterations_are_told():

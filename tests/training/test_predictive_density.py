@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import multivariate_normal, norm
-from sklearn.ensemble import RandomForestRegressor
 
-from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.training.predictive_density import (
     Fold,
     PredictiveFit,
@@ -117,13 +115,6 @@ def test_noise_is_preferred_to_a_function_that_varies_as_quickly():
     assert fit.log_density == pytest.approx(norm.logpdf(y, scale=total**0.5).mean(), abs=1e-8)
 
 
-def test_a_covariance_that_does_not_help_loses_its_weight():
-    other = torch.rand(90, 1, generator=GENERATOR, dtype=torch.float64)
-    unrelated = torch.exp(-torch.cdist(other, other).square() / 0.1)
-    fit = maximize_predictive_density(folds_of(smooth(0.1), unrelated), Y)
-    assert fit.outputscales[1] < 0.05 * fit.outputscales[0]
-
-
 def test_noise_that_varies_is_told_from_noise_that_does_not():
     x = torch.linspace(0, 3, 400, dtype=torch.float64)
     ratios, noise = x - 1.5, 0.3 * torch.randn(400, generator=GENERATOR, dtype=torch.float64)
@@ -137,20 +128,3 @@ def test_noise_that_varies_is_told_from_noise_that_does_not():
     assert (varying.log_density - constant.log_density) * 400 > 50
     assert constant.exponent == 0
     assert maximize_predictive_density(folds, x.sin() + noise, log_ratios=ratios).exponent < 0.3
-
-
-def test_forests_that_have_not_seen_the_fold_are_trusted_less():
-    """Of pure noise, a forest's marginal likelihood keeps a signal; the predictive likelihood keeps none."""
-    y = torch.randn(90, generator=GENERATOR, dtype=torch.float64)
-    y = y - y.mean()
-
-    def covariance(rows):
-        forest = RandomForestRegressor(50, min_samples_leaf=3, random_state=0).fit(X[rows].numpy(), y[rows].numpy())
-        return RandomForestKernel.from_forest(forest).double()(X).to_dense()
-
-    folds = folds_of(smooth(0.1))
-    honest = [Fold.of(covariance(fold.kept)[None], fold.kept, fold.held_out) for fold in folds]
-    seen = [Fold.of(covariance(torch.arange(90))[None], fold.kept, fold.held_out) for fold in folds]
-    signal = [maximize_predictive_density(some, y).outputscales.item() for some in (honest, seen)]
-    assert signal[0] < 0.1
-    assert signal[1] > 0.2

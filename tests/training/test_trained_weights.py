@@ -27,7 +27,6 @@ from gpytorch_partition.solvers import PartitionAddedDiagLinearOperator
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(150, 3, generator=GENERATOR, dtype=torch.float64)
 Y = X[:, 0].sin() + X[:, 1].abs() + 0.3 * torch.randn(150, generator=GENERATOR, dtype=torch.float64)
-NEW = 2 * torch.randn(25, 3, generator=GENERATOR, dtype=torch.float64)
 FOREST = RandomForestRegressor(6, min_samples_leaf=5, random_state=0).fit(X.numpy(), Y.numpy())
 
 
@@ -124,41 +123,6 @@ def test_preconditioned_gradients_are_right_on_average(name):
     ):
         found = likelihood_and_gradient(model)[1]
     assert float((found - gradient).norm()) < 0.02 * float(gradient.norm())
-
-
-def fitted(kernel, x, y, **options):
-    likelihood = GaussianLikelihood()
-    model = PartitionGP(x, y, likelihood, kernel)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fit = fit_exact_gp(model, likelihood, **options)
-    return model, fit
-
-
-def test_targets_constant_below_the_first_split_put_the_weight_there():
-    x = torch.rand(400, 2, generator=torch.Generator().manual_seed(0))
-    y = (x[:, 0] > 0.5).float() + 0.1 * torch.randn(400, generator=torch.Generator().manual_seed(1))
-    ensemble = RandomForestRegressor(20, max_features=None, max_depth=6, random_state=0).fit(x.numpy(), y.numpy())
-    kernel = RandomForestKernel.from_forest(ensemble, "learned")
-    average, before = fitted(RandomForestKernel.from_forest(ensemble), x, y)
-    model, fit = fitted(kernel, x, y)
-    assert fit.method == "l-bfgs"
-    assert int(kernel.level_weights.argmax()) == 1
-    assert kernel.level_weights[1].item() > 0.9
-    assert fit.log_marginal_likelihood > before.log_marginal_likelihood + 10
-
-
-@pytest.mark.parametrize("largest", [1, 2_000])
-def test_the_informative_kernel_of_a_mixture_gets_the_weight(largest):
-    """One column of eight matters: trees of shuffled targets split by the others."""
-    generator = torch.Generator().manual_seed(0)
-    x = torch.rand(400, 8, generator=generator)
-    y = 3 * torch.sin(6 * x[:, 0]) + torch.randn(400, generator=generator)
-    shuffled = y[torch.randperm(400, generator=generator)]
-    kernel = PartitionMixtureKernel([RandomForestKernel(x, t, 30, random_state=0) for t in (shuffled, y)])
-    with settings.iterative(), linear_settings.max_cholesky_size(largest):
-        fitted(kernel, x, y, max_iterations=15)
-    assert kernel.mixture_weights[1].item() > 0.7
 
 
 def fixed_kernels():

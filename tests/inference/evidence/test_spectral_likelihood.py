@@ -95,18 +95,6 @@ def test_a_singular_covariance_is_fine():
     assert np.isfinite(likelihood.log_determinant(2.0, 1e-30))
 
 
-@pytest.mark.slow
-def test_the_standard_error_is_the_spread_over_seeds():
-    dense = SpectralLikelihood(dense_measure(operator().to_dense(), targets()))
-    assert dense.standard_error(0.5, 0.05) == 0
-    ends = [SpectralLikelihood(krylov_measure(seed, looks=1)) for seed in range(200)]
-    errors = np.array([end.value(0.5, 0.05, 0.0) for end in ends]) - dense.value(0.5, 0.05, 0.0)
-    squared = np.mean([end.standard_error(0.5, 0.05) ** 2 for end in ends])
-    # A variance from 200 normal draws is certain to 10 %; that from 5 probes each, 1000 in all, to 4 %.
-    assert errors.std(ddof=1) ** 2 == pytest.approx(squared, rel=0.3)
-    assert abs(errors.mean()) < 3.5 * (squared / 200) ** 0.5
-
-
 @pytest.mark.parametrize("num_probes", [1, 2])
 def test_few_probe_vectors_tell_their_error_too(num_probes):
     """A spread of two numbers would be less than a fifth of the truth for one seed in six, and none of one."""

@@ -36,14 +36,6 @@ def _dense(kernel):
     return kernel(X.double()).to_dense()
 
 
-def test_the_likelihood_is_the_dense_one(kernel):
-    exact = SpectralLikelihood(dense_measure(_dense(kernel), Y[:, None]))
-    found = SpectralLikelihood(measure_of(kernel(X.double()).evaluate_kernel(), Y[:, None]))
-    for noise in (1e-2, NOISE, 3.0):
-        assert found.value(SCALE, noise, MEAN) == pytest.approx(exact.value(SCALE, noise, MEAN), rel=1e-9)
-    assert found.standard_error(SCALE, NOISE) == 0
-
-
 @pytest.mark.parametrize("way", ["factor", "eigenpairs"])
 def test_means_and_covariances_are_the_dense_ones(kernel, way):
     covariance = kernel(X.double()).evaluate_kernel()
@@ -70,18 +62,6 @@ def test_a_factor_is_computed_anew_for_other_values():
     space, fresh = feature_space_of(covariance), feature_space_of(KERNELS["fast cluster"]()(X).evaluate_kernel())
     space.covariance_root(SCALE, NOISE)
     assert torch.equal(space.covariance_root(SCALE, 2 * NOISE), fresh.covariance_root(SCALE, 2 * NOISE))
-
-
-def test_a_long_decomposition_is_announced(monkeypatch, caplog):
-    space = feature_space_of(KERNELS["fast cluster"]()(X).evaluate_kernel())
-    monkeypatch.setattr("gpytorch_partition.inference.spaces.feature_space._MANY_CLUSTERS", 2)
-    assert space.values.numel()
-    assert f"eigenvectors of {len(space._gram)} clusters take minutes" in caplog.text
-
-
-def test_is_built_once_for_its_rows():
-    covariance = KERNELS["forest"]()(X).evaluate_kernel()
-    assert feature_space_of(covariance) is feature_space_of(covariance * 3.0)
 
 
 def test_coarser_partitions_are_sums_of_counts():

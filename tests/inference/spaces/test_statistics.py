@@ -8,8 +8,7 @@ from functools import reduce
 import pytest
 import torch
 
-from gpytorch_partition import FastClusterKernel, RandomForestKernel
-from gpytorch_partition.clusters import co_occurrence
+from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.inference.spaces.statistics import ClusterStatistics, merged_states
 from gpytorch_partition.partitions import CallablePartition, MondrianPartition, SampledPartition
 
@@ -143,41 +142,6 @@ def test_rows_whose_clusters_never_met_are_not_taken_back():
         assert torch.equal(before[name], after[name])
 
 
-def test_an_add_that_fails_changes_nothing():
-    statistics = ClusterStatistics(CallablePartition(lambda x: x[..., :1].floor().long()))
-    statistics.add(torch.rand(5, 3), torch.rand(5))
-    with pytest.raises(RuntimeError):
-        statistics.add(5 + torch.rand(5, 4), torch.rand(5))
-    statistics.add(9 + torch.rand(5, 3), torch.rand(5))
-    assert statistics.num_rows == 10
-    assert torch.equal(statistics.counts.diagonal(), torch.tensor([5.0, 5.0, 0.0], dtype=torch.float64))
-
-
-def test_a_chunk_that_is_interrupted_counts_not_at_all(monkeypatch):
-    """Counting again from `num_rows` on, as the docs say, gives the counts of an undisturbed run."""
-    kernel = FastClusterKernel(torch.rand(200, 3), 6, height=3, random_state=0)
-    x, y = torch.rand(900, 3), torch.rand(900)
-    whole, resumed = ClusterStatistics(kernel.partition), ClusterStatistics(kernel.partition)
-    whole.add(x, y)
-    resumed.add(x[:300], y[:300])
-    count = co_occurrence._count_pairs
-
-    def interrupted(*arguments):
-        count(*arguments)
-        if arguments[-1] == 3:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(co_occurrence, "_count_pairs", interrupted)
-    for change in (resumed.add, resumed.remove):
-        with pytest.raises(KeyboardInterrupt):
-            change(x[:300], y[:300])
-    monkeypatch.setattr(co_occurrence, "_count_pairs", count)
-    assert resumed.num_rows == 300
-    resumed.add(x[300:], y[300:])
-    assert torch.equal(resumed.counts, whole.counts)
-    torch.testing.assert_close(resumed.sums, whole.sums)
-
-
 def test_too_many_clusters_are_refused_before_any_work():
     x = torch.rand(20_000, 2)
     forest = RandomForestKernel(x, x[:, 0], 40, min_samples_leaf=1, max_samples=4_000, random_state=0)
@@ -242,20 +206,6 @@ def test_rows_may_come_back_at_another_level():
     assert abs(statistics.center - 1e8) < 64
 
 
-@pytest.mark.slow
-def test_three_hundred_cycles_keep_ten_digits():
-    statistics = ClusterStatistics(TREES)
-    targets = Y + 1e6 + torch.rand(90, generator=GENERATOR).double()
-    statistics.add(X, targets)
-    before = statistics.squares.clone(), statistics.sums.clone()
-    for cycle in range(300):
-        rows = slice(cycle % 60, cycle % 60 + 30)
-        statistics.remove(X[rows], targets[rows])
-        statistics.add(X[rows], targets[rows])
-    for found, wanted in zip((statistics.squares, statistics.sums), before):
-        torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10 * float(wanted.abs().max()))
-
-
 FOREST = RandomForestKernel(X, Y, 5, random_state=0).partition
 
 
@@ -268,18 +218,6 @@ def test_shards_merge_in_place(partition):
     torch.testing.assert_close(merged.sums[:, 1], whole.sums[:, 1])
     shift = whole.center - merged.center
     torch.testing.assert_close(merged.sums[:, 0] - shift * merged.sums[:, 1], whole.sums[:, 0])
-
-
-def test_a_merge_of_bounded_clusters_takes_no_memory_for_counts():
-    merged, other = (_counted(FOREST, X[rows], Y[rows]) for rows in (slice(40), slice(40, None)))
-    place = merged.counts.data_ptr()
-    assert merged.merge_(other).counts.data_ptr() == place
-
-
-def test_as_many_clusters_are_allowed_as_either_allows():
-    few, many = ClusterStatistics(FOREST, 10_000), ClusterStatistics(FOREST, 20_000)
-    assert (few + many).max_clusters == (many + few).max_clusters == 20_000
-    assert few.merge_(many).max_clusters == 10_000
 
 
 def test_messages_add_up_as_they_are():

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from linear_operator.operators import LinearOperator
 
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.tree_layout import lay_out_trees
 from gpytorch_partition.operators import FlatLinearOperator, PartitionLinearOperator, PathSumLinearOperator
 from gpytorch_partition.operators.cluster_operators import flat_linear_operator, shared_paths
-from gpytorch_partition.operators.cluster_operators.flat_linear_operator import has_few_pairs, shared_weights
-from gpytorch_partition.operators.cluster_operators.shared_paths import is_cheaper_than_product, shared_path_sums
+from gpytorch_partition.operators.cluster_operators.flat_linear_operator import shared_weights
+from gpytorch_partition.operators.cluster_operators.shared_paths import shared_path_sums
 from tests.operators.operator_zoo import below, dense, one_hot
 
 
@@ -69,20 +67,6 @@ def test_sums_of_weights(monkeypatch, num_rows, num_points, entries, code_dtype)
     torch.testing.assert_close(shared_weights(left, right, weights_of(51).float()), expected.float())
 
 
-def test_pairs_are_few_where_clusters_are_small():
-    """600 pairs count twice, for a table of 1,000 x 1 or 1,000 x 600: that of the rows on the right."""
-    for sizes, is_small in (((500, 500), True), ((20, 5), False), ((1,), False)):
-        assert has_few_pairs(rows_in(sizes, 500), rows_in(sizes, 500)) == is_small
-    one, many = (Incidence(torch.zeros(number, 1).long(), 1_000) for number in (1, 600))
-    assert not has_few_pairs(many, one)
-    assert has_few_pairs(one, many)
-
-
-def test_codes_in_any_order_of_memory():
-    some = Incidence(rows_in((300, 400, 5), 60).codes[:, :2], 705)
-    torch.testing.assert_close(shared_weights(some, some, torch.ones(705)), shared(some, some, 1.0).float())
-
-
 @pytest.mark.parametrize("few", [0, 50, 2**62])
 @pytest.mark.parametrize(("visits", "table"), [(2**20, 2**22), (80, 100), (1, 1)])
 @pytest.mark.parametrize(("num_rows", "num_points"), [(60, 60), (60, 11), (1, 40), (0, 5), (5, 0)])
@@ -100,34 +84,11 @@ def test_sums_over_shared_nodes(monkeypatch, num_rows, num_points, visits, table
     torch.testing.assert_close(single, expected.float(), rtol=1e-5, atol=1e-5)
 
 
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(0, 30), st.integers(0, 500), st.integers(0, 9))
-def test_any_trees_and_any_threshold(leaves, num_rows, few, seed):
-    layout = random_trees(leaves, seed)
-    rows, weights = rows_in(leaves, num_rows, seed, torch.int64), weights_of(layout.num_nodes)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shared_paths, "_FEW_PAIRS", few)
-        found = shared_path_sums(rows, rows, layout, weights)
-    torch.testing.assert_close(found, nodes_of(rows, layout) * weights @ nodes_of(rows, layout).mT)
-
-
 def test_rows_with_themselves_are_exactly_symmetric():
     layout, rows = random_trees((200, 150)), rows_in((200, 150), 120)
     for others in (rows, Incidence(rows.codes.clone(), rows.num_clusters)):
         found = shared_path_sums(rows, others, layout, weights_of(layout.num_nodes).float())
         assert torch.equal(found, found.mT)
-
-
-def test_shared_nodes_are_worth_it():
-    """Many leaves, not as many levels, and many rows, not many more of them on the left than on the right."""
-    layout, few_leaves, chain = random_trees((150, 60)), random_trees((150, 40)), random_trees((400,), is_chain=True)
-    rows = {number: rows_in((150, 60), number) for number in (199, 200, 400, 401, 5_000)}
-    assert is_cheaper_than_product(rows[200], rows[200], layout)
-    assert is_cheaper_than_product(rows[200], rows[5_000], layout)
-    assert is_cheaper_than_product(rows[400], rows[200], layout)
-    assert not is_cheaper_than_product(rows[401], rows[200], layout)
-    assert not is_cheaper_than_product(rows[199], rows[199], layout)
-    assert not is_cheaper_than_product(rows[200], rows[200], few_leaves)
-    assert not is_cheaper_than_product(rows[200], rows[200], chain)
 
 
 CASES = {  # sizes of partitions or trees, and whether there are few pairs

@@ -7,8 +7,6 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gpytorch_partition.partitions import MondrianPartition
 from gpytorch_partition.partitions.mondrian import mondrian_trees
@@ -105,13 +103,6 @@ class TestLifetimes:
                 trees.lifetime = wrong
         assert trees.lifetime == 4.0
 
-    def test_rows_that_come_later_are_coded_for_the_lifetime_as_it_is(self):
-        x, more = uniform(40, 2), uniform(30, 2, seed=5)
-        trees = partition_of(x)
-        trees.lifetime = 0.7
-        codes, labels = trees.incidences(more, more)[0].codes, trees.labels(more)
-        assert torch.equal(share(codes, codes), share(labels, labels))
-
     def test_a_copy_has_its_own(self):
         x = uniform(40, 2)
         trees = partition_of(x)
@@ -166,12 +157,6 @@ class TestTrees:
             assert trees.incidences(rows, rows)[0].codes.unique().numel() == 20
             assert trees.grown(rows.clone()).trees.num_leaves == 20
 
-    def test_no_rows(self):
-        x = uniform(20, 2)
-        trees = partition_of(x)
-        assert trees.incidences(x[:0], x)[0].codes.shape == (0, 20)
-        assert trees.incidences(x[:0], x[:0])[0].codes.shape == (0, 20)
-
     def test_many_nodes_are_grown_in_parts(self, monkeypatch):
         x = uniform(60, 3)
         whole = partition_of(x, 20.0).incidences(x, x)[0].codes
@@ -185,15 +170,3 @@ class TestTrees:
         batch = torch.stack([x, uniform(20, 2, seed=9)])
         codes, labels = trees.incidences(batch, batch)[0].codes.flatten(0, 1), trees.labels(batch).flatten(0, 1)
         assert torch.equal(share(codes, codes), share(labels, labels))
-
-
-@settings(max_examples=5, deadline=None, derandomize=True)
-@given(st.integers(0, 2**31 - 1), st.integers(1, 40), st.integers(1, 4), st.floats(0.01, 8.0))
-def test_codes_agree_with_labels_whatever_the_rows(seed, n, d, lifetime):
-    x = uniform(n, d, seed).round(decimals=1)  # with ties
-    trees = MondrianPartition(uniform(5, d, seed + 1), 6, lifetime=8.0, random_state=seed)
-    points = around(x, 10, seed)
-    trees.incidences(x, x)
-    trees.lifetime = lifetime
-    new, old = trees.incidences(points, x)
-    assert torch.equal(share(new.codes, old.codes), share(trees.labels(points), trees.labels(x)))

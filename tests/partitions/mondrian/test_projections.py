@@ -13,6 +13,7 @@ from gpytorch_partition import MondrianKernel
 from gpytorch_partition.partitions.mondrian import mondrian_partition as mondrian
 from gpytorch_partition.partitions.mondrian.mondrian_partition import MondrianPartition
 from gpytorch_partition.partitions.mondrian.projections import Projections, rotations
+from tests.partitions.mondrian.test_mondrian_partition import around, assert_limit, box, normal
 
 NUM_TREES, FEW = 2000, 10
 MATRIX = torch.tensor([[1.0, -0.5], [0.3, 2.0], [0.0, 1.0]], dtype=torch.float64)
@@ -23,24 +24,8 @@ MATRICES = torch.from_numpy(np.random.RandomState(4).randn(40, 3, 5))
 PROJECTIONS = {"matrix": MATRIX, "scales": SCALES, "rotations": "rotations", "matrices": MATRICES}
 
 
-def normal(n, d, seed=0):
-    return torch.from_numpy(np.random.RandomState(seed).randn(n, d))
-
-
 ROWS = normal(100, 3)
 POINTS = torch.cat([normal(20, 3, seed=1), 4 * normal(10, 3, seed=2), 20 * normal(2, 3, seed=3)])
-
-
-def around(d):
-    """Points inside the unit cube, and on several levels outside it, alone and close together."""
-    random = np.random.RandomState(d)
-    inside = random.rand(4, d)
-    far = 40 + random.rand(2, d) / d
-    return torch.from_numpy(np.concatenate([inside, inside[:3] + np.eye(d)[0] * 1.2, inside[:2] - 4, far]))
-
-
-def corners(d):
-    return torch.stack([torch.zeros(d), torch.ones(d)]).double()
 
 
 def of_trees(projection, num_trees):
@@ -54,17 +39,6 @@ def trees_on(rows, projection, num_trees=FEW, lifetime=0.8, seed=0):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return MondrianPartition(rows, num_trees, lifetime=lifetime, projection=projection, random_state=seed)
-
-
-def sharing(labels):
-    """How often pairs of points share a cell, `N x N`."""
-    return (labels.unsqueeze(0) == labels.unsqueeze(1)).double().mean(-1)
-
-
-def assert_limit(labels, exact):
-    num_trees = labels.shape[-1]
-    deviations = (exact * (1 - exact) / num_trees).clamp_min(0).sqrt()
-    assert ((sharing(labels) - exact).abs() <= 4.5 * deviations + 1 / num_trees).all()
 
 
 @pytest.fixture(scope="module", params=PROJECTIONS)
@@ -83,7 +57,7 @@ class TestLimit:
     def test_is_the_laplace_kernel_of_mapped_points(self, matrix, lifetime):
         points = around(len(matrix))
         mapped = points @ (matrix if matrix.dim() == 2 else matrix.diag())
-        labels = trees_on(corners(len(matrix)), matrix, NUM_TREES, lifetime).labels(points)
+        labels = trees_on(box(*[1.0] * len(matrix)), matrix, NUM_TREES, lifetime).labels(points)
         assert_limit(labels, torch.exp(-lifetime * torch.cdist(mapped, mapped, p=1)))
 
     @pytest.mark.parametrize("lifetime", [0.2, 1.0])
@@ -92,26 +66,12 @@ class TestLimit:
         angles = torch.arange(2000, dtype=torch.float64) * (2 * np.pi / 2000)
         factors = angles.cos().abs() + angles.sin().abs()
         exact = torch.exp(-lifetime * torch.cdist(points, points).unsqueeze(-1) * factors).mean(-1)
-        assert_limit(trees_on(corners(2), "rotations", NUM_TREES, lifetime).labels(points), exact)
-
-    def test_of_rotations_depends_on_the_distance_only(self):
-        """Points on a sphere, along the axes and across them, beside one at its center inside or outside the box."""
-        directions = torch.cat([torch.eye(3), torch.ones(1, 3) / 3**0.5, torch.tensor([[0.6, -0.8, 0.0]])]).double()
-        for center in (0.5, 5.0):
-            points = center + torch.cat([torch.zeros(1, 3), directions])
-            shares = sharing(trees_on(corners(3), "rotations", NUM_TREES, 0.5).labels(points))[0, 1:]
-            assert shares.max() - shares.min() < 4.5 * (2 * 0.25 / NUM_TREES) ** 0.5
-            assert 0.4 < shares.mean() < 0.6
+        assert_limit(trees_on(box(*[1.0] * 2), "rotations", NUM_TREES, lifetime).labels(points), exact)
 
     def test_of_a_matrix_for_every_tree_is_the_mean_over_them(self):
         points, matrices = around(3), torch.stack([MATRIX, 0.3 * MATRIX.flip(0)]).repeat(NUM_TREES // 2, 1, 1)
         exact = sum(torch.exp(-0.8 * torch.cdist(points @ each, points @ each, p=1)) for each in matrices[:2]) / 2
-        assert_limit(trees_on(corners(3), matrices, NUM_TREES).labels(points), exact)
-
-    def test_without_rotations_does_not(self):
-        points = 0.5 + torch.cat([torch.zeros(1, 3), torch.eye(3)[:1], torch.ones(1, 3) / 3**0.5]).double()
-        shares = sharing(trees_on(corners(3), None, NUM_TREES, 0.5).labels(points))[0, 1:]
-        assert shares[0] - shares[1] > 0.1
+        assert_limit(trees_on(box(*[1.0] * 3), matrices, NUM_TREES).labels(points), exact)
 
 
 class TestRotations:
@@ -144,16 +104,6 @@ class TestMaps:
         assert with_map.lifetime == pytest.approx(mapped.lifetime)
         agree = mapped.labels(POINTS[:30] @ dense) == with_map.labels(POINTS[:30])
         assert agree.double().mean() > 0.999
-
-    def test_lengthscales_are_a_diagonal_matrix(self):
-        labels = [trees_on(ROWS, scales).labels(POINTS) for scales in (SCALES, SCALES.diag())]
-        assert torch.equal(*labels)
-
-    def test_do_not_change_the_trees_without_them(self):
-        plain, mapped = trees_on(ROWS, None), trees_on(ROWS, torch.ones(3).double())
-        assert torch.equal(plain.tree_keys, mapped.tree_keys)
-        assert (plain.matrix_bits.numel(), plain.center_bits.numel()) == (0, 0)
-        assert (plain.labels(POINTS[:30]) == mapped.labels(POINTS[:30])).double().mean() > 0.999
 
     def test_of_one_row_and_one_column(self):
         for projection in (torch.tensor([[2.0, 1.0]]), torch.tensor([3.0]), "rotations"):
@@ -207,27 +157,12 @@ class TestCodes:
 
 
 class TestLabels:
-    def test_of_points_absurdly_far_away(self, trees):
-        x = torch.tensor([[1e30, 0, 0], [-1.7e308, 1.7e308, 1.0], [0, 0, 1e200], [0, 0, 0]], dtype=torch.float64)
-        labels = trees.labels(x)
-        assert torch.equal(labels[1:2], trees.labels(x[1:2]))
-        assert not (labels[:3] == labels[3]).any()
-
     @pytest.mark.parametrize("scale", [1e-200, 1e200, 1e305])
     def test_of_extreme_matrices(self, scale):
         trees = trees_on(ROWS, scale * MATRIX, lifetime=1 / min(scale, 1e290))
         far = torch.tensor([[1.7e308, 1.7e308, -1.7e308], [1e300, -1e300, 1e300]], dtype=torch.float64)
         assert trees._view(far, slice(0, FEW)).points.isfinite().all()
         assert torch.equal(trees.labels(POINTS)[:5], trees.labels(POINTS[:5]))
-
-    def test_points_are_mapped_for_a_few_trees_at_a_time(self, monkeypatch):
-        """Never for all trees at once, however many there are."""
-        sizes, seen = [], Projections.seen
-        trees = trees_on(ROWS, "rotations", num_trees=500)
-        monkeypatch.setattr(Projections, "seen", lambda *a: (sizes.append(seen(*a).numel()), seen(*a))[1])
-        trees.labels(ROWS)
-        trees.incidences(ROWS, ROWS)
-        assert max(sizes) <= 3 * mondrian.SERIAL_NUMEL < 500 * ROWS.numel()
 
 
 class TestState:
@@ -277,22 +212,8 @@ class TestScales:
             warnings.simplefilter("error")
             MondrianPartition(self.UNEQUAL, 3, projection=projection, random_state=0)
 
-    @pytest.mark.parametrize("projection", ["rotations", None])
-    def test_that_are_the_columns_own_give_one(self, projection):
-        with pytest.warns(UserWarning, match="Standardize") as caught:
-            MondrianPartition(self.UNEQUAL, 3, projection=projection, random_state=0)
-        assert len(caught) == 1
-        assert caught[0].filename == __file__
-
 
 class TestKernel:
-    def test_is_how_often_labels_agree(self, projection):
-        kernel = MondrianKernel(ROWS, 40, projection=of_trees(projection, 40), random_state=0).double()
-        labels = kernel.cluster_ids(POINTS)
-        torch.testing.assert_close(kernel(POINTS).to_dense(), sharing(labels))
-        cross = (labels[:, None] == kernel.cluster_ids(ROWS)[None]).double().mean(-1)
-        torch.testing.assert_close(kernel(POINTS, ROWS).to_dense(), cross)
-
     def test_maps_the_active_columns(self):
         kernel = MondrianKernel(ROWS, 20, projection=SCALES[:2], active_dims=(2, 0), random_state=0)
         expected = trees_on(ROWS[:, [2, 0]], SCALES[:2], 20, kernel.lifetime)
