@@ -13,12 +13,11 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from gpytorch_partition.descriptions import counted
-from gpytorch_partition.estimators.checks import LARGEST, check_magnitudes, warn_of_rounding
+from gpytorch_partition.estimators.checks import LARGEST, TrainingRange, check_magnitudes, warn_of_rounding
 from gpytorch_partition.estimators.given_kernels import is_data_free, name_of, name_or_function
 from gpytorch_partition.estimators.kernels import resolved_kernel
 from gpytorch_partition.estimators.reading import ReadsTables
 from gpytorch_partition.estimators.regression_fit import Found, columns_of, target_unit
-from gpytorch_partition.estimators.training_range import TrainingRange
 from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import FastClusterKernel, PartitionKernel, RandomForestKernel
@@ -45,13 +44,7 @@ _REMEDY = "give 'auto', 'forest', 'fast_cluster', a tree ensemble or a Partition
 
 @dataclass(frozen=True, eq=False)
 class ChunkedFit:
-    """
-    A fit of an estimator to rows in chunks, in two readings.
-
-    :param reader: The estimator, which learns the columns of the sample.
-    :param kernel: Its parameter.
-    :param building: Its `num_partitions` and `n_jobs`.
-    """
+    """A fit of an estimator, which learns the columns of the sample, to rows in chunks, in two readings."""
 
     reader: ReadsTables
     kernel: Any
@@ -60,11 +53,7 @@ class ChunkedFit:
     def run(
         self, source: ChunkSource, sample_rows: int, random: np.random.RandomState
     ) -> tuple[Found, Standardization, Standardization]:
-        """
-        Fit a model: a sample of the rows grows its kernel, and the other rows choose scale, noise and mean.
-
-        :return: The model, and the standardizations of rows and targets.
-        """
+        """Fit a model whose kernel a sample grows; return it, and the standardizations of rows and targets."""
         with stage("sampling rows"):
             bar = progress(source, "sampling rows", source.num_chunks)
             sample = RowSample(sample_rows, random).of(map(self._with_usable_numbers, bar))
@@ -230,7 +219,6 @@ def counted_kernel(
 
     :param x: `n x D` rows of the sample as the kernel sees them.
     :param y: `n` targets; in their own units for an ensemble.
-    :param num_partitions: Number of trees or clusterings, as all that follow a parameter of the estimator.
     """
     name = name_of(kernel)
     if name == "auto":
@@ -281,7 +269,6 @@ def _clustered(x: Tensor, categories: Mapping[int, int], num_partitions: int, ra
 
 
 def _cut(kernel: RandomForestKernel) -> tuple[RandomForestKernel, tuple[str, ...]]:
-    """Cut trees at the depth that leaves few enough clusters."""
     forest = kernel.partition
     assert isinstance(forest, ForestPartition)
     if (leaves := int(forest.cluster_counts.sum())) <= MOST_CLUSTERS:

@@ -17,8 +17,8 @@ from torch.distributions import StudentT
 
 from gpytorch_partition import settings
 from gpytorch_partition.composition.distributions import marginal_variances
+from gpytorch_partition.estimators.checks import TrainingRange
 from gpytorch_partition.estimators.scores import Judgement, interval_score, of_percentages
-from gpytorch_partition.estimators.training_range import TrainingRange
 from gpytorch_partition.inference.prediction.unknown_cells import UnknownCells, unknown_cells
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.inputs.training_rows import decode_missing
@@ -45,11 +45,9 @@ _FEWER_SAMPLES = 4
 @dataclass(frozen=True, eq=False)
 class FittedRegressor:
     """
-    A model of standardized rows and targets; what it returns is in units of the targets.
+    A model of standardized rows and targets, in evaluation mode; what it returns is in units of the targets.
 
-    :param model: The model in evaluation mode, of one target, of several, or of counted rows.
-    :param columns: The standardization of rows.
-    :param unit: The standardization of targets.
+    :param model: The model, of one target, of several, or of counted rows.
     :param categories: The number of levels of each column that holds codes.
     :param codes_per_row: Number of partitions.
     """
@@ -62,12 +60,10 @@ class FittedRegressor:
 
     @property
     def likelihood(self) -> Any:
-        """Return the likelihood; of several targets there is none."""
         return getattr(self.model, "likelihood", None)
 
     @property
     def has_several(self) -> bool:
-        """Return whether there are several targets."""
         return isinstance(self.model, CoregionalizedGP)
 
     @property
@@ -87,7 +83,6 @@ class FittedRegressor:
 
     @cached_property
     def range(self) -> TrainingRange:
-        """Return the range of the training rows."""
         return TrainingRange.of(self.model.extremes if self.is_counted else self.train_x)
 
     @property
@@ -104,12 +99,12 @@ class FittedRegressor:
         return self._filled(self.columns.apply_array(rows).to(self.train_x.dtype))
 
     def _filled(self, x: Tensor) -> Tensor:
-        """Return standardized rows, with medians for missing cells where the model cannot take these."""
+        """Put medians in missing cells where the model cannot take these."""
         return x if self._knows_missing_cells else torch.where(x.isnan(), self.train_x.median(0).values, x)
 
     @property
     def _knows_missing_cells(self) -> bool:
-        """Whether the model has forests only, or a view."""
+        """Return whether the model has forests only, or a view."""
         if any(isinstance(module, NumberView) for module in self.model.modules()):
             return True
         return all(isinstance(kernel, RandomForestKernel) for kernel in innermost_kernels(self.model.covar_module))
@@ -206,11 +201,7 @@ class FittedRegressor:
         return student_quantiles(mean, function, scales, float(noise.df), probabilities)
 
     def judgement(self, rows: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> Judgement:
-        """
-        Return the distributions of new observations at checked rows, with scores of the observations (`n`).
-
-        :param weights: `n` weights above 0, which divide the variance of the noise; None where all are 1.
-        """
+        """Return the distributions of new observations with scores; weights (`n`) divide the variance of the noise."""
         mean, std = self.moments(rows, True, weights is None)
         heavy = student_t_noise(self.likelihood)
         if weights is None and heavy is None:
@@ -261,15 +252,11 @@ def _means(unknown: Sequence[UnknownCells], mean: np.ndarray) -> np.ndarray:
 
 
 def predictive(model: Any, x: Tensor, *, include_noise: bool) -> MultivariateNormal | CountedPosterior:
-    r"""
+    """
     Return the distribution of new observations, or of the function alone, lazily.
 
     The variance that inducing points leave unspanned (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`)
     is variance of the function, which more rows would reduce: it is counted in both.
-
-    :param model: A Gaussian process with its likelihood, both in evaluation mode.
-    :param x: `N x D` points, as the model takes them.
-    :param include_noise: Whether to add the noise of observations.
     """
     if isinstance(model, CountedGP):
         return model.posterior(x, include_noise=include_noise)

@@ -132,19 +132,13 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
         return self
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """
-        Return the log of the mean kernel value of each row (`N`), its similarity to the rare class; -1e30 for that of
-        zero.
-        """
+        """Return the log mean kernel value of each row (`N`), its similarity to the rare class; -1e30 for zero."""
         check_is_fitted(self, "radii_")
         x = self._columns.apply_array(self._read_numbers(X, reset=False)).numpy()
         return self._log_scores(x, self.radii_, [self.alpha_])[0]
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """
-        Return :meth:`score_samples` less the threshold (`N`), with the sign of scikit-learn: positive for
-        `classes_[1]`.
-        """
+        """Return :meth:`score_samples` less the threshold (`N`), above 0 for `classes_[1]`."""
         excess = self.score_samples(X) - self.threshold_
         return excess if self.rare_class_ == self.classes_[1] else -excess
 
@@ -242,9 +236,8 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
 
 def scaled_squares(x: np.ndarray, centers: np.ndarray, radii: np.ndarray) -> np.ndarray:
     """
-    Return squared distances of rows (`N x D`) from centers (`n x D`), in units of radii (`n x 1` or `n x D`).
-
-    :return: `N x n`; :math:`O(N n D)` time.
+    Return squared distances (`N x n`) of rows from centers, in units of radii (`n x 1` or `n x D`), in :math:`O(N n
+    D)`.
     """
     if radii.shape[1] < centers.shape[1] or centers.shape[1] == 1:
         return cdist(x, centers, "sqeuclidean") / radii[:, 0] ** 2

@@ -31,8 +31,7 @@ class KernelMachine(ReadsTables, BaseEstimator):
     """
     A base of estimators with the parameters `kernel`, `num_partitions`, `random_state` and `n_jobs`.
 
-    Rows are standardized unless the kernel is built already, and held in float64. A machine calls :meth:`_checked` and
-    :meth:`_build` in `fit`, and :meth:`_new_rows` for other rows; the kernel is in `kernel_`.
+    A machine calls :meth:`_checked` and :meth:`_build` in `fit`, and :meth:`_new_rows` for other rows (float64).
     """
 
     kernel: Any
@@ -46,10 +45,7 @@ class KernelMachine(ReadsTables, BaseEstimator):
         return self._read(X, y, reset=reset, ensure_all_finite=self._finiteness, **options)
 
     def _build(self, rows: np.ndarray, targets: Tensor | None) -> Tensor:
-        """
-        Build the kernel on checked rows and targets (`N` numbers, `N x k` indicators or None); return the rows as it
-        sees them.
-        """
+        """Build the kernel on checked rows and targets (numbers, indicators or None); return the rows that it sees."""
         check_n_jobs(self.n_jobs)
         x = self._training_rows(rows)
         self.kernel_ = resolved_kernel(
@@ -81,12 +77,7 @@ class KernelMachine(ReadsTables, BaseEstimator):
 
 
 def optional_targets(y: Any, num_rows: int) -> Tensor | None:
-    """
-    Return the targets that an unsupervised machine gives a supervised kernel: `N` numbers, or `N x k` indicators
-    (float64).
-
-    :param y: None, or `N` numbers, `N` labels of classes of any other kind, or `N x k` numbers.
-    """
+    """Return an unsupervised machine's targets for a supervised kernel: `N` numbers, `N x k` indicators or None."""
     if y is None:
         return None
     values = np.asarray(as_pandas(y))

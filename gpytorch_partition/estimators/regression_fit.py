@@ -39,10 +39,9 @@ from gpytorch_partition.linalg.factors import stable_eigh
 from gpytorch_partition.models import CoregionalizedGP, PartitionGP
 from gpytorch_partition.partitions.ensembles.libraries import is_ensemble
 from gpytorch_partition.presets import Options, default_model, ensemble_model
-from gpytorch_partition.presets.budget import Level, fit_within, levels
+from gpytorch_partition.presets.data import Blocks
 from gpytorch_partition.presets.default import FEWEST_ROWS
-from gpytorch_partition.presets.folds import Blocks
-from gpytorch_partition.presets.options import DEFAULT, some_rows
+from gpytorch_partition.presets.options import DEFAULT, Level, fit_within, levels, some_rows
 from gpytorch_partition.presets.targets import default_targets_model, imputed
 from gpytorch_partition.progress import stage, tell
 from gpytorch_partition.tables import needs_view
@@ -140,12 +139,8 @@ class RegressionFit:
 
     :param x: `N x D` standardized rows (float64).
     :param y: `N` or `N x T` standardized targets, NaN for missing entries of several.
-    :param unit: The standardization of the targets.
     :param numbers: Numbers of the rows among all that were given; None for all.
-    :param weights: Weights of the rows; None where all are 1.
-    :param blocks: Groups or times by which rows are held out; None for single rows.
     :param categories: The number of levels of each column that holds codes.
-    :param kernel: The parameter of the estimator, as all that follow.
     """
 
     x: Tensor
@@ -169,11 +164,10 @@ class RegressionFit:
 
     def run(self, original: np.ndarray, points: Tensor, budget: float | None) -> Found:
         """
-        Fit the model.
+        Fit the model within a budget of seconds, or None.
 
         :param original: The targets in their own units.
         :param points: Standardized rows that the kernel is built on, which may include unlabelled ones.
-        :param budget: Seconds that a fit of the default model may take; None for no limit.
         """
         if self.y.ndim == 1 and chooses_by_folds(self.kernel):
             if len(self.y) >= FEWEST_ROWS and float(self.y.std()) > _LEAST_DEVIATION:
@@ -262,9 +256,7 @@ class RegressionFit:
         """
         Fit one kernel for all targets by marginal likelihood.
 
-        A kernel with parameters of its own is trained on the first principal component of the targets; then their
-        covariance, noise and means maximize the marginal likelihood
-        (:func:`~gpytorch_partition.training.coregionalization.fit_coregionalization`).
+        A kernel with parameters of its own is trained on the first principal component of the targets.
         """
         grown_on = imputed(self.x, self.y, self.categories, self.random_state, self.n_jobs)
         with stage("building the kernel"):
@@ -312,16 +304,13 @@ def fit_in_time(
     clock: Callable[[], float] = monotonic,
 ) -> Level:
     """
-    Fit the default model within a budget; return the options of the last fit, and what they leave out.
+    Fit the default model within a budget of seconds; return the options of the last fit, and what they leave out.
 
-    A fit of more than 1.2 budgets gives a :class:`~sklearn.exceptions.ConvergenceWarning`.
+    A fit of more than 1.2 budgets gives a :class:`~sklearn.exceptions.ConvergenceWarning`. Each call of `fit` draws the
+    same from `random_state`, so that the last one's options fit the same model again.
 
-    :param fit: Function that fits by some options. Each call draws the same from `random_state`, so that the last
-        one's options fit the same model again.
     :param shape: Numbers of training rows and of their columns (infinity for tables).
-    :param options: Options of the largest model.
-    :param budget: Seconds; None for the model with all its parts.
-    :param clock: Function that returns the time in seconds. (Default: the machine's.)
+    :param options: Options of the largest model, which is fitted without a budget.
     """
     start = clock()
     state = random_state.get_state() if isinstance(random_state, np.random.RandomState) else None

@@ -173,7 +173,6 @@ class ClusterSpaceGP(CountedModel):
         return EffectsPosterior(self._posterior.mean_effects, known[1])
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state without the solver and its solutions, which are computed again to the same bits."""
         return {name: value for name, value in self.__dict__.items() if name != "_posterior"}
 
     @property

@@ -134,11 +134,7 @@ def fit_exact_gp(
 def fit_in_one_pass(
     model: ExactGP, likelihood: Likelihood, method: str = "auto", num_probes: int | None = None
 ) -> MarginalLikelihoodFit:
-    """
-    Train a model as :func:`fit_exact_gp` does, without its warnings; an error may change its values.
-
-    :raises NotApplicableError: If the model needs L-BFGS.
-    """
+    """Train a model as :func:`fit_exact_gp` does, without warnings; a NotApplicableError if it needs L-BFGS."""
     mode = model.training
     try:
         with settings.iterative():
@@ -172,7 +168,7 @@ def _fit(scaled: ScaledCovariance, method: str, num_probes: int | None) -> Margi
 
 
 def _fastest(scaled: ScaledCovariance) -> str:
-    """The method expected to take the least time; an exact one if it takes no more than Lanczos among rows."""
+    """Return the method expected to take the least time; an exact one if it takes no more than Lanczos among rows."""
     if scaled.num_rows <= linear_settings.max_cholesky_size.value():
         return "dense"
     covariance, rows = scaled.covariance, scaled.covariance.left
@@ -183,14 +179,14 @@ def _fastest(scaled: ScaledCovariance) -> str:
 
 
 def _exact_method(scaled: ScaledCovariance) -> str | None:
-    """The exact method where Lanczos quadrature does not settle; None where it would take too long."""
+    """Return the exact method where Lanczos quadrature does not settle; None where it would take too long."""
     if scaled.level is None and work.may_take_eigenvectors(scaled.covariance.left):
         return "feature_space"
     return "dense" if scaled.num_rows <= MOST_COLUMNS else None
 
 
 def _measures(scaled: ScaledCovariance, method: str, num_probes: int | None) -> Iterator[SpectralMeasure]:
-    """Spectral measures to fit to: one if exact, else one after every few Lanczos steps, each more accurate."""
+    """Yield spectral measures to fit to: one if exact, else one after every few Lanczos steps, each more accurate."""
     covariance, targets = scaled.covariance, scaled.residuals
     if method == "dense":
         yield dense_measure(covariance.to(dtype=torch.float64).to_dense(), targets, scaled.level)
