@@ -132,7 +132,7 @@ class TrainingRange(NamedTuple):
         return cls(*(torch.where(low <= high, each, torch.nan).double() for each in (low, high)))
 
     def beyond(self, x: Tensor) -> Tensor:
-        """Return distances from the range (`N x D`), in ranges of columns; half a range for others than a constant."""
+        """Return distances from the range (`N x D`), in ranges of columns; 0.5 for new values of a constant column."""
         width = self.high - self.low
         excess = torch.maximum(self.low - x, x - self.high).nan_to_num(nan=0.0).clamp_min(0.0)
         other = excess > _ROUNDING * self.high.abs().clamp_min(1.0)

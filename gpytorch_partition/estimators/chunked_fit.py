@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -42,6 +42,9 @@ _MOST_LEVELS = 255  # that boosting splits into sets
 _REMEDY = "give 'auto', 'forest', 'fast_cluster', a tree ensemble or a PartitionKernel, or fit to rows in memory"
 
 
+Units: TypeAlias = tuple[Standardization, Standardization]  # of columns and targets
+
+
 @dataclass(frozen=True, eq=False)
 class ChunkedFit:
     """A fit of an estimator, which learns the columns of the sample, to rows in chunks, in two readings."""
@@ -69,7 +72,7 @@ class ChunkedFit:
             kernel, left_out = counted_kernel(self.kernel, x, grown_on, **options)
         space = FeatureSpaceGP(kernel)
         with stage("counting rows"):
-            extremes = self._count(space, source, sample, columns, unit)
+            extremes = self._count(space, source, sample, (columns, unit))
         with stage("fitting noise and scales"):
             found = space.fit()
             space.add_rows(x, targets)
@@ -98,27 +101,20 @@ class ChunkedFit:
         kernel = f"kernel={self.kernel!r}" if isinstance(self.kernel, str) else "a kernel of numbers"
         return f"{kernel} expected no missing cells (give 'auto' or 'forest', which know them)"
 
-    def _count(
-        self,
-        space: FeatureSpaceGP,
-        source: ChunkSource,
-        sample: RowSample,
-        columns: Standardization,
-        unit: Standardization,
-    ) -> Tensor:
+    def _count(self, space: FeatureSpaceGP, source: ChunkSource, sample: RowSample, units: Units) -> Tensor:
         """Count the rows outside the sample; return the least and largest values of each column (`2 x D`)."""
         extremes = torch.empty(0)
-
-        def others() -> Iterator[tuple[Tensor, Tensor]]:
-            for chunk in progress(source, "counting rows", source.num_chunks):
-                rows, (X, y) = sample.others(chunk), self._read(chunk)
-                yield columns.apply_array(X)[rows], unit.apply_array(y)[rows]
-
-        size = min(_ROWS_COUNTED_AT_ONCE, max(1, _NUMBERS_COUNTED_AT_ONCE // len(columns.mean)))
-        for x, y in in_blocks(others(), size):
+        size = min(_ROWS_COUNTED_AT_ONCE, max(1, _NUMBERS_COUNTED_AT_ONCE // len(units[0].mean)))
+        for x, y in in_blocks(self._others(source, sample, units), size):
             space.add_rows(x, y)
             extremes = _extremes([extremes, x])
         return extremes
+
+    def _others(self, source: ChunkSource, sample: RowSample, units: Units) -> Iterator[tuple[Tensor, Tensor]]:
+        columns, unit = units
+        for chunk in progress(source, "counting rows", source.num_chunks):
+            rows, (X, y) = sample.others(chunk), self._read(chunk)
+            yield columns.apply_array(X)[rows], unit.apply_array(y)[rows]
 
     def _read(self, chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
         finiteness = self._finiteness

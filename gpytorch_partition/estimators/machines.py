@@ -109,9 +109,9 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
     Principal components of the rows in the kernel's feature space, centred there, are the leading eigenvectors of
     :math:`H K H`, :math:`H = I - 1 1^\top / N` (Schoelkopf, Smola & Mueller 1998; Davies & Ghahramani 2014, figures 2
     and 6). It agrees with scikit-learn's :class:`sklearn.decomposition.KernelPCA` on the precomputed kernel, signs
-    included, and never forms it: eigenvectors come from block Lanczos on products with the kernel, mostly some tens of
-    them. Each product costs :math:`O(N m k)`, and work space is some 8 (k + 6) numbers per row. New points cost a
-    product with the kernel between them and the training rows, :math:`O((N + N_2) m k)`.
+    included, and never forms it: eigenvectors come from block Lanczos on mostly some tens of products with the kernel,
+    :math:`O(N m k)` each, with work space of some 8 (k + 6) numbers per row. New points cost a product with the kernel
+    between them and the training rows, :math:`O((N + N_2) m k)`.
 
     :param n_components: Number k of components, at most N. (Default: 2.)
     :param kernel: `"fast_cluster"`, `"mondrian"`, `"forest"` (which needs targets: `fit(X, y)`), or any form of
@@ -121,12 +121,12 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
     :param random_state: Seed of the partitions, and of the first vectors of block Lanczos.
     :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
 
-    Fitted attributes:
+    Fitted attributes, beside those of scikit-learn:
 
     - `eigenvalues_`: `k` eigenvalues of the centred kernel matrix, largest first.
     - `eigenvectors_`: `N x k` eigenvectors, each with its largest entry positive.
     - `explained_variance_ratio_`: `k` shares of the rows' variance in feature space.
-    - `kernel_`: the kernel. `n_features_in_`, `feature_names_in_`: as in scikit-learn.
+    - `kernel_`: the kernel.
 
     Example:
         >>> from sklearn.datasets import load_iris

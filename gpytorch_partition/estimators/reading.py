@@ -23,7 +23,7 @@ from gpytorch_partition.inputs.row_choice import rows_without_copies, warn_of_co
 from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_of_odd
 from gpytorch_partition.inputs.training_rows import decode_missing
-from gpytorch_partition.presets.data import Blocks
+from gpytorch_partition.presets.data import Blocks, some_of
 from gpytorch_partition.tables import NumberView, TableEncoder
 from gpytorch_partition.tables.cells import as_pandas, is_missing, names_of
 from gpytorch_partition.tables.encoder import is_table
@@ -339,8 +339,8 @@ class CountedRows(NamedTuple):
         if rows is None:
             return self
         warn_of_copies(len(self.X) - len(rows), len(self.X))
-        weights = None if self.weights is None else self.weights.of_rows(rows)
-        return CountedRows(self.X[rows], self.y[rows], weights, rows if self.numbers is None else self.numbers[rows])
+        numbers = rows if self.numbers is None else self.numbers[rows]
+        return CountedRows(self.X[rows], self.y[rows], some_of(self.weights, rows), numbers)
 
     def blocks(self, blocks: Blocks | None) -> Blocks | None:
         """Return the blocks of these rows, given those of all."""

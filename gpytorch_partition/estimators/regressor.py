@@ -29,7 +29,15 @@ from gpytorch_partition.estimators.checks import (
     warn_of_rounding,
 )
 from gpytorch_partition.estimators.chunked_fit import ChunkedFit, check_for_chunks
-from gpytorch_partition.estimators.fitted_regressor import FittedRegressor, checked_quantiles
+from gpytorch_partition.estimators.fitted_regressor import (
+    KIND,
+    FittedRegressor,
+    checked_quantiles,
+    fitted_of,
+    plain,
+    restored,
+    state_of,
+)
 from gpytorch_partition.estimators.given_kernels import check_given, name_of, sees_raw_columns, state_name
 from gpytorch_partition.estimators.kernels import KERNELS
 from gpytorch_partition.estimators.reading import (
@@ -55,7 +63,6 @@ from gpytorch_partition.estimators.regression_fit import (
     noises_at_bound,
     target_unit,
 )
-from gpytorch_partition.estimators.regressor_states import KIND, fitted_of, plain, restored, state_of
 from gpytorch_partition.estimators.scores import Judgement
 from gpytorch_partition.explain import Importance, ModelSummary, PartialDependence
 from gpytorch_partition.explain.dependence import average_function, rows_on_grid
@@ -360,7 +367,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, *, include_noise: bool = True) -> np.ndarray:
         """
-        Return joint samples of new observations, or of the function, in units of the targets.
+        Return joint samples of new observations, or of the function, in units of the targets; errors are those of
+        :meth:`predict`.
 
         A sample costs a solve and O(N m). For more samples than rows, or at most 2,000 training and new rows, they come
         from the dense covariance, at a solve per row and :math:`O(N^3)`.
@@ -371,8 +379,6 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :param include_noise: Whether each sample has noise of its own at every row. (Default: yes.)
         :return: `N x n_samples`, or `N x T x n_samples`.
         :raises RuntimeError: For more than 2,000 rows, if the kernel is one of another kind (a sum, for example).
-
-        Other errors are those of :meth:`predict`.
         """
         check_count(n_samples, "n_samples")
         check_flag(include_noise, "include_noise")
@@ -609,9 +615,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     @property
     def model_(self) -> Any:
         """
-        The GPyTorch model of standardized data.
-
-        That of several targets is a :class:`~gpytorch_partition.models.CoregionalizedGP`, without a likelihood.
+        The GPyTorch model of standardized data: of several targets a
+        :class:`~gpytorch_partition.models.CoregionalizedGP`.
         """
         return self._known.model
 

@@ -29,7 +29,10 @@ _ENTRIES = 2**24  # covariances held at once
 
 @dataclass(frozen=True, eq=False)
 class KernelPart:
-    """A term of a kernel: the kernel inside of all scales, sums and maps of the points, their product, and the maps."""
+    """
+    A term of a kernel: the kernel inside of all scales, sums and maps of the points; the product of the scales; the
+    maps.
+    """
 
     kernel: Kernel
     weight: float
@@ -158,7 +161,7 @@ def covariance_shares(means: Tensor) -> Tensor:
     r"""
     Return each part's share of the variance of a sum, :math:`\operatorname{Cov}(f_j, f) / \operatorname{Var}(f)`.
 
-    That of a part that works against the others is negative (the total sensitivity index of Li et al. 2010, "Global
+    A part that works against the others has a negative share (the total sensitivity index of Li et al. 2010, "Global
     sensitivity analysis for systems with independent and/or correlated inputs"). Several functions (`*q x parts x N`
     values) are added.
     """

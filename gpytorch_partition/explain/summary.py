@@ -139,7 +139,7 @@ class ModelSummary(_Summary):
     The parts and numbers of a fitted :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
 
     `summary()` uses it as its result, readable when printed. Standard deviations are over the training rows, in units
-    of the targets. Those of several targets are root mean squares, in standard deviations of each.
+    of the targets. For several targets they are root mean squares, in standard deviations of each.
     """
 
     target_std: float
@@ -155,7 +155,7 @@ class ModelSummary(_Summary):
     #: The least and the largest weight of a row; None if all are 1, and with Student-t noise.
     row_weights: tuple[float, float] | None = None
     left_out: tuple[str, ...] = ()  #: Steps and parts that the default model leaves out for the budget of its time.
-    degrees_of_freedom: float | None = None  #: Those of Student-t noise; None for Gaussian noise.
+    degrees_of_freedom: float | None = None  #: Of Student-t noise; None for Gaussian noise.
     num_outliers: int = 0  #: Number of rows with less than a quarter of the usual weight in Student-t noise.
     is_skewed: bool = False  #: Whether all targets are above 0, and far less skewed in logarithms.
     #: The side of the predictions, "above" or "below", on which nearly all outliers lie, so that no row is discounted.

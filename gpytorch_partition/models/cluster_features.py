@@ -26,10 +26,10 @@ class ClusterFeatures:
     cost.
 
     There is a column for each cluster that holds a training row, and an entry :math:`\sqrt{w}` in each cluster that a
-    point is in. With flat partitions of equal weight a row has m entries of :math:`1 / \sqrt m` (Balog et al. 2016,
-    equation 2); mixtures have weighted ones. For trees whose levels all count, a column is a node with the weight w, as
-    in the root of S of :class:`~gpytorch_partition.operators.PathSumLinearOperator`. Local slopes and inducing points
-    have a column per loading as well.
+    point is in: m entries of :math:`1 / \sqrt m` for flat partitions of equal weight (Balog et al. 2016, equation 2).
+    For trees whose levels all count, a column is a node with the weight w, as in the root of S of
+    :class:`~gpytorch_partition.operators.PathSumLinearOperator`. Local slopes and inducing points have a column per
+    loading as well.
 
     Products of features equal the kernel among training rows, and between these and any other points. Between other
     points the clusters without training rows are missing, so that products are at most the kernel. They equal the

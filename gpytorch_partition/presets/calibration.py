@@ -45,23 +45,19 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
     """
     Return the choice with variances that suit models of all rows.
 
-    1. The mean variance of the smooth part that inducing points do not span is added to the noise.
-    2. Models of four fifths of the rows predict the held-out rows, without those that chose. A forest of their
-    residuals models how the noise varies.
-    3. A factor of all variances, one of the noise, and its exponent maximize the density of these rows. The models
-    predict again with that noise.
-    4. Both factors are chosen again. The second factor of the noise applies to new observations alone, which changes
-    neither means nor variances, so that the models have reached the stated density.
-    5. Where inducing points leave more unspanned than at 95 % of new rows, the rest is added at prediction (the
-    threshold).
+    - The mean variance of the smooth part that inducing points do not span is added to the noise.
+    - Models of four fifths of the rows predict the held-out rows, without those that chose. A forest of their residuals
+        models how the noise varies.
+    - A factor of all variances, one of the noise, and its exponent maximize the density of these rows. The models
+        predict again with that noise.
+    - Both factors are chosen again. The second factor of the noise applies to new observations alone, which changes
+        neither means nor variances, so that the models have reached the stated density.
+    - Where inducing points leave more unspanned than at 95 % of new rows, the rest is added at prediction (the
+        threshold).
 
-    Expected precisions of rows are not used here, since a row must not be discounted where it judges. Variances are
-    exact where solves are dense, else from 32 samples, for 1,000 rows of a fold at most, and for folds until there are
-    300.
-
-    :param choice: The choice of few rows.
-    :param data: Rows and targets of that choice.
-    :param own: The same data with the rows' own weights, without precisions.
+    Expected precisions of rows (`own` has none) are not used here, since a row must not be discounted where it judges.
+    Variances are exact where solves are dense, else from 32 samples, for 1,000 rows of a fold at most, and for folds
+    until there are 300.
     """
     options = setup.options
     with stage("inducing points", level=2):

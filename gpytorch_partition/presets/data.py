@@ -31,17 +31,10 @@ class Blocks:
     Groups or times of rows, which folds keep together (Roberts et al. 2017 on cross-validation by blocks).
 
     Use it where new rows are of new groups, or of later times: held-out rows are then as new.
-
-    :param labels: `N` whole numbers from 0 (int64): the row's group, or the rank of its time.
-    :param are_times: Whether labels are times, so that rows are predicted from earlier ones only.
-
-    Example:
-        >>> Blocks.of(["b", "a", "b"], None, 3).labels
-        tensor([0, 1, 0])
     """
 
-    labels: Tensor
-    are_times: bool
+    labels: Tensor  #: `N` whole numbers from 0 (int64): the row's group, or the rank of its time.
+    are_times: bool  #: Whether labels are times, so that rows are predicted from earlier ones only.
 
     @classmethod
     def of(cls, groups: Any, time: Any, num_rows: int) -> Blocks | None:
@@ -129,27 +122,15 @@ def _ranks(times: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """
-    Rows and targets in any units; moments and standardized values are computed when they are first used.
+    """Rows and targets in any units; moments and standardized values are computed when they are first used."""
 
-    :param rows: `N x D` rows (float64); NaN is a missing value.
-    :param targets: `N` targets (float64).
-    :param categories: Numbers of levels of columns of codes, by column number. (Default: none.)
-    :param has_view: Whether rows have categories or missing cells, so that parts that compare numbers see a
-        :class:`~gpytorch_partition.tables.NumberView` of them. (Default: no.)
-    :param weights: Weights by which the noise's variance at each row is divided. (Default: None, 1.)
-    :param original: `N` targets in the units of a user's ensemble, with which columns are not standardized. (Default:
-        None, no ensemble.)
-    :param blocks: Groups or times by which rows are held out. (Default: None, single rows.)
-    """
-
-    rows: Tensor
-    targets: Tensor
-    categories: Mapping[int, int] = field(default_factory=dict)
-    has_view: bool = False
-    weights: RowWeights | None = None
-    original: Tensor | None = None
-    blocks: Blocks | None = None
+    rows: Tensor  # N x D (float64); NaN is a missing value
+    targets: Tensor  # (N,) (float64)
+    categories: Mapping[int, int] = field(default_factory=dict)  # numbers of levels of columns of codes, by column
+    has_view: bool = False  # categories or missing cells: parts that compare numbers see a NumberView
+    weights: RowWeights | None = None  # by which the noise's variance at each row is divided
+    original: Tensor | None = None  # targets in the units of a user's ensemble, for which columns stay as they are
+    blocks: Blocks | None = None  # groups or times by which rows are held out
 
     @cached_property
     def columns(self) -> Standardization:
@@ -188,28 +169,19 @@ class TrainingData:
 
 @dataclass(frozen=True, eq=False)
 class PartInputs:
-    """
-    The inputs from which a part is built; those not listed here are as in :class:`TrainingData`.
+    """The inputs from which a part is built; others than these are as in :class:`TrainingData`."""
 
-    :param x: `N x D` standardized rows; codes of categories are unchanged.
-    :param y: `N` targets, or `N x T` of several.
-    :param lengthscales: `D` lengthscales of the smooth part, or one per column of its view; None until they are
-        learned.
-    :param cross_fitted: Rows on which trees are grown, where these are a view. (Default: None, `x`.)
-    :param new_x: The rows (`N x D`) as held-out ones. (Default: None, `x`.)
-    """
-
-    x: Tensor
-    y: Tensor
-    lengthscales: Tensor | None
+    x: Tensor  # N x D standardized rows; codes of categories are unchanged
+    y: Tensor  # (N,) targets, or N x T of several
+    lengthscales: Tensor | None  # of the smooth part, one per column or per column of its view; None until learned
     setup: Setup
     categories: Mapping[int, int] = field(default_factory=dict)
     has_view: bool = False
     weights: RowWeights | None = None
-    cross_fitted: Tensor | None = None
+    cross_fitted: Tensor | None = None  # rows on which trees are grown, where these are a view; else x
     original: Tensor | None = None
     blocks: Blocks | None = None
-    new_x: Tensor | None = None
+    new_x: Tensor | None = None  # the rows as held-out ones; None: x
 
     @classmethod
     def of(cls, data: TrainingData, setup: Setup, lengthscales: Tensor | None = None) -> PartInputs:

@@ -43,7 +43,7 @@ def default_model(
     n_jobs: int | None = None,
     options: Options = DEFAULT,
 ) -> DefaultGP:
-    r"""
+    """
     Return an exact Gaussian process whose kernel, weights and noise, which may vary with x, are chosen from the data.
 
     The kernel is a sum of forests (of most rows; of trees that ignore the targets), boosted trees (leaves of deep ones,
@@ -69,13 +69,12 @@ def default_model(
     noise is Student's t (:class:`~gpytorch_partition.likelihoods.StudentTLikelihood`), and outliers are discounted
     where that predicts all of them better (:func:`~gpytorch_partition.presets.heavy_tails.with_heavy_tails`).
 
-    Nothing is left to train. The model computes in float64, since beside the eigenvalues of a strong smooth part
-    float32 has no digits left for the noise. A prediction of new targets is `model.likelihood(model(x), x)` for x in
-    float64, above 2,000 rows within :class:`~gpytorch_partition.settings.iterative`.
+    Nothing is left to train. The model computes in float64. A prediction of new targets is `model.likelihood(model(x),
+    x)` for x in float64, above 2,000 rows within :class:`~gpytorch_partition.settings.iterative`.
 
     Costs four sets of dense covariances of 700 rows (five up to 500, three above 1,000) with some 60 Cholesky factors
-    each; above 1,200 rows up to 60 more for rough kernels, and one to five models of four fifths of the rows. Memory:
-    8 bytes for each row and inducing point or tree (600, or 500 to 1,000 rough ones).
+    each; above 1,200 rows up to 60 more for rough kernels, and one to five models of four fifths of the rows. Memory: 8
+    bytes for each row and inducing point or tree (600, or 500 to 1,000 rough ones).
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.
     :param train_y: `N` targets, of a standard deviation between 1e-3 and 1e15.

@@ -70,7 +70,7 @@ def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[
 
 def discounts_harm(choice: Choice, data: TrainingData, usual: Choice, own: TrainingData) -> bool:
     """
-    Return whether models that discount outliers predict held-out rows clearly worse than those of `usual`, `own`.
+    Return whether models that discount outliers predict held-out rows clearly worse than `usual` models of `own` data.
 
     Few rows that choose may take for an outlier what many rows explain, such as a holiday.
     """
@@ -119,8 +119,7 @@ def _long_tail(choice: Choice) -> str | None:
     """
     Return the side, "above" or "below" the predictions, of nearly all outliers; None where there is none.
 
-    Errors of measurement go both ways; outliers on one side are the long tail of the targets. Of fair coin tosses, 10
-    or more are as one-sided once in 50 times, 50 once in 100,000.
+    Errors of measurement go both ways; outliers on one side are the long tail of the targets.
     """
     assert choice.tails is not None
     rows, tails = choice.held_out, choice.tails

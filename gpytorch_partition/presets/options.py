@@ -26,77 +26,6 @@ class Options:
     The *choosing rows* are those from which weights, noise and lengthscales are learned. Numbers called variances are
     shares of the variance of the targets.
 
-    Parts and rows of the model:
-
-    :param omitted_parts: Names of parts of the usual sum to leave out, as `summary()` names them; the draws of the
-        other parts do not change.
-    :param most_rows: Training rows, at most, of `PartitionGPRegressor`; if there are more, a random sample of this
-        size.
-
-    Trees:
-
-    :param num_trees: Trees of each forest.
-    :param num_slope_trees: Trees of the forest with a slope in every leaf.
-    :param num_boosted_trees: Trees of the deep boosting.
-    :param num_shallow_boosted_trees: Trees of the shallow boosting.
-    :param fewest_tree_rows: Rows of a tree, at least.
-    :param most_tree_rows: Rows of a tree, at most: a tree of N leaves costs more than its products with all rows.
-    :param most_tree_share: Share of the rows that a tree may have even if these are more than `most_tree_rows`.
-
-    Inducing points of the smooth part:
-
-    :param fewest_inducing_points: Up to this number of rows, all of them are inducing points.
-    :param inducing_share: Share of the rows that are inducing points above this number.
-    :param most_inducing_points: Inducing points at most.
-    :param most_loadings: Numbers for all pairs of a row and an inducing point, at most: 2**27 are a GiB, and posterior
-        samples hold them twice.
-
-    Rough parts, and when they replace all others. On simulated fields gains of 4 to 14 nats on 700 rows vanished when
-    both models had all rows; on a map the gain was 50.
-
-    :param num_rough_trees: Trees for each lengthscale, up to `most_rough_visits`.
-    :param fewest_rough_trees: Trees for each lengthscale, at least, for any number of visits.
-    :param most_rough_visits: Pairs of a row and a tree, for each lengthscale.
-    :param least_rough_gain: Nats that rough parts must gain to replace the others.
-    :param most_rough_columns: Columns, at most, of rough fields, whose rotated trees cost the square of it. 0 for no
-        rough fields.
-    :param num_patches: Patches of neighboring rows that judge rough parts.
-    :param patch_rows: Rows of each patch.
-    :param num_patch_folds: Folds of each patch, each held out once.
-
-    The choice of weights and lengthscales:
-
-    :param choosing_share: Choosing rows, as a share of all rows.
-    :param fewest_choosing_rows: Choosing rows, at least, if there are as many.
-    :param most_choosing_rows: Choosing rows, at most.
-    :param num_lengthscale_rows: Rows that the lengthscales of a fold are learned on.
-    :param num_folds: Folds of the choosing rows.
-    :param fewer_folds_above: Numbers of rows; above each there is one fold less, down to two.
-    :param least_noise_gain: Nats that noise varying with x must gain.
-    :param least_tail_gain: Nats that Student-t noise must gain.
-    :param least_discount_gain: Nats per row that discounting rows with large errors must gain beside Student-t noise. A
-        small gain is no evidence, since the models that discount have seen the rows that judge.
-    :param num_noise_trees: Trees of the forest that predicts the noise.
-    :param least_noise: Least noise, in variances of the targets; a likelihood's constraint is half of it.
-    :param least_weight: Least weight, in variances of the targets. Parts of less are left out if held-out rows then
-        lose less than a nat.
-    :param least_noise_share: Least weight, in variances of the noise: as `least_weight`.
-
-    The calibration of scale and noise by the rows that did not choose. On eight sets, two draws of each, calibrated
-    models were worse by .004 nats on average with 1,300 rows, and better with 2,000.
-
-    :param most_uncalibrated: Number of rows, as a multiple of the choosing rows, above which there is a calibration.
-    :param num_calibration_folds: Folds of the calibration.
-    :param most_calibration_rows: Rows of the model that predicts a fold, at most. 2,000 of 8,000 took a third of the
-        time of the calibration: on california the predictive density was the same, on kin40k worse by .14 nats.
-    :param enough_residuals: Number of residuals of held-out rows from which no more folds are held out.
-    :param most_variances: Rows of a fold whose variances are computed, at most.
-    :param enough_variances: Variances of all folds together that suffice.
-    :param num_calibrated_noise_trees: Trees of the forest of all held-out residuals.
-    :param num_variance_samples: Samples from which a variance is estimated.
-    :param threshold_share: Share of new rows at which inducing points leave out less than the threshold.
-    :param most_rescaling: Factor of all variances, or one over it, at most.
-    :param most_noise_rescaling: Factor of the noise beside the weights, which means depend on, at most.
     :raises ValueError: If a number other than gains and columns is not positive, or there are fewer than two folds.
 
     Example:
@@ -104,56 +33,71 @@ class Options:
         20
     """
 
+    #: Names of parts of the usual sum to leave out, as `summary()` names them; the others' draws do not change.
     omitted_parts: tuple[str, ...] = ()
-    most_rows: float = inf
+    most_rows: float = inf  #: Training rows of `PartitionGPRegressor`, at most; of more, a random sample of this size.
 
-    num_trees: int = 100
-    num_slope_trees: int = 50
-    num_boosted_trees: int = 150
-    num_shallow_boosted_trees: int = 200
-    fewest_tree_rows: int = 128
-    most_tree_rows: int = 5_000
-    most_tree_share: float = 0.04
+    # Trees.
+    num_trees: int = 100  #: Trees of each forest.
+    num_slope_trees: int = 50  #: Trees of the forest with a slope in every leaf.
+    num_boosted_trees: int = 150  #: Trees of the deep boosting.
+    num_shallow_boosted_trees: int = 200  #: Trees of the shallow boosting.
+    fewest_tree_rows: int = 128  #: Rows of a tree, at least.
+    most_tree_rows: int = 5_000  #: Rows of a tree, at most: a tree of N leaves costs more than its products.
+    most_tree_share: float = 0.04  #: Share of the rows that a tree may have even if these are more.
 
-    fewest_inducing_points: int = 1_000
-    inducing_share: float = 0.1
-    most_inducing_points: int = 2_000
+    # Inducing points of the smooth part.
+    fewest_inducing_points: int = 1_000  #: Up to this number of rows, all of them are inducing points.
+    inducing_share: float = 0.1  #: Share of the rows that are inducing points above this number.
+    most_inducing_points: int = 2_000  #: Inducing points, at most.
+    #: Numbers for all pairs of a row and an inducing point, at most: a GiB, of which posterior samples hold two.
     most_loadings: int = 2**27
 
-    num_rough_trees: int = 200
-    fewest_rough_trees: int = 100
-    most_rough_visits: int = 10**7
-    least_rough_gain: float = 20.0
+    # Rough parts, and when they replace all others. On simulated fields gains of 4 to 14 nats on 700 rows vanished when
+    # both models had all rows; on a map the gain was 50.
+    num_rough_trees: int = 200  #: Rough trees for each lengthscale, up to `most_rough_visits`.
+    fewest_rough_trees: int = 100  #: Rough trees for each lengthscale, at least, for any number of visits.
+    most_rough_visits: int = 10**7  #: Pairs of a row and a tree, for each lengthscale.
+    least_rough_gain: float = 20.0  #: Nats that rough parts must gain to replace the others.
+    #: Columns of rough fields, at most, whose rotated trees cost the square of it; 0 for no rough fields.
     most_rough_columns: int = 20
-    num_patches: int = 12
-    patch_rows: int = 150
-    num_patch_folds: int = 3
+    num_patches: int = 12  #: Patches of neighboring rows that judge rough parts.
+    patch_rows: int = 150  #: Rows of each patch.
+    num_patch_folds: int = 3  #: Folds of each patch, each held out once.
 
-    choosing_share: float = 0.25
-    fewest_choosing_rows: int = 700
-    most_choosing_rows: int = 1_500
-    num_lengthscale_rows: int = 400
-    num_folds: int = 5
-    fewer_folds_above: tuple[int, ...] = (500, 1_000)
-    least_noise_gain: float = 3.0
-    least_tail_gain: float = 5.0
+    # The choice of weights and lengthscales.
+    choosing_share: float = 0.25  #: Choosing rows, as a share of all rows.
+    fewest_choosing_rows: int = 700  #: Choosing rows, at least, if there are as many.
+    most_choosing_rows: int = 1_500  #: Choosing rows, at most.
+    num_lengthscale_rows: int = 400  #: Rows that the lengthscales of a fold are learned on.
+    num_folds: int = 5  #: Folds of the choosing rows.
+    fewer_folds_above: tuple[int, ...] = (500, 1_000)  #: Numbers of rows above each of which there is one fold less.
+    least_noise_gain: float = 3.0  #: Nats that noise varying with x must gain.
+    least_tail_gain: float = 5.0  #: Nats that Student-t noise must gain.
+    #: Nats per row that discounting rows with large errors must gain beside Student-t noise. A small gain is no
+    #: evidence, since the models that discount have seen the rows that judge.
     least_discount_gain: float = 0.05
-    num_noise_trees: int = 200
-    least_noise: float = 1e-4
+    num_noise_trees: int = 200  #: Trees of the forest that predicts the noise.
+    least_noise: float = 1e-4  #: Least noise, in variances of the targets; a likelihood's constraint is half of it.
+    #: Least weight, in variances of the targets. Parts of less are left out if held-out rows then lose less than a nat.
     least_weight: float = 2e-4
-    least_noise_share: float = 1e-2
+    least_noise_share: float = 1e-2  #: Least weight, in variances of the noise: as `least_weight`.
 
-    most_uncalibrated: float = 1.7
-    num_calibration_folds: int = 5
+    # The calibration of scale and noise by the rows that did not choose. On eight sets, two draws of each, calibrated
+    # models were worse by .004 nats on average with 1,300 rows, and better with 2,000.
+    most_uncalibrated: float = 1.7  #: Number of rows, over the choosing rows, above which there is a calibration.
+    num_calibration_folds: int = 5  #: Folds of the calibration.
+    #: Rows of the model that predicts a fold, at most. With 2,000 of 8,000, in a third of the time, the predictive
+    #: density was the same on california, and worse by .14 nats on kin40k.
     most_calibration_rows: float = inf
-    enough_residuals: int = 10_000
-    most_variances: int = 1_000
-    enough_variances: int = 300
-    num_calibrated_noise_trees: int = 100
-    num_variance_samples: int = 32
-    threshold_share: float = 0.95
-    most_rescaling: float = 100.0
-    most_noise_rescaling: float = 5.0
+    enough_residuals: int = 10_000  #: Residuals of held-out rows from which no more folds are held out.
+    most_variances: int = 1_000  #: Rows of a fold whose variances are computed, at most.
+    enough_variances: int = 300  #: Variances of all folds together that suffice.
+    num_calibrated_noise_trees: int = 100  #: Trees of the forest of all held-out residuals.
+    num_variance_samples: int = 32  #: Samples from which a variance is estimated.
+    threshold_share: float = 0.95  #: Share of new rows at which inducing points leave out less than the threshold.
+    most_rescaling: float = 100.0  #: Factor of all variances, or one over it, at most.
+    most_noise_rescaling: float = 5.0  #: Factor of the noise beside the weights, which means depend on, at most.
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -208,18 +152,12 @@ Refit: TypeAlias = Callable[[np.ndarray, np.ndarray, np.random.RandomState], Any
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """
-    The inputs of every step beside the data.
+    """The inputs of every step beside the data."""
 
-    :param random: Source of the draws.
-    :param n_jobs: Trees grown at a time.
-    :param refit: Fits the ensemble of a user, whose kernel is then the only part. (Default: None, the usual parts.)
-    """
-
-    random: np.random.RandomState
-    n_jobs: int | None = None
+    random: np.random.RandomState  # source of the draws
+    n_jobs: int | None = None  # trees grown at a time
     options: Options = DEFAULT
-    refit: Refit | None = None
+    refit: Refit | None = None  # fits the ensemble of a user, whose kernel is then the only part
 
     def again(self) -> Setup:
         """Return a setup with a copy of the random state, which repeats the draws."""

@@ -41,26 +41,15 @@ AnyPartitionKernel = TypeVar("AnyPartitionKernel", bound=PartitionKernel)
 
 @dataclass(frozen=True)
 class Part:
-    """
-    A kernel of unit scale that the default kernel may have as a term.
+    """A kernel of unit scale that the default kernel may have as a term."""
 
-    :param name: Name of the part in weights, choices and states.
-    :param build: Function that builds the kernel from its inputs.
-    :param unfitted: Function that builds a kernel for `load_state_dict` from the number of columns.
-    :param compares_numbers: Whether it sees a :class:`~gpytorch_partition.tables.NumberView` where rows have categories
-        or missing cells; else it handles both itself. (Default: yes.)
-    :param is_rough: Whether only rough fields have it. (Default: no.)
-    :param is_given: Whether only models of a user's ensemble have it. (Default: no.)
-    :param limit: For parts of rough fields, the kernel's limit for many trees: covariances (`n x n`) from standardized
-        rows (`n x D`) and lengthscales (`D`). (Default: None, for all others.)
-    """
-
-    name: str
+    name: str  # in weights, choices and states
     build: Callable[[PartInputs], Kernel]
-    unfitted: Callable[[int], Kernel]
-    compares_numbers: bool = True
-    is_rough: bool = False
-    is_given: bool = False
+    unfitted: Callable[[int], Kernel]  # builds a kernel for `load_state_dict` from the number of columns
+    compares_numbers: bool = True  # sees a NumberView where rows have categories or missing cells; else knows both
+    is_rough: bool = False  # only rough fields have it
+    is_given: bool = False  # only models of a user's ensemble have it
+    # For rough fields, the limit for many trees: covariances (n x n) from standardized rows and lengthscales.
     limit: Callable[[Tensor, Tensor], Tensor] | None = None
 
 

@@ -16,7 +16,7 @@ from gpytorch_partition.inference.evidence.lengthscales import learn_lengthscale
 from gpytorch_partition.inputs.row_weights import noise_factors
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.likelihoods.scale_mixture import gaussian_log_densities
-from gpytorch_partition.presets.data import PartInputs, Split, TrainingData, folds, random_rows
+from gpytorch_partition.presets.data import PartInputs, TrainingData, folds, random_rows
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import ENSEMBLE, ROUGH, new_parts
 from gpytorch_partition.presets.rough_field import Candidate, rough_field
@@ -35,19 +35,12 @@ from gpytorch_partition.training.predictive_density import (
 
 @dataclass(frozen=True, eq=False)
 class HeldOutRows:
-    """
-    Rows predicted by models that had not seen them, in units of standardized targets.
+    """Rows predicted by models that had not seen them, in units of standardized targets."""
 
-    :param rows: `n` numbers.
-    :param errors: `n` targets less their predictions.
-    :param variances: `n` variances of the function.
-    :param noise: `n` variances of the noise, divided by weights of rows.
-    """
-
-    rows: Tensor
-    errors: Tensor
-    variances: Tensor
-    noise: Tensor
+    rows: Tensor  # (n,) numbers
+    errors: Tensor  # (n,) targets less their predictions
+    variances: Tensor  # (n,) of the function
+    noise: Tensor  # (n,) variances, divided by weights of rows
 
     def log_density(self) -> float:
         """Return the mean Gaussian log density of the errors, in nats."""
@@ -62,41 +55,23 @@ _NO_ROWS = HeldOutRows(*[torch.empty(0, dtype=torch.int64)] * 4)
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    r"""
-    The values chosen from the data, in units of standardized columns and targets.
+    """The values chosen from the data, in units of standardized columns and targets."""
 
-    :param outputscales: Weights of the parts that the model has, by name.
-    :param lengthscales: Lengthscales of the smooth part, one for each of its columns.
-    :param noise: The level of the noise.
-    :param exponent: Exponent of the variation of the noise with x; 0 where it is constant.
-    :param noise_forest: Predicts the log squared residuals; None where the noise is constant.
-    :param log_density: Expected mean log predictive density of new rows, in nats.
-    :param rows: Numbers of the training rows that chose.
-    :param threshold: Share of the smooth part's variance that inducing points may leave unspanned before it is added to
-        the noise; None where it is never added.
-    :param held_out: Predictions that judged the weights, without patches.
-    :param factor: The variance of the noise of new observations over that of training rows.
-    :param tails: Student-t noise of new observations; None where noise is Gaussian.
-    :param constant: The choice with constant noise, where noise varies.
-    :param smooths_evenly: Whether only the noise of new observations varies, and that of training rows is constant.
-    :param long_tail: Side of the predictions, "above" or "below", with nearly all outliers, for which noise stayed
-        Gaussian; None where there is none.
-    """
-
-    outputscales: dict[str, float]
-    lengthscales: Tensor
-    noise: float
-    exponent: float
-    noise_forest: RandomForestRegressor | None
-    log_density: float
-    rows: Tensor
+    outputscales: dict[str, float]  # weights of the parts that the model has, by name
+    lengthscales: Tensor  # of the smooth part, one for each of its columns
+    noise: float  # the level
+    exponent: float  # of the variation of the noise with x; 0 where it is constant
+    noise_forest: RandomForestRegressor | None  # predicts the log squared residuals; None where noise is constant
+    log_density: float  # expected mean log predictive density of new rows, in nats
+    rows: Tensor  # numbers of the training rows that chose
+    # Share of the smooth part's variance that inducing points may leave unspanned before it is added to the noise.
     threshold: float | None = None
-    held_out: HeldOutRows = _NO_ROWS
-    factor: float = 1.0
-    tails: HeavyTails | None = None
-    constant: Choice | None = None
-    smooths_evenly: bool = False
-    long_tail: str | None = None
+    held_out: HeldOutRows = _NO_ROWS  # predictions that judged the weights, without patches
+    factor: float = 1.0  # the variance of the noise of new observations over that of training rows
+    tails: HeavyTails | None = None  # Student-t noise of new observations; None where noise is Gaussian
+    constant: Choice | None = None  # the choice with constant noise, where noise varies
+    smooths_evenly: bool = False  # whether noise varies for new observations only
+    long_tail: str | None = None  # "above" or "below" the predictions, where nearly all outliers are there
 
     @property
     def new_noise(self) -> float:
@@ -114,8 +89,7 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
     # Rounded, so that units of the data, which change the last digits only, do not change the choice.
     x, y = data.x.float().double(), data.y.float().double()
     new_x = data.columns.apply(data.new_rows).float().double()
-    candidate = _best_candidate if setup.refit is None else _of_ensemble
-    trial = _Trial(candidate(replace(PartInputs.of(data, setup), x=x, y=y, new_x=new_x)), data, y, setup.options)
+    trial = _Trial(_best_candidate(replace(PartInputs.of(data, setup), x=x, y=y, new_x=new_x)), data, y, setup.options)
     constant, rows = trial.candidate.fit, trial.candidate.rows
     with stage("noise", level=2):
         forest, log_ratios = _noise_forest(trial, setup)
@@ -238,7 +212,7 @@ def _allowance(num_choosing: int, num_values: int, num_rows: int, options: Optio
 
 
 def _best_candidate(inputs: PartInputs) -> Candidate:
-    """Return the usual parts, or a rough field where that is better, whose trial draws from a copy of the state."""
+    """Return the usual parts or the ensemble, or a rough field where that is better; its trial draws from a copy."""
     x, y, setup, options = inputs.x, inputs.y, inputs.setup, inputs.setup.options
     rows = torch.from_numpy(random_rows(len(y), options.num_choosing(len(y)), setup.random, inputs.blocks))
     some = inputs.of_rows(rows)
@@ -248,30 +222,11 @@ def _best_candidate(inputs: PartInputs) -> Candidate:
     with stage("weights", level=2):
         fit = maximize_predictive_density(parts, y[rows], noise_factors=noise_factors(some.weights, len(rows)))
         found = Candidate(names, parts, rows, fit, lengthscales)
-    is_of_single_numbers = not inputs.has_view and inputs.blocks is None
-    if is_of_single_numbers and options.calibrates(len(y)) and x.shape[1] <= options.most_rough_columns:
+    may_be_rough = not inputs.has_view and inputs.blocks is None and setup.refit is None
+    if may_be_rough and options.calibrates(len(y)) and x.shape[1] <= options.most_rough_columns:
         with stage("rough parts", level=2):
             return rough_field(found, of_folds, x, y, setup.again(), inputs.weights)
     return found
-
-
-def _of_ensemble(inputs: PartInputs) -> Candidate:
-    y, setup = inputs.y, inputs.setup
-    rows = torch.from_numpy(random_rows(len(y), setup.options.num_choosing(len(y)), setup.random, inputs.blocks))
-    some, found = inputs.of_rows(rows), list[Fold]()
-    splits = _splits(some)
-    for kept, held_out in splits:
-        with stage(f"fold {len(found) + 1} of {len(splits)}", level=2):
-            (part,) = new_parts(some.of_rows(kept), (ENSEMBLE,)).values()
-            covariances = dense_covariances([part], some.x)
-            found.append(Fold.of(covariances, torch.from_numpy(kept), torch.from_numpy(held_out)))
-    fit = maximize_predictive_density(found, some.y, noise_factors=noise_factors(some.weights, len(rows)))
-    return Candidate([ENSEMBLE], found, rows, fit, torch.ones(inputs.x.shape[1], dtype=torch.float64))
-
-
-def _splits(inputs: PartInputs) -> list[Split]:
-    num_rows = len(inputs.x)
-    return folds(num_rows, inputs.setup.options.folds_of(num_rows), inputs.setup.random, inputs.blocks)
 
 
 def _out_of_sample(forest: RandomForestRegressor, data: TrainingData, seen: Tensor, rows: Tensor) -> Tensor:
@@ -304,6 +259,8 @@ def unseen_log_ratios(forest: RandomForestRegressor, data: TrainingData, residua
 
 
 def _lengthscales(inputs: PartInputs) -> Tensor:
+    if inputs.setup.refit is not None:  # a user's ensemble is the only part
+        return torch.ones(inputs.x.shape[1], dtype=torch.float64)
     seen = inputs.seen_in_folds() if inputs.has_view else inputs.x
     factors = None if inputs.weights is None else noise_factors(inputs.weights, len(inputs.y))
     return learn_lengthscales(seen, inputs.y, factors, has_prior=True)
@@ -311,17 +268,14 @@ def _lengthscales(inputs: PartInputs) -> Tensor:
 
 def _folds(inputs: PartInputs) -> tuple[list[str], list[Fold], list[Tensor]]:
     """Names of the parts, and for each fold their covariances and the lengthscales, built without its held-out rows."""
-    options = inputs.setup.options
-    names: list[str] = []
-    found: list[Fold] = []
-    all_lengthscales = []
-    splits = _splits(inputs)
+    setup, num_rows, names, found, all_lengthscales = inputs.setup, len(inputs.x), list[str](), list[Fold](), []
+    wanted, omitted = ((ENSEMBLE,), ()) if setup.refit is not None else (None, setup.options.omitted_parts)
+    splits = folds(num_rows, setup.options.folds_of(num_rows), setup.random, inputs.blocks)
     for kept, held_out in splits:
         with stage(f"fold {len(found) + 1} of {len(splits)}", level=2):
-            some = kept[: options.num_lengthscale_rows]
-            lengthscales = _lengthscales(inputs.of_rows(some))
-            parts = new_parts(inputs.of_rows(kept, lengthscales=lengthscales))
-            parts = {name: part for name, part in parts.items() if name not in options.omitted_parts}
+            lengthscales = _lengthscales(inputs.of_rows(kept[: setup.options.num_lengthscale_rows]))
+            parts = new_parts(inputs.of_rows(kept, lengthscales=lengthscales), wanted)
+            parts = {name: part for name, part in parts.items() if name not in omitted}
             names, covariances = list(parts), dense_covariances(parts.values(), inputs.x_without(held_out))
             found.append(Fold.of(covariances, torch.from_numpy(kept), torch.from_numpy(held_out)))
             all_lengthscales.append(lengthscales)

@@ -73,9 +73,8 @@ def fit_exact_gp(
     reason.
 
     The width of a :class:`~gpytorch_partition.MondrianKernel`, one over its lifetime, does not change. Choose it first
-    by :func:`~gpytorch_partition.lifetime_sweep`, with trees that have longer lifetimes than the usual one
-    (`max_lifetime`). The lengthscale of a :class:`~gpytorch_partition.RandomBinningKernel` does not change either. A
-    `UserWarning` says so where either was never chosen.
+    by :func:`~gpytorch_partition.lifetime_sweep`. The lengthscale of a :class:`~gpytorch_partition.RandomBinningKernel`
+    does not change either. A `UserWarning` says so where either was never chosen.
 
     :param model: The model. The values found are written into its modules, and its mode (training or evaluation) stays.
         After an error or an interruption its parameters are unchanged.
@@ -87,8 +86,7 @@ def fit_exact_gp(
         Krylov, else cluster space where clusters (nodes) are fewer than rows, else Krylov.
     :param num_probes: Probe vectors of the log determinant for `"krylov"` and `"cluster_space"`. (Default: 100 for
         2,000 rows, falling to 2 from 100,000 rows on. The standard error is then about 1e-3 nats per datum or less, and
-        three times that with a noise of a ten-thousandth of the outputscale. In cluster space it is less, and none are
-        drawn for up to 1,000 clusters if their matrix takes no more products.)
+        three times that with a noise of a ten-thousandth of the outputscale.)
     :param max_iterations: L-BFGS iterations at most, if L-BFGS is used.
     :return: The likelihood reached, the method, and the values at a bound of their constraint (with a warning each).
     :raises ValueError: If the likelihood is not the model's own, the method is unknown, `num_probes` or

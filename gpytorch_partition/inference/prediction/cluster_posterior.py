@@ -57,20 +57,12 @@ _ORDERED_COLUMNS = 32  # the same for sorted rows
 
 @dataclass(frozen=True)
 class ClusterPosterior:
-    """
-    The posterior of cluster effects, given noisy training rows, at some test points.
+    """The posterior of cluster effects, given noisy training rows, at some test points."""
 
-    :param noisy: `N x N` covariance plus noise, without batch dimensions: of a partition kernel, or of a sum in which
-        every term has clusters.
-    :param points: For each term, the test points in the feature space of its training rows.
-    :param is_ordered: Whether training rows are sorted by the clusters of a partition.
-    :param is_precise: Whether all is in float64, with the most precise solvers.
-    """
-
-    noisy: PartitionAddedDiagLinearOperator
-    points: tuple[LoadedRows, ...]
-    is_ordered: bool = False
-    is_precise: bool = False
+    noisy: PartitionAddedDiagLinearOperator  # N x N, without batch dimensions; every term of the sum has clusters
+    points: tuple[LoadedRows, ...]  # for each term, the test points in the feature space of its training rows
+    is_ordered: bool = False  # training rows are sorted by the clusters of a partition
+    is_precise: bool = False  # all is in float64, with the most precise solvers
 
     @property
     def num_points(self) -> int:
@@ -113,10 +105,7 @@ class ClusterPosterior:
         return summed_variances(self.points[0].rows, root)
 
     def factored_root(self) -> Tensor:
-        """
-        Return a root of the posterior covariance (`N_test x q`, float64), right between points in training rows'
-        clusters.
-        """
+        """Return a root of the posterior covariance (`N_test x q`, float64): variances are right for all points."""
         return self._factor.root(self._roots_at_points)
 
     @property
