@@ -11,27 +11,18 @@ _END = norm.ppf(0.95)  # of 90 % intervals, in standard deviations
 
 
 class Judgement(NamedTuple):
-    """
-    Predictive distributions of `N` targets, with scores of the targets.
-
-    :param lower: The lower ends of central 90 % intervals; `upper` has the upper ones.
-    :param log_density: Log densities of the targets in their own unit, in nats. `summary()` and `compare` print NLPDs
-        of targets in standard deviations: `-(log_density.mean() + log(std))`, std being that of the training targets.
-    :param level: The probabilities of the smallest central intervals that hold the targets: a target is inside the
-        central interval of probability p if its level is p or less.
-    :param crps: Continuous ranked probability scores of the targets, in their unit; 0 is best. (Log densities of
-        targets with few values have no best.)
-    :param interval_score: Interval scores of the 90 % intervals, as :func:`interval_score`.
-    """
+    """Predictive distributions of `N` targets, with scores of the targets (`N` numbers each)."""
 
     mean: np.ndarray
     std: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
+    lower: np.ndarray  #: The lower ends of central 90 % intervals.
+    upper: np.ndarray  #: The upper ends.
+    #: Log densities of the targets in their own unit, in nats. `summary()` and `compare` print NLPDs of targets in
+    #: standard deviations: `-(log_density.mean() + log(std))`, std being that of the training targets.
     log_density: np.ndarray
-    level: np.ndarray
-    crps: np.ndarray
-    interval_score: np.ndarray
+    level: np.ndarray  #: The probabilities of the smallest central intervals that hold the targets.
+    crps: np.ndarray  #: Continuous ranked probability scores of the targets, in their unit; 0 is best.
+    interval_score: np.ndarray  #: Interval scores of the 90 % intervals, as :func:`interval_score`.
 
     @classmethod
     def gaussian(cls, y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> Judgement:
