@@ -86,11 +86,11 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     # presets
     ("presets/weights_and_noise.py", "max(1, num_choosing - num_values)", "num_choosing", "presets"),
     ("presets/weights_and_noise.py", "self.noise * self.factor", "self.noise", "presets"),
-    ("presets/calibration.py", "scaled(choice, factor),", "choice,", "presets"),
+    ("presets/calibration.py", "  scaled(choice, factor),", "  choice,", "presets"),
     ("presets/calibration.py", "np.setdiff1d(fold[1], choice.rows.numpy())", "fold[1]", "presets"),
     ("presets/heavy_tails.py", "(outliers > 0).sum()", "(outliers < 0).sum()", "presets"),
     ("presets/rough_field.py", "fold.held_out + start", "fold.held_out", "presets"),
-    ("presets/noise_factors.py", "position[0].exp() * variances", "variances", "presets"),
+    ("training/predictive_density.py", "position[0].exp() * variances", "variances", "presets"),
     # estimators, tables, files
     ("estimators/scores.py", "np.maximum(lower - y, 0)", "0", "estimators"),
     ("estimators/regressor.py", "covariance.diagonal().T.clip(0)", "covariance.diagonal().T", "estimators"),

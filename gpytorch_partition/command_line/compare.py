@@ -28,7 +28,7 @@ from gpytorch_partition.command_line.training_data import Roles, TrainingData, r
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import Judgement, mean_and_error
 from gpytorch_partition.explain.plots import plot_comparison
-from gpytorch_partition.presets.folds import Blocks
+from gpytorch_partition.presets.data import Blocks
 from gpytorch_partition.progress import doing
 from gpytorch_partition.tables import TableEncoder, view_in_folds
 

@@ -19,7 +19,7 @@ from gpytorch_partition.estimators.checks import check_magnitudes
 from gpytorch_partition.inputs.row_choice import rows_without_copies, told_of_copies
 from gpytorch_partition.inputs.row_weights import checked_weights
 from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_of_odd
-from gpytorch_partition.presets.folds import Blocks
+from gpytorch_partition.presets.data import Blocks
 from gpytorch_partition.progress import doing
 from gpytorch_partition.tables import TableEncoder
 from gpytorch_partition.tables.cells import DATES, LEFT_OUT, LEVELS, NUMBERS

@@ -1,5 +1,6 @@
 """Estimators with the scikit-learn API."""
 
+from gpytorch_partition.estimators.checks import OutsideRangeWarning
 from gpytorch_partition.estimators.classifier import PartitionGPClassifier
 from gpytorch_partition.estimators.column_selection import BaggedStepwiseSelector, ParallelEvolutionSelector
 from gpytorch_partition.estimators.lago import LAGORanker
@@ -8,7 +9,6 @@ from gpytorch_partition.estimators.mondrian_classifier import MondrianClassifier
 from gpytorch_partition.estimators.regressor import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import hit_curve
 from gpytorch_partition.estimators.svm import PartitionSVC, PartitionSVR
-from gpytorch_partition.estimators.training_range import OutsideRangeWarning
 
 __all__ = [
     "BaggedStepwiseSelector",

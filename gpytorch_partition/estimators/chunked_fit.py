@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -13,12 +13,11 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from gpytorch_partition.descriptions import counted
-from gpytorch_partition.estimators.checks import LARGEST, check_magnitudes, warn_of_rounding
+from gpytorch_partition.estimators.checks import LARGEST, TrainingRange, check_magnitudes, warn_of_rounding
 from gpytorch_partition.estimators.given_kernels import is_data_free, name_of, name_or_function
 from gpytorch_partition.estimators.kernels import resolved_kernel
 from gpytorch_partition.estimators.reading import ReadsTables
 from gpytorch_partition.estimators.regression_fit import Found, columns_of, target_unit
-from gpytorch_partition.estimators.training_range import TrainingRange
 from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import FastClusterKernel, PartitionKernel, RandomForestKernel
@@ -43,15 +42,12 @@ _MOST_LEVELS = 255  # that boosting splits into sets
 _REMEDY = "give 'auto', 'forest', 'fast_cluster', a tree ensemble or a PartitionKernel, or fit to rows in memory"
 
 
+Units: TypeAlias = tuple[Standardization, Standardization]  # of columns and targets
+
+
 @dataclass(frozen=True, eq=False)
 class ChunkedFit:
-    """
-    A fit of an estimator to rows in chunks, in two readings.
-
-    :param reader: The estimator, which learns the columns of the sample.
-    :param kernel: Its parameter.
-    :param building: Its `num_partitions` and `n_jobs`.
-    """
+    """A fit of an estimator, which learns the columns of the sample, to rows in chunks, in two readings."""
 
     reader: ReadsTables
     kernel: Any
@@ -60,11 +56,7 @@ class ChunkedFit:
     def run(
         self, source: ChunkSource, sample_rows: int, random: np.random.RandomState
     ) -> tuple[Found, Standardization, Standardization]:
-        """
-        Fit a model: a sample of the rows grows its kernel, and the other rows choose scale, noise and mean.
-
-        :return: The model, and the standardizations of rows and targets.
-        """
+        """Fit a model whose kernel a sample grows; return it, and the standardizations of rows and targets."""
         with stage("sampling rows"):
             bar = progress(source, "sampling rows", source.num_chunks)
             sample = RowSample(sample_rows, random).of(map(self._with_usable_numbers, bar))
@@ -80,7 +72,7 @@ class ChunkedFit:
             kernel, left_out = counted_kernel(self.kernel, x, grown_on, **options)
         space = FeatureSpaceGP(kernel)
         with stage("counting rows"):
-            extremes = self._count(space, source, sample, columns, unit)
+            extremes = self._count(space, source, sample, (columns, unit))
         with stage("fitting noise and scales"):
             found = space.fit()
             space.add_rows(x, targets)
@@ -109,27 +101,20 @@ class ChunkedFit:
         kernel = f"kernel={self.kernel!r}" if isinstance(self.kernel, str) else "a kernel of numbers"
         return f"{kernel} expected no missing cells (give 'auto' or 'forest', which know them)"
 
-    def _count(
-        self,
-        space: FeatureSpaceGP,
-        source: ChunkSource,
-        sample: RowSample,
-        columns: Standardization,
-        unit: Standardization,
-    ) -> Tensor:
+    def _count(self, space: FeatureSpaceGP, source: ChunkSource, sample: RowSample, units: Units) -> Tensor:
         """Count the rows outside the sample; return the least and largest values of each column (`2 x D`)."""
         extremes = torch.empty(0)
-
-        def others() -> Iterator[tuple[Tensor, Tensor]]:
-            for chunk in progress(source, "counting rows", source.num_chunks):
-                rows, (X, y) = sample.others(chunk), self._read(chunk)
-                yield columns.apply_array(X)[rows], unit.apply_array(y)[rows]
-
-        size = min(_ROWS_COUNTED_AT_ONCE, max(1, _NUMBERS_COUNTED_AT_ONCE // len(columns.mean)))
-        for x, y in in_blocks(others(), size):
+        size = min(_ROWS_COUNTED_AT_ONCE, max(1, _NUMBERS_COUNTED_AT_ONCE // len(units[0].mean)))
+        for x, y in in_blocks(self._others(source, sample, units), size):
             space.add_rows(x, y)
             extremes = _extremes([extremes, x])
         return extremes
+
+    def _others(self, source: ChunkSource, sample: RowSample, units: Units) -> Iterator[tuple[Tensor, Tensor]]:
+        columns, unit = units
+        for chunk in progress(source, "counting rows", source.num_chunks):
+            rows, (X, y) = sample.others(chunk), self._read(chunk)
+            yield columns.apply_array(X)[rows], unit.apply_array(y)[rows]
 
     def _read(self, chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
         finiteness = self._finiteness
@@ -230,7 +215,6 @@ def counted_kernel(
 
     :param x: `n x D` rows of the sample as the kernel sees them.
     :param y: `n` targets; in their own units for an ensemble.
-    :param num_partitions: Number of trees or clusterings, as all that follow a parameter of the estimator.
     """
     name = name_of(kernel)
     if name == "auto":
@@ -281,7 +265,6 @@ def _clustered(x: Tensor, categories: Mapping[int, int], num_partitions: int, ra
 
 
 def _cut(kernel: RandomForestKernel) -> tuple[RandomForestKernel, tuple[str, ...]]:
-    """Cut trees at the depth that leaves few enough clusters."""
     forest = kernel.partition
     assert isinstance(forest, ForestPartition)
     if (leaves := int(forest.cluster_counts.sum())) <= MOST_CLUSTERS:

@@ -6,11 +6,11 @@ import warnings
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.kernels import Kernel
 from linear_operator import to_linear_operator
 from linear_operator.operators import LinearOperator
 from sklearn.base import ClassifierMixin
@@ -21,31 +21,37 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.all_or_nothing import all_or_nothing, on_one_fit
 from gpytorch_partition.callers import level_of_caller
-from gpytorch_partition.estimators.checks import check_count, check_n_jobs, check_verbose
+from gpytorch_partition.estimators.checks import (
+    TrainingRange,
+    check_count,
+    check_n_jobs,
+    check_verbose,
+    telling_once,
+    tends_to_frequencies,
+)
 from gpytorch_partition.estimators.given_kernels import check_name, kernel_of_ensemble, targets_of_ensemble
 from gpytorch_partition.estimators.kernels import KERNELS, KernelLike, is_built, resolved_kernel
 from gpytorch_partition.estimators.machines import KernelMachine
 from gpytorch_partition.estimators.reading import counted_rows
-from gpytorch_partition.estimators.training_range import TrainingRange, telling_once, tends_to_frequencies
 from gpytorch_partition.explain import ClassSummary, Importance, PartialDependence
 from gpytorch_partition.explain.dependence import number_of_class, rows_on_grid
 from gpytorch_partition.explain.given_columns import model_column_names
 from gpytorch_partition.explain.importance import importance
 from gpytorch_partition.explain.kernel_parts import KernelExpansion, nearest_rows
 from gpytorch_partition.explain.summary import class_summary, title_of
-from gpytorch_partition.inference.prediction.strategy import EffectTables
+from gpytorch_partition.inference.prediction.cluster_posterior import EffectTables
 from gpytorch_partition.inputs.numbers import MOST_PARTITIONS, random_state_of
-from gpytorch_partition.inputs.row_weights import RowWeights, checked_weights
+from gpytorch_partition.inputs.row_weights import checked_weights
 from gpytorch_partition.kernels import IterativeKernel, PartitionKernel
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.kernels.seen_targets import OverconfidenceWarning
 from gpytorch_partition.linalg.parallel import threads_for
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.partitions.ensembles.libraries import check_has_trees, check_refittable, is_ensemble
-from gpytorch_partition.presets.classes import class_parts
-from gpytorch_partition.presets.folds import Blocks, Split, as_new_rows, folds, random_rows
+from gpytorch_partition.presets.assembly import weighted_sum
+from gpytorch_partition.presets.data import Blocks, PartInputs, Split, as_new_rows, folds, random_rows
 from gpytorch_partition.presets.options import Options, Setup
-from gpytorch_partition.presets.parts import PartInputs
+from gpytorch_partition.presets.parts import class_parts
 from gpytorch_partition.progress import doing, progress, recorded_stages, stage, verbosity
 from gpytorch_partition.tables import needs_view
 from gpytorch_partition.training.log_loss import ClassFit, calibrated, minimize_log_loss
@@ -66,31 +72,6 @@ _FREQUENCIES = "kernel='mondrian' tends to the classes' frequencies there; or le
 _ROUNDING = 1e-10  # by which logarithms of equal probabilities may differ
 
 
-class _Rows(NamedTuple):
-    """Rows as the kernel sees them, and their classes."""
-
-    x: Tensor  # N x D
-    new_x: Tensor  # N x D, with views as for new rows
-    indicators: Tensor  # N x q zeros and ones: of all classes, or of the second of two
-    weights: RowWeights | None = None  # None where all are 1
-    blocks: Blocks | None = None  # None where single rows are held out
-
-    @property
-    def targets(self) -> Tensor:
-        """Targets of supervised kernels: `N` zeros and ones for two classes, else `N x C`."""
-        return self.indicators[:, 0] if self.indicators.shape[1] == 1 else self.indicators
-
-    def select(self, numbers: Tensor) -> _Rows:
-        weights = None if self.weights is None else self.weights.of_rows(numbers)
-        blocks = None if self.blocks is None else self.blocks.of_rows(numbers)
-        return _Rows(self.x[numbers], self.new_x[numbers], self.indicators[numbers], weights, blocks)
-
-    @property
-    def shares(self) -> Tensor | None:
-        """Weights with a mean of 1 (`N`); None where all are 1."""
-        return None if self.weights is None else self.weights.values / self.weights.values.mean()
-
-
 @dataclass(eq=False, repr=False)
 class PartitionGPClassifier(ClassifierMixin, KernelMachine):
     r"""
@@ -107,10 +88,9 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
 
     The weights :math:`s_i` and the link minimize the log loss of held-out rows, by folds of up to 1,000 rows, each with
     kernels grown without its held-out rows. From 2,000 rows on, a model of up to 18,000 rows chooses the link and a
-    common factor of the weights again, as kernels of more rows can be trusted more (8,000 rows of protein in five
-    classes: log loss .98 instead of 1.01). Where the covariances with the training rows vanish, as for `"mondrian"` far
-    from all rows, probabilities are the classes' frequencies. Forests and nearest centers predict there as at the
-    nearest rows, and the linear part of `"auto"` extrapolates.
+    common factor of the weights again, as kernels of more rows can be trusted more. Where the covariances with the
+    training rows vanish, as for `"mondrian"` far from all rows, probabilities are the classes' frequencies. Forests and
+    nearest centers predict there as at the nearest rows, and the linear part of `"auto"` extrapolates.
 
     With the same kernels, log losses on banana, spambase and digits were .219, .145 and .030. A softmax likelihood
     (Laplace) had .222, .139 and .039, and regression on the logarithms of Dirichlet variables (Milios et al. 2018)
@@ -129,21 +109,16 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         X as it is: the former is only scaled; clones of the latter, a classifier or, for two classes, a regressor,
         choose. Or a class of kernels, as in :func:`~gpytorch_partition.estimators.given_kernels.name_or_function`.
         (Default: `"auto"`.)
-    :param num_partitions: Number m of partitions of a named kernel; `"auto"` has its own. (Default: 200.)
-    :param random_state: Seed of folds and partitions: with the same integer, probabilities are the same to the last
-        bit.
-    :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
-    :param verbose: Progress reports, as in :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
 
-    Fitted attributes:
+    Other parameters are those of :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
 
-    - `classes_`: the `C` classes.
+    Fitted attributes, beside those of scikit-learn:
+
     - `kernel_`: the weighted kernel; `outputscales_`: the weights by name, in variances of the noise (`"kernel"` for
         others than `"auto"`).
     - `link_`: the link. `log_loss_`: mean log loss of the held-out rows that chose, in nats; infinite for fewer than 20
         rows, which choose nothing.
     - `seconds_`: seconds of each stage of the fit, by name.
-    - `n_features_in_`, `feature_names_in_`: as in scikit-learn.
 
     Example:
         >>> from sklearn.datasets import load_wine
@@ -199,8 +174,10 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         x = self._training_rows(data.X)
         blocks = data.blocks(blocks)
         new_x = x if is_ensemble(self.kernel) else as_new_rows(x, self._categories, blocks)
-        rows = _Rows(x, new_x, indicators, row_weights, blocks)
-        self._has_view, random = needs_view(rows.x, self._categories), random_state_of(self.random_state)
+        self._has_view = needs_view(x, self._categories)
+        setup = Setup(random_state_of(self.random_state), self.n_jobs, _OPTIONS)
+        columns = self._categories, self._has_view
+        rows = PartInputs(x, indicators, None, setup, *columns, row_weights, blocks=blocks, new_x=new_x)
         frequencies = torch.from_numpy(counts / counts.sum())
         with (
             verbosity(self.verbose),
@@ -208,18 +185,18 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
             recorded_stages() as self.seconds_,
             threads_for(len(numbers)),
         ):
-            self._fit_rows(rows, numbers, frequencies, random)
+            self._fit_rows(rows, numbers, frequencies)
         return self
 
-    def _fit_rows(self, rows: _Rows, numbers: np.ndarray, frequencies: Tensor, random: np.random.RandomState) -> None:
+    def _fit_rows(self, rows: PartInputs, numbers: np.ndarray, frequencies: Tensor) -> None:
         with stage("choosing weights and link"):
-            chosen = self._chosen(rows, numbers, frequencies, random)
+            chosen = self._chosen(rows, numbers, frequencies)
         if len(numbers) >= 2 * _MOST_CHOOSING_ROWS:
             with stage("rescaling"):
-                chosen = self._rescaled(rows, chosen, random)
+                chosen = self._rescaled(rows, chosen)
         self.log_loss_, self.link_ = chosen.log_loss, chosen.link
         with stage("building the model of all rows"):
-            self._build_model(rows, chosen, random, is_last=True)
+            self._build_model(rows, chosen, is_last=True)
         with stage("solving for all classes"):
             self._solve(rows, chosen, 1.0)
 
@@ -264,8 +241,6 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         Return the parts of the kernel with their shares of the prior and of the explained variance, and other numbers.
 
         Costs a product with each part for the classes, at 5,000 rows at most.
-
-        :return: A :class:`~gpytorch_partition.explain.ClassSummary`, readable when printed.
 
         Example:
             >>> X = np.linspace(0, 1, 40)[:, None]
@@ -383,86 +358,80 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
     def _is_auto(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == "auto"
 
-    def _parts(self, rows: _Rows, random: np.random.RandomState, *, is_last: bool = False) -> dict[str, Kernel]:
+    def _parts(self, rows: PartInputs, *, is_last: bool = False) -> dict[str, Kernel]:
         """Return kernels of unit scale by name; `is_last` keeps an ensemble that is fitted, for the last model."""
         if is_ensemble(self.kernel):
-            targets = targets_of_ensemble(self.kernel, rows.indicators, self.classes_)
-            kernel = kernel_of_ensemble(self.kernel, rows.x, targets, random, grows=not is_last)
+            labels = targets_of_ensemble(self.kernel, rows.y, self.classes_)
+            kernel = kernel_of_ensemble(self.kernel, rows.x, labels, rows.setup.random, grows=not is_last)
             kernel.sum_dtype = torch.float32
             return {"kernel": kernel}
+        # Targets of supervised kernels: `N` zeros and ones for two classes, else `N x C`.
+        targets = rows.y[:, 0] if rows.y.shape[1] == 1 else rows.y
         if self._is_auto:
-            setup = Setup(random, self.n_jobs, _OPTIONS)
-            columns = self._categories, self._has_view
-            return class_parts(
-                PartInputs(rows.x, rows.targets, None, setup, *columns, rows.weights, blocks=rows.blocks)
-            )
-        options: dict[str, Any] = {"random_state": random, "n_jobs": self.n_jobs, "categories": self._categories}
-        options["sample_weight"] = None if rows.weights is None else rows.weights.capped
-        kernel = resolved_kernel(self.kernel, rows.x, rows.targets, num_partitions=self.num_partitions, **options)
+            return class_parts(replace(rows, y=targets))
+        options = {**rows.setup.growing, "categories": self._categories, "sample_weight": rows.tree_weights}
+        kernel = resolved_kernel(self.kernel, rows.x, targets, num_partitions=self.num_partitions, **options)
         if isinstance(self.kernel, str) and isinstance(kernel, PartitionKernel):
             kernel.sum_dtype = torch.float32  # five times as fast; the noise is far above its rounding
         return {"kernel": kernel}
 
-    def _chosen(self, rows: _Rows, numbers: np.ndarray, frequencies: Tensor, random: np.random.RandomState) -> ClassFit:
+    def _chosen(self, rows: PartInputs, numbers: np.ndarray, frequencies: Tensor) -> ClassFit:
         """Choose weights and link by folds, stratified by class or split by groups or times."""
-        most = len(numbers) if rows.blocks is None else _MOST_CHOOSING_ROWS
+        most, random = len(numbers) if rows.blocks is None else _MOST_CHOOSING_ROWS, rows.setup.random
         order = random_rows(len(numbers), most, random, rows.blocks)
         order = order[np.argsort(numbers[order], kind="stable")]
         size = min(len(order), _MOST_CHOOSING_ROWS)
         if size < _FEWEST_ROWS:
-            return ClassFit.usual(len(self._parts(rows, random)), frequencies, size)
-        some = rows.select(torch.from_numpy(order[np.linspace(0, len(order) - 1, size).round().astype(int)]))
+            return ClassFit.usual(len(self._parts(rows)), frequencies, size)
+        some = rows.of_rows(torch.from_numpy(order[np.linspace(0, len(order) - 1, size).round().astype(int)]))
         num_folds = _FOLDS_OF_FEW if size <= _FEW_ROWS else _FOLDS
         splits = _in_turns(size, num_folds) if some.blocks is None else folds(size, num_folds, random, some.blocks)
-        found = [self._fold(some, split, random) for split in progress(splits, "folds")]
-        return minimize_log_loss(found, some.indicators, frequencies, row_weights=some.shares)
+        found = [self._fold(some, split) for split in progress(splits, "folds")]
+        return minimize_log_loss(found, some.y, frequencies, row_weights=_shares(some))
 
-    def _fold(self, rows: _Rows, split: Split, random: np.random.RandomState) -> Fold:
+    def _fold(self, rows: PartInputs, split: Split) -> Fold:
         kept, held_out = map(torch.from_numpy, split)
-        parts = self._parts(rows.select(kept), random)
-        x = rows.x.clone()
-        x[held_out] = rows.new_x[held_out]
+        parts = self._parts(rows.of_rows(kept))
         with settings.iterative():
-            return Fold.of(dense_covariances(parts.values(), x), kept, held_out)
+            return Fold.of(dense_covariances(parts.values(), rows.x_without(held_out)), kept, held_out)
 
     @torch.no_grad()
-    def _rescaled(self, rows: _Rows, chosen: ClassFit, random: np.random.RandomState) -> ClassFit:
+    def _rescaled(self, rows: PartInputs, chosen: ClassFit) -> ClassFit:
         """Choose the link and a common factor of the weights by held-out rows of a model of most rows."""
+        random = rows.setup.random
         order = torch.from_numpy(random.permutation(len(rows.x))[:_MOST_RESCALING_ROWS])
         size = min(len(order) // 10, _MOST_HELD_OUT)
-        held_out, kept = rows.select(order[:size]), rows.select(order[size:])
+        held_out, kept = order[:size], order[size:]
         if rows.blocks is not None:
             split = folds(len(order), 10, random, rows.blocks.of_rows(order))[0]
-            kept, held_out = rows.select(order[split[0]]), rows.select(order[split[1][:_MOST_HELD_OUT]])
-        self._build_model(kept, chosen, random)
+            kept, held_out = order[split[0]], order[split[1][:_MOST_HELD_OUT]]
+        learned, judging = rows.of_rows(kept), rows.of_rows(held_out)
+        self._build_model(learned, chosen)
         best = chosen
         for factor in progress(_FACTORS, "scale of the weights"):
-            self._solve(kept, chosen, 1 / factor)
+            self._solve(learned, chosen, 1 / factor)
             with settings.iterative():
-                excess = self._excess(held_out.new_x)
+                excess = self._excess(rows.x_without(held_out)[held_out])
             scaled = replace(chosen, outputscales=factor * chosen.outputscales)
-            found = calibrated(scaled, excess, held_out.indicators, held_out.shares)
+            found = calibrated(scaled, excess, judging.y, _shares(judging))
             if best is not chosen and found.log_loss >= best.log_loss:
                 break
             best = found
         return best
 
-    def _build_model(
-        self, rows: _Rows, chosen: ClassFit, random: np.random.RandomState, *, is_last: bool = False
-    ) -> None:
-        parts, weights = self._parts(rows, random, is_last=is_last), chosen.outputscales.tolist()
-        scaled = [_scaled(part, weight) for part, weight in zip(parts.values(), weights)]
-        self.outputscales_, self._train_x = dict(zip(parts, weights)), rows.x
+    def _build_model(self, rows: PartInputs, chosen: ClassFit, *, is_last: bool = False) -> None:
+        parts = self._parts(rows, is_last=is_last)
+        self.outputscales_, self._train_x = dict(zip(parts, chosen.outputscales.tolist())), rows.x
         self._range = TrainingRange.of(rows.x)
-        self.kernel_ = IterativeKernel(reduce(add, scaled)).requires_grad_(False).eval()
+        self.kernel_ = IterativeKernel(weighted_sum(parts, self.outputscales_)).requires_grad_(False).eval()
 
     @torch.no_grad()
-    def _solve(self, rows: _Rows, chosen: ClassFit, noise: float) -> None:
+    def _solve(self, rows: PartInputs, chosen: ClassFit, noise: float) -> None:
         """Solve for the training rows' weights (`N x q`)."""
-        centred = rows.indicators - chosen.link.frequencies[-rows.indicators.shape[1] :]
+        centred = rows.y - chosen.link.frequencies[-rows.y.shape[1] :]
         with settings.iterative():
-            variance = torch.full((1,), noise, dtype=rows.x.dtype)
-            variance = variance if rows.shares is None else variance / rows.shares
+            variance, shares = torch.full((1,), noise, dtype=rows.x.dtype), _shares(rows)
+            variance = variance if shares is None else variance / shares
             noisy = self._covariance(rows.x).add_diagonal(variance)
             self._weights, self._tables = noisy.solve(centred), EffectTables()
 
@@ -476,14 +445,13 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         return reduce(add, (term.row_values(self._tables.of(place, term, self._weights)) for place, term in terms))
 
 
+def _shares(rows: PartInputs) -> Tensor | None:
+    """Return weights with a mean of 1 (`N`); None where all are 1."""
+    return None if rows.weights is None else rows.weights.values / rows.weights.values.mean()
+
+
 def _in_turns(num_rows: int, num_folds: int) -> list[Split]:
     """Return folds that hold out every `num_folds`-th row: stratified, as rows are sorted by class."""
     numbers = np.arange(num_rows)
     turns = [numbers % num_folds == number for number in range(num_folds)]
     return [(numbers[~is_held_out], numbers[is_held_out]) for is_held_out in turns]
-
-
-def _scaled(part: Kernel, weight: float) -> ScaleKernel:
-    scaled = ScaleKernel(part)
-    scaled.outputscale = weight
-    return scaled

@@ -100,11 +100,9 @@ class ParallelEvolutionSelector(_VotingSelector):
 
     In each universe a genetic algorithm minimizes a criterion such as the AIC over subsets of the columns, for a few
     generations only; then the universes vote. Subsets with all columns that matter are far better than others and
-    prevail soon; the other columns of a short evolution are random and get few votes.
-
-    A universe begins with random subsets. In every generation the better half survives. Pairs of survivors have
-    children that take each column's gene from either parent (uniform crossover) and flip it with the probability of a
-    mutation. The sources leave crossover and mutation open; these are Goldberg's (1989).
+    prevail soon; the other columns of a short evolution are random and get few votes. A universe begins with random
+    subsets. In every generation the better half survives. Pairs of survivors have children that take each column's gene
+    from either parent (uniform crossover) and flip it with the probability of a mutation, as in Goldberg (1989).
 
     A universe costs `(1 + n_generations / 2) * population_size` values of the criterion, each at most :math:`O(D^3)`
     for linear regression, for any number of rows
@@ -123,8 +121,7 @@ class ParallelEvolutionSelector(_VotingSelector):
         even where none matters. (Default: `"gap"`.)
     :param estimator: An estimator of scikit-learn whose cross-validated score is maximized instead. (Default: None.)
     :param scoring: Scorer of the estimator, by name or as a function. (Default: None, its `score`.)
-    :param cv: Folds for the estimator, as in scikit-learn, split once: all subsets are compared on the same ones.
-        (Default: None, five.)
+    :param cv: Folds for the estimator, as in scikit-learn, split once. (Default: None, five.)
     :param random_state: Seed, as in scikit-learn. It does not seed a random `estimator` or `cv`.
     :param n_jobs: Universes evolved at once, as joblib counts them. (Default: None, one.)
 
@@ -242,12 +239,7 @@ def evolved(
     share: float,
     random: np.random.RandomState,
 ) -> np.ndarray:
-    """
-    Return the population of one universe after its generations (`population_size x D` booleans), best first.
-
-    :param criterion: Function from `m x D` booleans to `m` numbers; less is better.
-    :param share: Probability of a column in a first subset.
-    """
+    """Return the last population of one universe (`population_size x D` booleans), best first."""
     subsets = random.rand(population_size, num_columns) < share
     values = criterion(subsets)
     num_survivors = (population_size + 1) // 2
@@ -281,10 +273,7 @@ def stepwise(criterion: Criterion, num_columns: int) -> np.ndarray:
 
 
 def supported(importances: np.ndarray, threshold: str | float) -> np.ndarray:
-    """
-    Return which columns (`D`) a threshold selects, given their shares of the votes; all if all are the same, for
-    `"gap"`.
-    """
+    """Return which columns (`D`) a threshold selects, given their shares of the votes; all equal ones, for `"gap"`."""
     if threshold == "mean":
         return importances > importances.mean()
     if threshold != "gap":
@@ -340,7 +329,6 @@ class LinearCriterion:
         self.rows = (x, targets) if name == "loo" else None
 
     def __call__(self, masks: np.ndarray) -> np.ndarray:
-        """Return the values (`m`) of subsets (`m x D` booleans)."""
         n, k = self.num_rows, 1 + masks.sum(1)
         values = np.full(len(masks), np.inf)
         few = k < n
@@ -352,7 +340,6 @@ class LinearCriterion:
         return values
 
     def _residuals(self, masks: np.ndarray) -> np.ndarray:
-        """Return RSS / n of each subset."""
         size = max(1, _BLOCK_NUMEL // max(1, int(masks.sum(1).max(initial=0))) ** 2)
         parts = [self._residual_block(masks[i : i + size]) for i in range(0, len(masks), size)]
         return np.concatenate([*parts, np.empty(0)])
@@ -380,11 +367,7 @@ class LinearCriterion:
 
 
 class EstimatorCriterion:
-    """
-    A criterion by an estimator: minus its mean cross-validated score on subsets of the columns; less is better.
-
-    Repeated subsets are scored once; the empty one has the value infinity.
-    """
+    """Minus the mean cross-validated score on subsets of the columns, infinity without any; each is scored once."""
 
     def __init__(self, X: np.ndarray, y: np.ndarray, estimator: Any, scoring: Any, cv: Any) -> None:
         self.x, self.y = X, y
@@ -393,7 +376,6 @@ class EstimatorCriterion:
         self._known: dict[bytes, float] = {}
 
     def __call__(self, masks: np.ndarray) -> np.ndarray:
-        """Return the values (`m`) of subsets (`m x D` booleans)."""
         return np.array([self._value(mask) for mask in masks])
 
     def _value(self, mask: np.ndarray) -> float:
@@ -408,14 +390,7 @@ class EstimatorCriterion:
 
 
 def standardized(values: np.ndarray) -> np.ndarray:
-    """
-    Return columns with mean 0 and standard deviation 1; those that are constant up to rounding become 0.
-
-    Example:
-        >>> standardized(np.array([[0.0, 0.1], [2.0, 0.1]]))
-        array([[-1.,  0.],
-               [ 1.,  0.]])
-    """
+    """Return columns with mean 0 and standard deviation 1; those that are constant up to rounding become 0."""
     centered = values - values.mean(0)
     scale = centered.std(0)
     constant = scale <= 1e-12 * np.abs(values).max(0)

@@ -1,4 +1,4 @@
-"""A fitted model of a regressor, with the units of its rows and targets: moments, quantiles, samples and scores."""
+"""A fitted model of a regressor, with the units of its rows and targets: moments, samples, scores, and its state."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
 from linear_operator.operators import DiagLinearOperator
 from scipy.stats import norm
 from torch import Tensor
@@ -18,23 +19,29 @@ from torch.distributions import StudentT
 
 from gpytorch_partition import settings
 from gpytorch_partition.composition.distributions import marginal_variances
+from gpytorch_partition.estimators.checks import TrainingRange
+from gpytorch_partition.estimators.kernels import KERNELS
+from gpytorch_partition.estimators.regression_fit import new_likelihood
 from gpytorch_partition.estimators.scores import Judgement, interval_score, of_percentages
-from gpytorch_partition.estimators.training_range import TrainingRange
 from gpytorch_partition.inference.prediction.unknown_cells import UnknownCells, unknown_cells
+from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.inputs.training_rows import decode_missing
-from gpytorch_partition.kernels import RandomForestKernel
+from gpytorch_partition.kernels import EncodedKernel, RandomForestKernel
 from gpytorch_partition.likelihoods import StudentTNoise, student_t_noise
 from gpytorch_partition.likelihoods.fitc_likelihood import noise_variances, unspanned_variances
 from gpytorch_partition.likelihoods.scale_mixture import log_densities, student_crps, student_levels, student_quantiles
 from gpytorch_partition.linalg.parallel import threads_for
 from gpytorch_partition.linalg.random import drawn_from
-from gpytorch_partition.models import CoregionalizedGP
-from gpytorch_partition.models.counted_gp import CountedGP, CountedPosterior
+from gpytorch_partition.models import CoregionalizedGP, PartitionGP
+from gpytorch_partition.models.counted_gp import CountedGP, CountedPosterior, rebuilt_counted
 from gpytorch_partition.models.partition_gp import innermost_kernels
-from gpytorch_partition.presets.assembly import description_of
+from gpytorch_partition.presets.assembly import description_of, own_description, rebuilt, unfitted_kernel
 from gpytorch_partition.progress import doing, progress
-from gpytorch_partition.tables import NumberView
+from gpytorch_partition.tables import NumberView, TableEncoder
+from gpytorch_partition.training.coregionalization import Coregionalization
+
+KIND = "file of a PartitionGPRegressor"
 
 # Codes of rows predicted at once (a GiB): standard deviations may take the same solves for each block.
 _CODES_AT_ONCE = 2**28
@@ -46,30 +53,20 @@ _FEWER_SAMPLES = 4
 
 @dataclass(frozen=True, eq=False)
 class FittedRegressor:
-    """
-    A model of standardized rows and targets; what it returns is in units of the targets.
+    """A model of standardized rows and targets, in evaluation mode; what it returns is in units of the targets."""
 
-    :param model: The model in evaluation mode, of one target, of several, or of counted rows.
-    :param columns: The standardization of rows.
-    :param unit: The standardization of targets.
-    :param categories: The number of levels of each column that holds codes.
-    :param codes_per_row: Number of partitions.
-    """
-
-    model: Any
+    model: Any  # of one target, of several, or of counted rows
     columns: Standardization
     unit: Standardization
-    categories: Mapping[int, int]
-    codes_per_row: int
+    categories: Mapping[int, int]  # number of levels of each column that holds codes
+    codes_per_row: int  # number of partitions
 
     @property
     def likelihood(self) -> Any:
-        """Return the likelihood; of several targets there is none."""
         return getattr(self.model, "likelihood", None)
 
     @property
     def has_several(self) -> bool:
-        """Return whether there are several targets."""
         return isinstance(self.model, CoregionalizedGP)
 
     @property
@@ -89,7 +86,6 @@ class FittedRegressor:
 
     @cached_property
     def range(self) -> TrainingRange:
-        """Return the range of the training rows."""
         return TrainingRange.of(self.model.extremes if self.is_counted else self.train_x)
 
     @property
@@ -106,12 +102,12 @@ class FittedRegressor:
         return self._filled(self.columns.apply_array(rows).to(self.train_x.dtype))
 
     def _filled(self, x: Tensor) -> Tensor:
-        """Return standardized rows, with medians for missing cells where the model cannot take these."""
+        """Put medians in missing cells where the model cannot take these."""
         return x if self._knows_missing_cells else torch.where(x.isnan(), self.train_x.median(0).values, x)
 
     @property
     def _knows_missing_cells(self) -> bool:
-        """Whether the model has forests only, or a view."""
+        """Return whether the model has forests only, or a view."""
         if any(isinstance(module, NumberView) for module in self.model.modules()):
             return True
         return all(isinstance(kernel, RandomForestKernel) for kernel in innermost_kernels(self.model.covar_module))
@@ -214,11 +210,7 @@ class FittedRegressor:
         return student_quantiles(mean, function, scales, float(noise.df), probabilities)
 
     def judgement(self, rows: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> Judgement:
-        """
-        Return the distributions of new observations at checked rows, with scores of the observations (`n`).
-
-        :param weights: `n` weights above 0, which divide the variance of the noise; None where all are 1.
-        """
+        """Return the distributions of new observations with scores; weights (`n`) divide the variance of the noise."""
         mean, std = self.moments(rows, True, weights is None)
         heavy = student_t_noise(self.likelihood)
         if weights is None and heavy is None:
@@ -269,15 +261,11 @@ def _means(unknown: Sequence[UnknownCells], mean: np.ndarray) -> np.ndarray:
 
 
 def predictive(model: Any, x: Tensor, *, include_noise: bool) -> MultivariateNormal | CountedPosterior:
-    r"""
+    """
     Return the distribution of new observations, or of the function alone, lazily.
 
     The variance that inducing points leave unspanned (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`)
     is variance of the function, which more rows would reduce: it is counted in both.
-
-    :param model: A Gaussian process with its likelihood, both in evaluation mode.
-    :param x: `N x D` points, as the model takes them.
-    :param include_noise: Whether to add the noise of observations.
     """
     if isinstance(model, CountedGP):
         return model.posterior(x, include_noise=include_noise)
@@ -336,3 +324,76 @@ def checked_quantiles(quantiles: Any) -> np.ndarray:
 def gaussian_quantiles(mean: np.ndarray, std: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     """Return quantiles of Gaussians (`*shape x q`), given means and standard deviations (`*shape`)."""
     return mean[..., None] + std[..., None] * norm.ppf(probabilities)
+
+
+# States, of tensors and plain values.
+
+
+def state_of(fitted: FittedRegressor, encoder: TableEncoder | None) -> dict[str, Any]:
+    """Return the state of a model and its units, and of the encoder of its tables."""
+    model = fitted.model
+    kernel = model.covar_module if fitted.has_several else model.covar_module.base_kernel
+    return {
+        "encoder": None if encoder is None else encoder.to_state(),
+        "x_mean": fitted.columns.mean,
+        "x_scale": fitted.columns.scale,
+        "y_mean": fitted.unit.mean,
+        "y_scale": fitted.unit.scale,
+        "train_x": fitted.train_x,
+        "train_y": model.train_targets,
+        "has_view": isinstance(kernel, EncodedKernel),
+        "counted": model.state() if fitted.is_counted else None,
+        "model": dict(model.state_dict()),
+        **description_of(model),
+    }
+
+
+def fitted_of(state: Mapping[str, Any]) -> tuple[FittedRegressor, TableEncoder | None]:
+    """Return the model and the encoder of a state."""
+    encoder = None if state["encoder"] is None else TableEncoder.from_state(state["encoder"])
+    columns, unit = (Standardization(state[f"{name}_mean"], state[f"{name}_scale"]) for name in "xy")
+    categories = {} if encoder is None else {column: len(each) for column, each in encoder.categories_.items()}
+    model = _model_of(state).eval()
+    return FittedRegressor(model, columns, unit, categories, state["parameters"]["num_partitions"]), encoder
+
+
+def _model_of(state: Mapping[str, Any]) -> Any:
+    x, y, tensors = state["train_x"], state["train_y"], state["model"]
+    kernel = KERNELS.get(state["parameters"]["kernel"], RandomForestKernel)()
+    if state["counted"] is not None:
+        start = "covar_module.base_kernel."
+        kernel.load_state_dict({name.removeprefix(start): tensors[name] for name in tensors if name.startswith(start)})
+        return rebuilt_counted(state["counted"], x, y, kernel)
+    kernel = EncodedKernel(kernel) if state["has_view"] else kernel
+    if y.dim() == 2:
+        model: Any = _unfitted_targets(state, x, y, kernel)
+    else:
+        weights = tensors.get("likelihood.noise_covar.weights")  # of rows, where these have some
+        likelihood = new_likelihood(None if weights is None else RowWeights.of(weights))
+        model = rebuilt(state, x, y) or PartitionGP(x, y, likelihood, kernel)
+    model.load_state_dict(tensors)
+    return model
+
+
+def _unfitted_targets(state: Mapping[str, Any], x: Tensor, y: Tensor, kernel: Kernel) -> CoregionalizedGP:
+    """Return a model of several targets of the kind of a saved one, with this kernel or that of a default model."""
+    description = own_description(state)
+    is_default = description["parts"] is not None
+    ones = torch.ones(y.shape[1], dtype=torch.float64)
+    unfitted = Coregionalization(ones.diag(), ones, ones, 0.0)
+    kernel = unfitted_kernel(description, x.shape[1]) if is_default else kernel
+    return CoregionalizedGP(x, y, kernel, unfitted, description if is_default else None)
+
+
+def plain(value: Any) -> Any:
+    """Return an attribute without NumPy: an array as a tensor, a scalar as that of Python."""
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value)
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def restored(value: Any) -> Any:
+    """Return an attribute of a state: tensors as arrays, lists (tuples in files) as tuples."""
+    if isinstance(value, torch.Tensor):
+        return value.numpy()
+    return tuple(value) if isinstance(value, list) else value

@@ -44,7 +44,7 @@ from gpytorch_partition.partitions.ensembles.libraries import (
     is_fitted,
     library_of,
 )
-from gpytorch_partition.presets.given_ensemble import check_regression_ensemble
+from gpytorch_partition.presets.default import check_regression_ensemble
 
 NAMED: dict[type, str] = {RandomForestKernel: "forest", FastClusterKernel: "fast_cluster", MondrianKernel: "mondrian"}
 OF_STATE = "ensemble"  # name in states for the kernel of an ensemble, which a load cannot fit again
@@ -94,12 +94,10 @@ def name_or_function(kernel: Any, **options: Any) -> Any:
     - :class:`~gpytorch_partition.RandomForestKernel`, :class:`~gpytorch_partition.FastClusterKernel` and
         :class:`~gpytorch_partition.MondrianKernel` stand for their names.
     - Another class of this package that takes `train_x` (and `train_y`) is built on the standardized rows (and
-        targets), with the estimator's `num_partitions`, `random_state` and `n_jobs` where it has such parameters.
+        targets), with the options (`num_partitions`, `random_state` and `n_jobs`) that it has as parameters.
     - A class of GPyTorch is built without arguments, with a lengthscale for each column if it has lengthscales.
     - An instance of GPyTorch is copied, and trained from its own values.
     - Anything else is returned.
-
-    :param options: `num_partitions`, `random_state` and `n_jobs` of the estimator.
     """
     if isinstance(kernel, type):
         return name_of(kernel) or _function_of_class(kernel, options)
@@ -137,10 +135,8 @@ def kernel_of_ensemble(
     """
     Return the kernel of an ensemble, at all heights of its trees.
 
-    :param x: `N x D` rows as it takes them.
-    :param y: `N` targets for a clone, which is fitted of an unfitted ensemble: a tensor or an array.
+    :param y: `N` targets for a clone, which is fitted of an unfitted ensemble, and of any if it `grows`, for folds.
     :param random_state: Seeds clones of scikit-learn that have no seed.
-    :param grows: Fit a clone even if it is fitted, for folds. (Default: no.)
     """
     check_has_trees(ensemble)
     if grows or not is_fitted(ensemble):
@@ -257,11 +253,7 @@ def state_name(kernel: Any) -> str:
 
 
 def targets_of_ensemble(ensemble: Any, indicators: Tensor, classes: np.ndarray) -> np.ndarray:
-    """
-    Return the targets that an ensemble is fitted to for classification, from indicators (`N x 1` or `N x C`).
-
-    These are `N` classes; their numbers for XGBoost and LightGBM's own interface; zeros and ones for regressors.
-    """
+    """Return an ensemble's targets of classification: classes, their numbers, or 0 and 1 for regressors."""
     numbers = (indicators[:, 0] if indicators.shape[1] == 1 else indicators.argmax(1)).long().numpy()
     if not hasattr(ensemble, "get_params") or library_of(ensemble) == "xgboost":
         return numbers

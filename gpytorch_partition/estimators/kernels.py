@@ -63,11 +63,8 @@ def resolved_kernel(
         :class:`gpytorch.kernels.ScaleKernel` or :class:`~gpytorch_partition.StandardizedKernel` around them. Or a class
         of kernels, as in :func:`~gpytorch_partition.estimators.given_kernels.name_or_function`. Or a tree ensemble, as
         in :meth:`~gpytorch_partition.RandomForestKernel.from_forest`: of one that is not fitted a clone is.
-    :param x: `N x D` rows: standardized ones, unless the kernel is built already (:func:`is_built`) or an ensemble.
+    :param x: `N x D` rows: standardized ones, unless the kernel is built already or an ensemble.
     :param y: `N` targets or `N x k` indicators of classes; None where there are none, which `"forest"` refuses.
-    :param num_partitions: Number of trees or clusterings of a named kernel. (Default: 200.)
-    :param random_state: Seed of a named kernel. (Default: None, a fresh one.)
-    :param n_jobs: Trees of a named kernel that are grown at once. (Default: None, one.)
     :param categories: The number of levels of each column that holds codes, by its number. A forest splits them into
         sets; other kernels are built on a :class:`~gpytorch_partition.tables.NumberView`. (Default: none.)
     :param sample_weight: `N` weights of the rows for `"forest"`, and for medians and mean targets of views. (Default:
@@ -152,13 +149,10 @@ def kernel_and_rows(
     **options: Any,
 ) -> tuple[Kernel, Tensor]:
     """
-    Return a kernel for a Gaussian process that is trained by marginal likelihood, and the rows that it holds.
+    Return a kernel for training by marginal likelihood, built on `points` (training rows first), and its rows.
 
     Where categories become mean targets, training rows hold the number of their fold, so that the kernel sees mean
-    targets of other folds (:meth:`~gpytorch_partition.tables.NumberView.in_folds`). All other rows are unchanged.
-
-    :param points: `(N + M) x D` rows that the kernel is built on, the training rows first.
-    :param options: Other options of :func:`resolved_kernel`.
+    targets of other folds (:meth:`~gpytorch_partition.tables.NumberView.in_folds`).
     """
     options = {**options, "random_state": random_state}
     if kernel == "forest" or not needs_view(points, categories):

@@ -61,14 +61,13 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
     25, the first version: Zhu, Su & Chipman 2006). Where it is zero, the smallest positive one of the other rare rows
     (in that column) replaces it, or one standard deviation where there is none.
 
-    Columns are standardized inside. K and :math:`\alpha` maximize the average precision of cross-validated scores, with
-    a fold for each rare row, without a refit. A rare row is scored without its own kernel, a background row without
-    that of its fold. These scores also set the `threshold_` of :meth:`predict`: as many training rows are above it as
-    are rare.
+    Columns are standardized inside. K and :math:`\alpha` maximize the average precision of cross-validated scores: a
+    rare row is scored without its own kernel, a background row without that of its fold. These scores also set the
+    `threshold_` of :meth:`predict`: as many training rows are above it as are rare.
 
     Training takes a neighbor search for the rare rows and :math:`O(N n)` kernel values for each pair of K and
     :math:`\alpha`; scores take :math:`O(n D)` a row. A million rows of 6 columns, 300 of them rare, took 59 s
-    (`"elliptical"`: 102 s) on a busy core, in blocks of 2 MiB and a number per row and :math:`\alpha`.
+    (`"elliptical"`: 102 s) on a busy core.
 
     :param shape: `"spherical"` or `"elliptical"`. The former is seldom worse where the rare class is small (Zhu 2008,
         4.2.3). (Default: `"spherical"`.)
@@ -82,13 +81,13 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
     :param rare_class: The label to be ranked first. (Default: None, the rarer one; of equally many, the last.)
     :param n_jobs: Threads of the neighbor search. (Default: None, one.)
 
-    Fitted attributes:
+    Fitted attributes, beside those of scikit-learn:
 
     - `n_neighbors_`, `alpha_`: the values chosen; of equally good ones the smaller K and the larger :math:`\alpha`.
     - `average_precision_`: the cross-validated average precision of these; `average_precisions_` that of each pair,
         `len(n_neighbors) x len(alpha)`, the latter in descending order.
     - `centers_`, `radii_`: `n x D` rare rows, and their `n x 1` or `n x D` radii, in standard deviations.
-    - `rare_class_`, `classes_`, `threshold_`, `n_features_in_`, `feature_names_in_`.
+    - `rare_class_`, `threshold_`.
 
     Example:
         >>> random = np.random.RandomState(0)
@@ -133,20 +132,14 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
 
     @on_one_fit
     def score_samples(self, X: Any) -> np.ndarray:
-        """
-        Return the log of the mean kernel value of each row (`N`), its similarity to the rare class; -1e30 for that of
-        zero.
-        """
+        """Return the log mean kernel value of each row (`N`), its similarity to the rare class; -1e30 for zero."""
         check_is_fitted(self, "radii_")
         x = self._columns.apply_array(self._read_numbers(X, reset=False)).numpy()
         return self._log_scores(x, self.radii_, [self.alpha_])[0]
 
     @on_one_fit
     def decision_function(self, X: Any) -> np.ndarray:
-        """
-        Return :meth:`score_samples` less the threshold (`N`), with the sign of scikit-learn: positive for
-        `classes_[1]`.
-        """
+        """Return :meth:`score_samples` less the threshold (`N`), above 0 for `classes_[1]`."""
         excess = self.score_samples(X) - self.threshold_
         return excess if self.rare_class_ == self.classes_[1] else -excess
 
@@ -245,9 +238,8 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
 
 def scaled_squares(x: np.ndarray, centers: np.ndarray, radii: np.ndarray) -> np.ndarray:
     """
-    Return squared distances of rows (`N x D`) from centers (`n x D`), in units of radii (`n x 1` or `n x D`).
-
-    :return: `N x n`; :math:`O(N n D)` time.
+    Return squared distances (`N x n`) of rows from centers, in units of radii (`n x 1` or `n x D`), in :math:`O(N n
+    D)`.
     """
     if radii.shape[1] < centers.shape[1] or centers.shape[1] == 1:
         return cdist(x, centers, "sqeuclidean") / radii[:, 0] ** 2

@@ -31,8 +31,7 @@ class KernelMachine(ReadsTables, BaseEstimator):
     """
     A base of estimators with the parameters `kernel`, `num_partitions`, `random_state` and `n_jobs`.
 
-    Rows are standardized unless the kernel is built already, and held in float64. A machine calls :meth:`_checked` and
-    :meth:`_build` in `fit`, and :meth:`_new_rows` for other rows; the kernel is in `kernel_`.
+    A machine calls :meth:`_checked` and :meth:`_build` in `fit`, and :meth:`_new_rows` for other rows (float64).
     """
 
     kernel: Any
@@ -46,10 +45,7 @@ class KernelMachine(ReadsTables, BaseEstimator):
         return self._read(X, y, reset=reset, ensure_all_finite=self._finiteness, **options)
 
     def _build(self, rows: np.ndarray, targets: Tensor | None) -> Tensor:
-        """
-        Build the kernel on checked rows and targets (`N` numbers, `N x k` indicators or None); return the rows as it
-        sees them.
-        """
+        """Build the kernel on checked rows and targets (numbers, indicators or None); return the rows that it sees."""
         check_n_jobs(self.n_jobs)
         x = self._training_rows(rows)
         self.kernel_ = resolved_kernel(
@@ -81,12 +77,7 @@ class KernelMachine(ReadsTables, BaseEstimator):
 
 
 def optional_targets(y: Any, num_rows: int) -> Tensor | None:
-    """
-    Return the targets that an unsupervised machine gives a supervised kernel: `N` numbers, or `N x k` indicators
-    (float64).
-
-    :param y: None, or `N` numbers, `N` labels of classes of any other kind, or `N x k` numbers.
-    """
+    """Return an unsupervised machine's targets for a supervised kernel: `N` numbers, `N x k` indicators or None."""
     if y is None:
         return None
     values = np.asarray(as_pandas(y))
@@ -118,9 +109,9 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
     Principal components of the rows in the kernel's feature space, centred there, are the leading eigenvectors of
     :math:`H K H`, :math:`H = I - 1 1^\top / N` (Schoelkopf, Smola & Mueller 1998; Davies & Ghahramani 2014, figures 2
     and 6). It agrees with scikit-learn's :class:`sklearn.decomposition.KernelPCA` on the precomputed kernel, signs
-    included, and never forms it: eigenvectors come from block Lanczos on products with the kernel, mostly some tens of
-    them. Each product costs :math:`O(N m k)`, and work space is some 8 (k + 6) numbers per row. New points cost a
-    product with the kernel between them and the training rows, :math:`O((N + N_2) m k)`.
+    included, and never forms it: eigenvectors come from block Lanczos on mostly some tens of products with the kernel,
+    :math:`O(N m k)` each, with work space of some 8 (k + 6) numbers per row. New points cost a product with the kernel
+    between them and the training rows, :math:`O((N + N_2) m k)`.
 
     :param n_components: Number k of components, at most N. (Default: 2.)
     :param kernel: `"fast_cluster"`, `"mondrian"`, `"forest"` (which needs targets: `fit(X, y)`), or any form of
@@ -130,12 +121,12 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
     :param random_state: Seed of the partitions, and of the first vectors of block Lanczos.
     :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
 
-    Fitted attributes:
+    Fitted attributes, beside those of scikit-learn:
 
     - `eigenvalues_`: `k` eigenvalues of the centred kernel matrix, largest first.
     - `eigenvectors_`: `N x k` eigenvectors, each with its largest entry positive.
     - `explained_variance_ratio_`: `k` shares of the rows' variance in feature space.
-    - `kernel_`: the kernel. `n_features_in_`, `feature_names_in_`: as in scikit-learn.
+    - `kernel_`: the kernel.
 
     Example:
         >>> from sklearn.datasets import load_iris

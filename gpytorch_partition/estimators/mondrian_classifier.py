@@ -57,10 +57,8 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
 
     With many trees it is the kernel machine of the Laplace kernel :math:`\exp(-\lambda \lVert x - x' \rVert_1)` of
     standardized columns. The lifetime :math:`\lambda`, one over the width of the kernel, minimizes the error of
-    held-out rows, with one set of trees and a model for each lifetime (Balog et al. 2016, section 4). A model that
-    remembers the cells of shorter lifetimes (:func:`~gpytorch_partition.lifetimes.fit_along_lifetimes`) would choose
-    too long a lifetime for one that does not. The model of the best lifetime is trained on all rows, and trained
-    further as rows arrive (:meth:`partial_fit`, section 5).
+    held-out rows, with one set of trees and a model for each lifetime (Balog et al. 2016, section 4). The model of the
+    best lifetime is trained on all rows, and trained further as rows arrive (:meth:`partial_fit`, section 5).
 
     Fitting costs about `num_lifetimes` times `epochs` passes over at most `max_choosing_rows` rows, labels of all rows
     and `epochs` passes over these, each :math:`O(N m C)` for C classes (1 for two). Memory is 8 bytes per (row, tree)
@@ -79,9 +77,8 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
     :param epochs: Passes over the rows. (Default: 10.)
     :param random_state: Seed of trees, held-out rows and the order of rows, as in scikit-learn.
 
-    Fitted attributes: `classes_`; `lifetime_`; `lifetimes_` and `validation_errors_`, the lifetimes tried and their
-    error rates on held-out rows (None if nothing was chosen); `kernel_`, `num_cells_`; `n_features_in_`,
-    `feature_names_in_`.
+    Fitted attributes, beside those of scikit-learn: `lifetime_`; `lifetimes_` and `validation_errors_`, the lifetimes
+    tried and their error rates on held-out rows (None if nothing was chosen); `kernel_`, `num_cells_`.
 
     Example:
         >>> random = np.random.RandomState(0)

@@ -23,7 +23,7 @@ from gpytorch_partition.inputs.row_choice import rows_without_copies, warn_of_co
 from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_of_odd
 from gpytorch_partition.inputs.training_rows import decode_missing
-from gpytorch_partition.presets.folds import Blocks
+from gpytorch_partition.presets.data import Blocks, some_of
 from gpytorch_partition.tables import NumberView, TableEncoder
 from gpytorch_partition.tables.cells import as_pandas, is_missing, names_of
 from gpytorch_partition.tables.encoder import as_table, is_table
@@ -66,8 +66,8 @@ class ReadsTables:
         """
         Return rows (`N x D`, float64) and, if given, targets; options are those of `validate_data`.
 
-        Missing cells of tables are NaN, with any options. In new rows (not `reset`), columns that were constant in
-        training are filled with their constant: missing cells tell nothing there.
+        Missing cells of tables are NaN, with any options. In new rows (not `reset`), missing cells of columns that were
+        constant in training are filled with their constant, as they tell nothing.
         """
         _check_rows(X)
         if has_targets := not (isinstance(y, str) and y == NO_TARGETS):
@@ -229,12 +229,7 @@ def refuse_holes(X: Any, estimator: str) -> None:
 
 
 def check_targets(y: Any, are_numbers: bool) -> None:
-    """
-    Refuse missing targets, and text, dates and durations for numbers; scikit-learn makes all other checks.
-
-    :param y: One target as given.
-    :param are_numbers: Whether numbers are expected.
-    """
+    """Refuse missing targets, and text, dates and durations for numbers; the rest is left to scikit-learn."""
     refuse_mask(y, "y", "leave these rows out, X[~y.mask] and y[~y.mask]")
     is_arrow, y = hasattr(y, "is_valid"), as_pandas(y)
     values = np.asarray(y) if hasattr(y, "dtype") or hasattr(y, "iloc") or isinstance(y, list) else np.empty(0)
@@ -341,8 +336,8 @@ class CountedRows(NamedTuple):
         if rows is None:
             return self
         warn_of_copies(len(self.X) - len(rows), len(self.X))
-        weights = None if self.weights is None else self.weights.of_rows(rows)
-        return CountedRows(self.X[rows], self.y[rows], weights, rows if self.numbers is None else self.numbers[rows])
+        numbers = rows if self.numbers is None else self.numbers[rows]
+        return CountedRows(self.X[rows], self.y[rows], some_of(self.weights, rows), numbers)
 
     def blocks(self, blocks: Blocks | None) -> Blocks | None:
         """Return the blocks of these rows, given those of all."""
@@ -353,13 +348,7 @@ class CountedRows(NamedTuple):
 
 
 def counted_rows(X: Any, y: Any, weights: np.ndarray | None) -> CountedRows:
-    """
-    Return the rows of a weight above 0, as they were given; nothing is learned from the others, not even levels.
-
-    :param X: Rows, an array or a table.
-    :param y: Their targets.
-    :param weights: Their weights, from :func:`~gpytorch_partition.inputs.row_weights.checked_weights`.
-    """
+    """Return the rows of a weight above 0, as they were given; nothing is learned from the others, not even levels."""
     if weights is None:
         return CountedRows(X, y, None, None)
     numbers = np.flatnonzero(weights)

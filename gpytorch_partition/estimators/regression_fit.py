@@ -41,10 +41,9 @@ from gpytorch_partition.linalg.factors import stable_eigh
 from gpytorch_partition.models import CoregionalizedGP, PartitionGP
 from gpytorch_partition.partitions.ensembles.libraries import is_ensemble
 from gpytorch_partition.presets import Options, default_model, ensemble_model
-from gpytorch_partition.presets.budget import Level, fit_within, levels
+from gpytorch_partition.presets.data import Blocks, some_of
 from gpytorch_partition.presets.default import FEWEST_ROWS
-from gpytorch_partition.presets.folds import Blocks
-from gpytorch_partition.presets.options import DEFAULT, some_rows
+from gpytorch_partition.presets.options import DEFAULT, Level, fit_within, levels, some_rows
 from gpytorch_partition.presets.targets import default_targets_model, imputed
 from gpytorch_partition.progress import stage, tell
 from gpytorch_partition.tables import needs_view
@@ -138,26 +137,15 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RegressionFit:
-    """
-    Rows and targets in their units, and the parameters of an estimator that say how a model is fitted to them.
+    """Rows and targets in their units, and the parameters of an estimator that say how a model is fitted to them."""
 
-    :param x: `N x D` standardized rows (float64).
-    :param y: `N` or `N x T` standardized targets, NaN for missing entries of several.
-    :param unit: The standardization of the targets.
-    :param numbers: Numbers of the rows among all that were given; None for all.
-    :param weights: Weights of the rows; None where all are 1.
-    :param blocks: Groups or times by which rows are held out; None for single rows.
-    :param categories: The number of levels of each column that holds codes.
-    :param kernel: The parameter of the estimator, as all that follow.
-    """
-
-    x: Tensor
-    y: Tensor
+    x: Tensor  # N x D standardized rows (float64)
+    y: Tensor  # (N,) or N x T standardized targets, NaN for missing entries of several
     unit: Standardization
-    numbers: np.ndarray | None
+    numbers: np.ndarray | None  # of the rows among all that were given; None for all
     weights: RowWeights | None
     blocks: Blocks | None
-    categories: Mapping[int, int]
+    categories: Mapping[int, int]  # number of levels of each column that holds codes
     kernel: Any
     num_partitions: int
     max_iterations: int
@@ -172,11 +160,10 @@ class RegressionFit:
 
     def run(self, original: np.ndarray, points: Tensor, budget: float | None) -> Found:
         """
-        Fit the model.
+        Fit the model within a budget of seconds, or None.
 
         :param original: The targets in their own units.
         :param points: Standardized rows that the kernel is built on, which may include unlabelled ones.
-        :param budget: Seconds that a fit of the default model may take; None for no limit.
         """
         if self.y.ndim == 1 and chooses_by_folds(self.kernel):
             if len(self.y) >= FEWEST_ROWS and float(self.y.std()) > _LEAST_DEVIATION:
@@ -204,24 +191,24 @@ class RegressionFit:
 
         num_columns = inf if needs_view(self.x, self.categories) else self.x.shape[1]
         level = fit_in_time(fit, (len(self.y), num_columns), self.options or Options(), budget, self.random_state)
-        return found[0]._replace(options=level.options, left_out=level.left_out)
+        return found[0]._replace(left_out=level.left_out)
 
     def of_options(self, original: Tensor, options: Options) -> Found:
-        """Fit the default model, or that of an ensemble, to the rows that the options keep."""
+        """Fit the default model, of one target or several, or that of an ensemble, to rows that the options keep."""
         rows = some_rows(len(self.x), options, self.random_state)
+        x, y, weights = self.x[rows], self.y[rows], None if self.weights is None else self.weights.values[rows]
         others: dict[str, Any] = {"random_state": self.random_state, "n_jobs": self.n_jobs, "options": options}
-        others["weights"] = None if self.weights is None else self.weights.values[rows]
-        others["blocks"] = None if self.blocks is None else self.blocks.of_rows(rows)
-        if is_ensemble(self.kernel):  # which takes the targets in their own units
-            model = ensemble_model(self.x[rows], self.y[rows], self.kernel, original=original[rows], **others)
+        others["blocks"] = some_of(self.blocks, rows)
+        if y.ndim == 2:
+            model: Any = default_targets_model(x, y, categories=self.categories, **others)
+        elif is_ensemble(self.kernel):  # which takes the targets in their own units
+            model = ensemble_model(x, y, self.kernel, original=original[rows], weights=weights, **others)
         else:
-            model = default_model(self.x[rows], self.y[rows], categories=self.categories, **others)
-        return Found(model, self._numbers_of(rows))
-
-    def _numbers_of(self, rows: Any) -> np.ndarray | None:
-        if isinstance(rows, slice):
-            return self.numbers
-        return (np.arange(len(self.x)) if self.numbers is None else self.numbers)[rows]
+            model = default_model(x, y, categories=self.categories, weights=weights, **others)
+        numbers = self.numbers
+        if not isinstance(rows, slice):
+            numbers = (np.arange(len(self.x)) if numbers is None else numbers)[rows]
+        return Found(model, numbers, options=options)
 
     def _by_likelihood(self, points: Tensor) -> Found:
         with stage("building the kernel"):
@@ -249,26 +236,16 @@ class RegressionFit:
 
     def _of_targets(self, points: Tensor) -> Found:
         if name_of(self.kernel) == "auto" and len(self.x) >= FEWEST_ROWS:
-            found = self._chosen_for_targets()
+            found = self.of_options(self.y, self.options or DEFAULT)
         else:
             found = self._targets_by_likelihood(points)
         return found._replace(model=found.model.eval())
-
-    def _chosen_for_targets(self) -> Found:
-        options = self.options or DEFAULT
-        rows = some_rows(len(self.x), options, self.random_state)
-        growing = {"random_state": self.random_state, "n_jobs": self.n_jobs, "options": options}
-        growing |= {"categories": self.categories, "blocks": None if self.blocks is None else self.blocks.of_rows(rows)}
-        model = default_targets_model(self.x[rows], self.y[rows], **growing)
-        return Found(model, self._numbers_of(rows), options=options)
 
     def _targets_by_likelihood(self, points: Tensor) -> Found:
         """
         Fit one kernel for all targets by marginal likelihood.
 
-        A kernel with parameters of its own is trained on the first principal component of the targets; then their
-        covariance, noise and means maximize the marginal likelihood
-        (:func:`~gpytorch_partition.training.coregionalization.fit_coregionalization`).
+        A kernel with parameters of its own is trained on the first principal component of the targets.
         """
         grown_on = imputed(self.x, self.y, self.categories, self.random_state, self.n_jobs)
         with stage("building the kernel"):
@@ -330,16 +307,13 @@ def fit_in_time(
     clock: Callable[[], float] = monotonic,
 ) -> Level:
     """
-    Fit the default model within a budget; return the options of the last fit, and what they leave out.
+    Fit the default model within a budget of seconds; return the options of the last fit, and what they leave out.
 
-    A fit of more than 1.2 budgets gives a :class:`~sklearn.exceptions.ConvergenceWarning`.
+    A fit of more than 1.2 budgets gives a :class:`~sklearn.exceptions.ConvergenceWarning`. Each call of `fit` draws the
+    same from `random_state`, so that the last one's options fit the same model again.
 
-    :param fit: Function that fits by some options. Each call draws the same from `random_state`, so that the last
-        one's options fit the same model again.
     :param shape: Numbers of training rows and of their columns (infinity for tables).
-    :param options: Options of the largest model.
-    :param budget: Seconds; None for the model with all its parts.
-    :param clock: Function that returns the time in seconds. (Default: the machine's.)
+    :param options: Options of the largest model, which is fitted without a budget.
     """
     start = clock()
     state = random_state.get_state() if isinstance(random_state, np.random.RandomState) else None

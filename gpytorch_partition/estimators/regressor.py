@@ -24,10 +24,20 @@ from gpytorch_partition.estimators.checks import (
     check_n_jobs,
     check_verbose,
     check_word,
+    is_blind,
+    telling_once,
     warn_of_rounding,
 )
 from gpytorch_partition.estimators.chunked_fit import ChunkedFit, check_for_chunks
-from gpytorch_partition.estimators.fitted_regressor import FittedRegressor, checked_quantiles
+from gpytorch_partition.estimators.fitted_regressor import (
+    KIND,
+    FittedRegressor,
+    checked_quantiles,
+    fitted_of,
+    plain,
+    restored,
+    state_of,
+)
 from gpytorch_partition.estimators.given_kernels import check_given, name_of, sees_raw_columns, state_name
 from gpytorch_partition.estimators.kernels import KERNELS
 from gpytorch_partition.estimators.reading import (
@@ -53,9 +63,7 @@ from gpytorch_partition.estimators.regression_fit import (
     noises_at_bound,
     target_unit,
 )
-from gpytorch_partition.estimators.regressor_states import KIND, fitted_of, plain, restored, state_of
 from gpytorch_partition.estimators.scores import Judgement
-from gpytorch_partition.estimators.training_range import is_blind, telling_once
 from gpytorch_partition.explain import Importance, ModelSummary, PartialDependence
 from gpytorch_partition.explain.dependence import average_function, rows_on_grid
 from gpytorch_partition.explain.given_columns import model_column_names
@@ -69,7 +77,7 @@ from gpytorch_partition.linalg.parallel import threads_for
 from gpytorch_partition.partitions.ensembles.libraries import is_ensemble
 from gpytorch_partition.presets import Options
 from gpytorch_partition.presets.assembly import description_of
-from gpytorch_partition.presets.folds import Blocks
+from gpytorch_partition.presets.data import Blocks
 from gpytorch_partition.progress import doing, recorded_stages, verbosity
 from gpytorch_partition.tables.cells import as_pandas
 from gpytorch_partition.tables.chunks import ChunkSource
@@ -102,14 +110,14 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     noise. With `include_noise=False` they are those of the function alone, which more rows reduce.
 
     :func:`gpytorch_partition.fit_exact_gp` lists the costs of training, and
-    :class:`gpytorch_partition.settings.predictive_variances` those of standard deviations; a mean costs O(m) per row.
-    The model holds 8 bytes per (row, partition), and above 2,000 rows 100 numbers per row, or 400 where deviations come
-    from samples (:class:`gpytorch_partition.settings.preconditioner_rank`). :meth:`fit_chunks` fits to more rows than
-    memory holds.
+        :class:`gpytorch_partition.settings.predictive_variances` those of standard deviations, which far exceed those
+        of means: O(m) per row. The model holds 8 bytes per (row, partition), and above 2,000 rows 100 to 400 numbers
+        per row (:class:`gpytorch_partition.settings.preconditioner_rank`). :meth:`fit_chunks` fits to more rows than
+        memory holds.
 
     Several targets (Y of T columns) are one model, with covariances :math:`k(x, x') B_{tt'}` of the functions and a
     noise for each target, at the cost of T models with one kernel. Where entries of Y are missing, it costs as much as
-    one model with a row for each entry. Standard deviations cost far more than means.
+    one model with a row for each entry.
 
     :param kernel: `"auto"`, `"forest"` (supervised; above some thousand rows slower than the next two),
         `"fast_cluster"`, `"mondrian"`, or an object listed below. `"auto"` is the best and the slowest
@@ -132,10 +140,9 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         seconds of each stage where standard error is no terminal, through logging if that is set up for INFO, else on
         standard error; 2 those of steps too. (Default: None.)
     :param budget: Seconds that a fit of `"auto"` may take. Models are fitted from the smallest to the largest, as long
-        as five times the seconds of the last one are left for the next; `left_out_` lists what the last one leaves out
-        (:mod:`gpytorch_partition.presets.budget`). It depends on the speed of the machine; `options=model.options_`
-        without a budget fits the same model to the last bit. A fit of more than 1.2 budgets gives a
-        :class:`~sklearn.exceptions.ConvergenceWarning`. The solve of the first prediction is not counted. (Default:
+        as five times the seconds of the last one are left for the next; `left_out_` lists what the last one leaves out.
+        It depends on the speed of the machine; `options=model.options_` without a budget fits the same model to the
+        last bit. A fit of more than 1.2 budgets gives a :class:`~sklearn.exceptions.ConvergenceWarning`. (Default:
         None, nothing is left out.)
 
     Parameters are checked by :meth:`fit`, not here, as in scikit-learn. Before it, methods that ask raise a
@@ -148,8 +155,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :func:`~gpytorch_partition.lifetime_sweep`.
     - **A tree ensemble** of scikit-learn, LightGBM, XGBoost or CatBoost, fitted or not, sees columns as they are;
         tables must hold numbers. Clones of it in folds choose scale and noise
-        (:func:`gpytorch_partition.presets.ensemble_model`). Where it was fitted to other rows than X, intervals are
-        rather too wide.
+        (:func:`gpytorch_partition.presets.ensemble_model`).
     - **A kernel of this package** that is built already sees columns as they are. A copy is used, and its parameters
         are trained.
     - **A kernel of GPyTorch** alone, such as `RBFKernel()`, sees standardized columns. A copy is trained by L-BFGS;
@@ -206,10 +212,9 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :param y: `N` targets, or `N x T` of T targets, an array or a data frame, where NaN is a missing entry; rows
             without any target are left out, with a warning.
         :param sample_weight: `N` weights of the rows from 0, or one for all: the variance of the noise at a training
-            row is :math:`\sigma^2 / w`, as of a mean of w measurements. They are not normalized: `noise_` is that of
-            weight 1. Rows of weight 0 are left out. Trees that learn from targets weight squared errors by them, capped
-            at their 90 % quantile. Functions, and clones of an ensemble, ignore them. For one target only. (Default:
-            None, 1.)
+            row is :math:`\sigma^2 / w`, as of a mean of w measurements; `noise_` is that of weight 1. Rows of weight 0
+            are left out. Trees that learn from targets weight squared errors by them, capped at their 90 % quantile.
+            Functions, and clones of an ensemble, ignore them. For one target only. (Default: None, 1.)
         :param groups: `N` labels of groups (patients, shops), for new rows of *new* groups: rows of a group are held
             out together (docs/repeated_measurements.md). For kernels that are chosen by folds, `"auto"` and ensembles.
             (Default: None, single rows are held out.)
@@ -217,8 +222,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
             the same kernels as `groups`; at most one of both is given. (Default: None.)
         :param unlabelled: `M x D` more rows, without targets: columns are standardized, and the kernel built, on all `N
             + M` rows (the semi-supervised use of Davies & Ghahramani 2014, section 4.3.2; docs/papers.md says whether
-            it helps). For `"fast_cluster"` and `"mondrian"`; a function gets all rows, the labelled ones first, beside
-            the N targets. (Default: None.)
+            it helps). For `"fast_cluster"`, `"mondrian"`, and functions, which get the labelled rows first. (Default:
+            None.)
         :return: The regressor itself.
         :raises ValueError: If the data or a parameter cannot be used.
         :raises TypeError: If X is sparse, or `kernel` cannot be used, with the reason.
@@ -270,7 +275,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
         Costs two readings, the labels and :math:`O(N m^2)` for m partitions, and :math:`O(p^3)` for p clusters. Memory
         is the sample, a chunk, 131,072 rows (fewer wide ones) and some :math:`12 p^2` numbers (a GiB for 3,200
-        clusters), in float64.
+        clusters).
 
         :param chunks: A path of a parquet file or of a folder of such; a pair of arrays, such as `(np.load("x.npy",
             mmap_mode="r"), np.load("y.npy", mmap_mode="r"))`; an iterable, to be iterated over twice, of pairs (X, y)
@@ -372,7 +377,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     @on_one_fit
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, *, include_noise: bool = True) -> np.ndarray:
         """
-        Return joint samples of new observations, or of the function, in units of the targets.
+        Return joint samples of new observations, or of the function, in units of the targets; errors are those of
+        :meth:`predict`.
 
         A sample costs a solve and O(N m). For more samples than rows, or at most 2,000 training and new rows, they come
         from the dense covariance, at a solve per row and :math:`O(N^3)`.
@@ -383,8 +389,6 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :param include_noise: Whether each sample has noise of its own at every row. (Default: yes.)
         :return: `N x n_samples`, or `N x T x n_samples`.
         :raises RuntimeError: For more than 2,000 rows, if the kernel is one of another kind (a sum, for example).
-
-        Other errors are those of :meth:`predict`.
         """
         check_count(n_samples, "n_samples")
         check_flag(include_noise, "include_noise")
@@ -395,9 +399,6 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     def judge(self, X: Any, y: Any, sample_weight: Any = None) -> Judgement:
         """
         Return the predictive distributions of new observations, with scores of the observations.
-
-        The distributions are Gaussian. Where `"auto"` has found outliers, they are those of a Gaussian function with
-        Student-t noise.
 
         :param X: `N x D` rows, best those that the model has not seen.
         :param y: `N` targets.
@@ -441,8 +442,6 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         Return the parts of the kernel with their shares of the prior and of the explained variance, and other numbers.
 
         Costs two products with each part at 5,000 rows at most, and the solve of the first prediction.
-
-        :return: A :class:`~gpytorch_partition.explain.ModelSummary`, readable when printed.
 
         Example:
             >>> X = np.linspace(0, 1, 40)[:, None]
@@ -539,8 +538,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
         :param X: `N2 x D` rows.
         :param k: Number of training rows for each, at most N. (Default: 5.)
-        :return: Numbers of training rows as given to `fit`, from 0, and their correlations under the prior, as
-            :func:`gpytorch_partition.explain.kernel_parts.nearest_rows`, `N2 x k` each, nearest first.
+        :return: Numbers of training rows as given to `fit`, from 0, and their correlations under the prior
+            (:func:`gpytorch_partition.explain.kernel_parts.nearest_rows`), `N2 x k` each, nearest first.
         :raises ValueError: If k or X cannot be used.
 
         Example:
@@ -587,9 +586,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     @on_one_fit
     def to_state(self) -> dict[str, Any]:
         """
-        Return the fitted regressor as plain values and its own tensors, for storage of your own.
-
-        Errors are those of :meth:`save`; :meth:`load` has an example.
+        Return the fitted regressor as plain values and its own tensors, for storage of your own; errors are those of
+        :meth:`save`.
         """
         known, names = self._known, getattr(self, "feature_names_in_", None)
         kernel, chosen, *others = self._parameters
@@ -633,9 +631,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     @property
     def model_(self) -> Any:
         """
-        The GPyTorch model of standardized data.
-
-        That of several targets is a :class:`~gpytorch_partition.models.CoregionalizedGP`, without a likelihood.
+        The GPyTorch model of standardized data: of several targets a
+        :class:`~gpytorch_partition.models.CoregionalizedGP`.
         """
         return self._known.model
 

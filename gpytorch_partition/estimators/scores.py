@@ -11,37 +11,22 @@ _END = norm.ppf(0.95)  # of 90 % intervals, in standard deviations
 
 
 class Judgement(NamedTuple):
-    """
-    Predictive distributions of `N` targets, with scores of the targets.
-
-    :param lower: The lower ends of central 90 % intervals; `upper` has the upper ones.
-    :param log_density: Log densities of the targets in their own unit, in nats. `summary()` and `compare` print NLPDs
-        of targets in standard deviations: `-(log_density.mean() + log(std))`, std being that of the training targets.
-    :param level: The probabilities of the smallest central intervals that hold the targets: a target is inside the
-        central interval of probability p if its level is p or less.
-    :param crps: Continuous ranked probability scores of the targets, in their unit; 0 is best. (Log densities of
-        targets with few values have no best.)
-    :param interval_score: Interval scores of the 90 % intervals, as :func:`interval_score`.
-    """
+    """Predictive distributions of `N` targets, with scores of the targets (`N` numbers each)."""
 
     mean: np.ndarray
     std: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
+    lower: np.ndarray  #: The lower ends of central 90 % intervals.
+    upper: np.ndarray  #: The upper ends.
+    #: Log densities of the targets in their own unit, in nats. `summary()` and `compare` print NLPDs of targets in
+    #: standard deviations: `-(log_density.mean() + log(std))`, std being that of the training targets.
     log_density: np.ndarray
-    level: np.ndarray
-    crps: np.ndarray
-    interval_score: np.ndarray
+    level: np.ndarray  #: The probabilities of the smallest central intervals that hold the targets.
+    crps: np.ndarray  #: Continuous ranked probability scores of the targets, in their unit; 0 is best.
+    interval_score: np.ndarray  #: Interval scores of the 90 % intervals, as :func:`interval_score`.
 
     @classmethod
     def gaussian(cls, y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> Judgement:
-        """
-        Return the distributions and scores of Gaussians.
-
-        Example:
-            >>> Judgement.gaussian(np.array([1.645]), np.zeros(1), np.ones(1)).level.round(3)
-            array([0.9])
-        """
+        """Return the distributions and scores of Gaussians."""
         distance, ends = np.abs(y - mean) / std, (mean - _END * std, mean + _END * std)
         level = 1 - 2 * norm.sf(distance)
         crps = std * (distance * level + 2 * norm.pdf(distance) - np.pi**-0.5)
@@ -54,11 +39,7 @@ class Judgement(NamedTuple):
 
 
 def interval_score(y: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
-    """
-    Return interval scores in units of the targets: the width of 90 % intervals plus 20 times the miss; less is better.
-
-    A miss is a target's distance from its interval (Gneiting & Raftery 2007, Strictly proper scoring rules, eq. 43).
-    """
+    """Return the width of 90 % intervals plus 20 times the miss (Gneiting & Raftery 2007, eq. 43); less is better."""
     return upper - lower + 20 * (np.maximum(lower - y, 0) + np.maximum(y - upper, 0))
 
 
@@ -67,10 +48,6 @@ def mean_and_error(values: np.ndarray, sample_weight: np.ndarray | None = None) 
     Return the mean of a score over rows, and its standard error for independent rows.
 
     With weights the error is :math:`\sqrt{\sum_i w_i^2 (v_i - \bar v)^2} / \sum_i w_i`.
-
-    Example:
-        >>> mean_and_error(np.array([1.0, 3.0, 1.0, 3.0]))
-        (2.0, 0.5)
     """
     weights = np.ones(len(values)) if sample_weight is None else sample_weight
     mean = np.average(values, weights=weights)

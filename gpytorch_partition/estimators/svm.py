@@ -150,13 +150,12 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
     :param n_jobs: Trees grown, or pairs of classes of up to 5,000 rows fitted, at once, as scikit-learn counts them.
         (Default: None, one.)
 
-    Fitted attributes:
+    Fitted attributes, beside those of scikit-learn:
 
-    - `classes_`: the `k` classes.
     - `coef_`, `intercept_`: the linear functions of the features, `1 x p` for two classes, positive for the second, or
         one for each pair. There are no dual coefficients: liblinear does not keep them.
     - `n_iter_`: passes over the rows in all, for each of them (steps of libsvm up to 5,000 rows).
-    - `kernel_`: the kernel. `n_features_in_`, `feature_names_in_`: as in scikit-learn.
+    - `kernel_`: the kernel.
 
     Example:
         >>> from sklearn.datasets import load_breast_cancer
@@ -231,8 +230,8 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
     @on_one_fit
     def decision_function(self, X: Any) -> np.ndarray:
         """
-        Return the signed margins of rows for two classes (`N2`, positive for the second), or votes plus confidences
-        (`N2 x k`).
+        Return signed margins of rows for two classes (`N2`, positive for the second), or votes plus confidences (`N2 x
+        k`).
         """
         values = self._values(X)
         if len(self.classes_) == 2:
@@ -303,8 +302,8 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
     @doing("fitting a PartitionSVR")
     def fit(self, X: Any, y: Any) -> PartitionSVR:
         """
-        Find the flattest function within epsilon of the targets (`N`), up to what C costs; errors are those of
-        :meth:`PartitionSVC.fit`.
+        Find the flattest function within epsilon of the targets (`N`), up to what C costs; errors are as of
+        PartitionSVC.
         """
         self._check_parameters()
         if not isinstance(self.epsilon, Real) or not 0 <= float(self.epsilon) < np.inf:

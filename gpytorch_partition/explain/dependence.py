@@ -18,7 +18,7 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.explain.given_columns import column_names, first_names, given_rows, number_of
 from gpytorch_partition.explain.kernel_parts import strategy_of
-from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
+from gpytorch_partition.inference.prediction.predictive_covariance import predictive_covariance
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.inputs.training_rows import encode_missing
 from gpytorch_partition.likelihoods.fitc_likelihood import unspanned_variances
@@ -75,11 +75,7 @@ class RowsOnGrid(NamedTuple):
 
 
 def rows_on_grid(estimator: Any, X: Any, column: int | str, grid: Any, grid_resolution: int) -> RowsOnGrid:
-    """
-    Return rows with a column at each value of a grid.
-
-    Parameters are those of :meth:`gpytorch_partition.estimators.PartitionGPRegressor.partial_dependence`.
-    """
+    """Return rows with a column at each value of a grid, by the parameters of the estimators' `partial_dependence`."""
     names = column_names(estimator)
     number, rows = number_of(column, names), given_rows(estimator, X)
     kind, values = _known_values(estimator.encoder_, rows, number)
@@ -94,14 +90,12 @@ def average_function(
     Return the function of a regressor by values of one column, averaged over rows (Friedman 2001, section 8.2).
 
     At each value g of the grid it is the average :math:`\frac1N \sum_i f(x_i^{(g)})` over the rows with the column set
-    to g. This average is a linear functional of the function, with posterior variance :math:`\bar k(g, g) - \bar
-    k(g)^\top (K + D)^{-1} \bar k(g)` for averages :math:`\bar k` of covariances. Errors at different rows are
-    dependent: an average of pointwise variances would be wrong. Variance that inducing points leave out
+    to g. Its posterior variance is :math:`\bar k(g, g) - \bar k(g)^\top (K + D)^{-1} \bar k(g)` for averages
+    :math:`\bar k` of covariances: errors at different rows are dependent. Variance that inducing points leave out
     (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`) is added as if it were common to all rows, which
-    is an upper bound. Costs one solve for each value of the grid, and a product with N points.
+    is an upper bound.
 
     :param as_points: The map from a table to the model's points.
-    :param unit: The standardization of the targets.
     :param target: Number or name of the target, where the model has several; else None.
     """
     model, called, mean, scale = estimator.model_, estimator.target_name_ or "target", unit.mean, unit.scale
@@ -165,15 +159,7 @@ def _average(model: PartitionGP | TargetView, x: Tensor) -> tuple[Tensor, Tensor
 def _variances(model: PartitionGP, priors: Tensor, cross: Tensor) -> Tensor:
     """Return posterior variances (`G`) of averages from prior variances (`G`) and covariances with rows (`G x N`)."""
     strategy, left = strategy_of(model), to_linear_operator(cross)
-    covariance = PredictiveCovarianceLinearOperator(
-        DiagLinearOperator(priors),
-        left,
-        left,
-        strategy._noisy,
-        tolerance=settings.variance_tolerance.value(),
-        is_dense=strategy._is_dense,
-    )
-    return covariance.diagonal(dim1=-2, dim2=-1)
+    return predictive_covariance(DiagLinearOperator(priors), left, strategy._noisy).diagonal(dim1=-2, dim2=-1)
 
 
 def _known_values(encoder: Any, rows: Any, number: int) -> tuple[str, np.ndarray]:

@@ -33,10 +33,7 @@ def by_given_columns(estimator: Any, shares: np.ndarray) -> np.ndarray:
 
 
 def number_of(wanted: int | str, names: list[str], kind: str = "column") -> int:
-    """
-    Return the number of a column or target (`kind`) from 0, given its name or number; negative numbers count from the
-    end.
-    """
+    """Return the number of a column or target (`kind`) from 0, given its name or number, maybe from the end."""
     if isinstance(wanted, str) and wanted in names:
         return names.index(wanted)
     is_number = isinstance(wanted, int | np.integer) and not isinstance(wanted, bool)

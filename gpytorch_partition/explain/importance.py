@@ -99,7 +99,6 @@ def importance(
 
     Other parameters are those of :meth:`gpytorch_partition.estimators.PartitionGPRegressor.importance`.
 
-    :param functions: The functions that the estimator has fitted.
     :param scoring: The score for permutations, by scikit-learn's name. (Default: the estimator's own.)
     :param measure: The name of the measure in printed importances.
     """

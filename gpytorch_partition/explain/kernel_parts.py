@@ -30,7 +30,7 @@ _ENTRIES = 2**24  # covariances held at once
 @dataclass(frozen=True, eq=False)
 class KernelPart:
     """
-    A term of a kernel: the kernel inside of all scales, sums and maps of the points, the product of the scales, and the
+    A term of a kernel: the kernel inside of all scales, sums and maps of the points; the product of the scales; the
     maps.
     """
 
@@ -39,11 +39,7 @@ class KernelPart:
     maps: tuple[Map, ...] = ()
 
     def sources(self, num_columns: int) -> Tensor | None:
-        """
-        Return for each column that the kernel sees the number of its column in the model.
-
-        A view of a table makes several columns of a category. For maps other than views and units the result is None.
-        """
+        """Return the model's column of each column that the kernel sees; None for maps other than views and units."""
         found = torch.arange(num_columns)
         for change in self.maps:
             if isinstance(change, NumberView):
@@ -67,18 +63,11 @@ class KernelPart:
         return self.weight * self.kernel(self.points(x1), self.points(x2), diag=True).double()
 
     def means(self, x: Tensor, train_x: Tensor, weights: Tensor) -> Tensor:
-        r"""
-        Return the terms of q functions at points, :math:`w K_{* x} \alpha` (`N x q`, float64), given their weights
-        (`N_train x q`).
-        """
+        r"""Return the terms of q functions at points, :math:`w K_{* x} \alpha` (`N x q`, float64)."""
         return self.weight * self.covariance(x, train_x).matmul(weights).double()
 
     def prior_variance(self, x: Tensor) -> float:
-        r"""
-        Return the expected variance of the part over rows, :math:`\operatorname{tr}(K) / N - 1^\top K 1 / N^2`.
-
-        The expectation is the prior's. Costs one product with K.
-        """
+        r"""Return the expected prior variance over rows, :math:`\operatorname{tr}(K) / N - 1^\top K 1 / N^2`."""
         covariance = self.covariance(x, x)
         ones = torch.ones(len(x), 1, dtype=x.dtype, device=x.device)
         total = covariance.matmul(ones / len(x)).double().mean()
@@ -90,8 +79,7 @@ class KernelExpansion:
     r"""
     The functions :math:`\sum_i k(x, x_i) \alpha_{iq}` of training rows: posterior means without their constants.
 
-    The weights :math:`\alpha` (`N x q`) have a column for each target or class; without names, parts have those of
-    classes.
+    The weights :math:`\alpha` are `N x q`; without names, parts have those of classes.
     """
 
     kernel: Kernel
@@ -110,12 +98,10 @@ class KernelExpansion:
 
     @cached_property
     def parts(self) -> list[KernelPart]:
-        """Return the parts of the kernel."""
         return kernel_parts(self.kernel)
 
     @property
     def part_names(self) -> tuple[str, ...]:
-        """Return the names of the parts."""
         return tuple(self.names or [type(part.kernel).__name__ for part in self.parts])
 
     @torch.no_grad()
@@ -126,12 +112,7 @@ class KernelExpansion:
 
 
 def kernel_parts(kernel: Kernel, *, of_mixtures: bool = False) -> list[KernelPart]:
-    """
-    Return the terms of a kernel: those of its sums, within scales and changes of units.
-
-    :param of_mixtures: Whether the kernels of a :class:`~gpytorch_partition.PartitionMixtureKernel` count as terms.
-        (Default: no.)
-    """
+    """Return the terms of a kernel's sums, within scales and changes of units, and if wanted those of mixtures."""
     return list(_parts(kernel, 1.0, (), of_mixtures))
 
 
@@ -169,11 +150,7 @@ def _columns_of(kernel: Kernel) -> Map:
 
 @torch.no_grad()
 def strategy_of(model: PartitionGP | TargetView) -> Any:
-    r"""
-    Return GPyTorch's prediction strategy of a model in evaluation mode, the cache of its predictions.
-
-    Its `mean_cache` has the weights :math:`(K + D)^{-1} (y - \mu)` (`N`) of the training rows in the posterior mean.
-    """
+    """Return GPyTorch's prediction strategy of a model in evaluation mode, whose `mean_cache` has the rows' weights."""
     with settings.iterative(), settings.no_debug():
         if model.prediction_strategy is None and isinstance(model, PartitionGP):
             model(model.train_inputs[0][:1]).mean  # noqa: B018, makes it
@@ -184,9 +161,9 @@ def covariance_shares(means: Tensor) -> Tensor:
     r"""
     Return each part's share of the variance of a sum, :math:`\operatorname{Cov}(f_j, f) / \operatorname{Var}(f)`.
 
-    Shares sum to 1; that of a part that works against the others is negative (the total sensitivity index of Li et al.
-    2010, "Global sensitivity analysis for systems with independent and/or correlated inputs"). Variances and
-    covariances of several functions (`*q x parts x N` values) are added.
+    A part that works against the others has a negative share (the total sensitivity index of Li et al. 2010, "Global
+    sensitivity analysis for systems with independent and/or correlated inputs"). Several functions (`*q x parts x N`
+    values) are added.
     """
     centred = means - means.mean(-1, keepdim=True)
     total = centred.sum(-2, keepdim=True)
@@ -204,13 +181,9 @@ def nearest_rows(
     Use it with a kernel alone; a fitted regressor or classifier has a method of this name. Ties keep the order of the
     rows. Costs :math:`O(N m)` for each block of points; at most :math:`2^{24}` covariances are held.
 
-    :param kernel: Any kernel without a batch shape.
-    :param points: `N2 x D` points.
-    :param train_x: `N x D` rows.
-    :param k: Number of rows for each point.
+    :param k: Number of rows for each point, from 1 to N.
     :param names: `N` numbers of the rows. (Default: None, from 0.)
     :return: Numbers of rows and their correlations, `N2 x k` each, the nearest first.
-    :raises ValueError: If k is no number from 1 to N.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel

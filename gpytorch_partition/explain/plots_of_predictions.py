@@ -59,7 +59,7 @@ def legend_above(ax: Any, num_columns: int = 2, handles: Any = None) -> None:
 
 def plot_truth(model: Any, X: Any, y: Any, *, ax: Any = None, target: str | None = None) -> Any:
     """
-    Draw predicted against true targets, with central 90 % intervals of new observations.
+    Draw predicted against true targets, with central 90 % intervals of new observations; return the axes.
 
     :param model: A fitted regressor whose `predict` has `return_std`. If it has a method `judge`, as that of this
         package, intervals are those of its own distributions.
@@ -67,7 +67,6 @@ def plot_truth(model: Any, X: Any, y: Any, *, ax: Any = None, target: str | None
     :param y: `N` targets.
     :param ax: A matplotlib `Axes`. (Default: new ones.)
     :param target: Name of the targets, with their unit. (Default: None, the name of y or of the model's targets.)
-    :return: The axes.
     :raises TypeError: If the model is a classifier.
     :raises ValueError: If the model has several targets, or targets do not match the rows or are NaN.
 
@@ -167,9 +166,8 @@ def plot_calibration(
     % of such curves, pointwise, if the intervals are right and the rows independent; for rows with weights it is that
     of :math:`(\sum_i w_i)^2 / \sum_i w_i^2` rows.
 
-    :param predictions: Predictions as for :func:`plot_predictions`, by name, drawn solid.
-    :param references: More predictions, drawn dashed. (Default: none.)
-    :param sample_weight: `N` weights by which rows count. (Default: None, the same.)
+    :param predictions: Predictions as for :func:`plot_predictions`, by name, drawn solid; `references` are drawn
+        dashed.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -207,11 +205,9 @@ def plot_comparison(
     """
     Draw predicted against true targets, a panel for each model, and the calibration curves of all models.
 
-    Use it to compare models, of any library, by their predictions of the same held-out rows.
+    Use it to compare models, of any library, by their predictions of the same held-out rows. Predictions are those of
+    :func:`plot_predictions`, by name; only the calibration panel shows the references.
 
-    :param predictions: Predictions of the models to show, as for :func:`plot_predictions`, by name.
-    :param references: Predictions of models that only the calibration panel shows.
-    :param sample_weight: `N` weights by which errors and shares of rows are averaged. (Default: None, the same.)
     :return: The :class:`matplotlib.figure.Figure`, which is not registered with pyplot and opens no window.
 
     Example:

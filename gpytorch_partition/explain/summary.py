@@ -139,7 +139,7 @@ class ModelSummary(_Summary):
     The parts and numbers of a fitted :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
 
     `summary()` uses it as its result, readable when printed. Standard deviations are over the training rows, in units
-    of the targets. Those of several targets are root mean squares, in standard deviations of each.
+    of the targets. For several targets they are root mean squares, in standard deviations of each.
     """
 
     target_std: float
@@ -155,7 +155,7 @@ class ModelSummary(_Summary):
     #: The least and the largest weight of a row; None if all are 1, and with Student-t noise.
     row_weights: tuple[float, float] | None = None
     left_out: tuple[str, ...] = ()  #: Steps and parts that the default model leaves out for the budget of its time.
-    degrees_of_freedom: float | None = None  #: Those of Student-t noise; None for Gaussian noise.
+    degrees_of_freedom: float | None = None  #: Of Student-t noise; None for Gaussian noise.
     num_outliers: int = 0  #: Number of rows with less than a quarter of the usual weight in Student-t noise.
     is_skewed: bool = False  #: Whether all targets are above 0, and far less skewed in logarithms.
     #: The side of the predictions, "above" or "below", on which nearly all outliers lie, so that no row is discounted.
@@ -250,14 +250,10 @@ def model_summary(
     model: Any, unit: Standardization, columns: list[str], names: list[str], **others: Any
 ) -> ModelSummary:
     """
-    Return the summary of a fitted model, in evaluation mode.
+    Return the summary of a fitted model, in evaluation mode, by two products with each part at 5,000 rows at most.
 
-    Shares come from at most 5,000 training rows, by two products with each part, and a solve before the first
-    prediction. Those of several targets are those of all together.
-
-    :param columns: Names of the model's columns (a date of a table has several).
-    :param names: Names of several targets, or none.
-    :param others: The other fields of :class:`ModelSummary`.
+    Shares of several targets are those of all together. Names are those of the model's columns (a date of a table has
+    several), and of several targets, or none; others are the other fields of :class:`ModelSummary`.
     """
     some = _some_of(model.train_inputs[0])
     if isinstance(model, CountedGP):
@@ -273,10 +269,7 @@ def model_summary(
 def class_summary(
     functions: KernelExpansion, link: Any, classes: list[Any], columns: list[str], **others: Any
 ) -> ClassSummary:
-    """
-    Return the summary of a classifier, from the functions of its indicators, their link to probabilities, and other
-    fields.
-    """
+    """Return the summary of a classifier, from the functions of its indicators, their link, and other fields."""
     some = _some_of(functions.train_x)
     shares = (round(float(share), 12) for share in link.frequencies)
     return ClassSummary(
@@ -395,14 +388,7 @@ def _described(
 
 
 def described(kernel: Kernel) -> str:
-    """
-    Return a kernel in one line.
-
-    Example:
-        >>> from gpytorch_partition import PartitionKernel
-        >>> described(LocalLinearKernel(PartitionKernel(torch.floor), num_dims=2))
-        'LocalLinearKernel(slopes of variance 0.5 in 2 columns) of PartitionKernel(floor)'
-    """
+    """Return a kernel in one line."""
     told = f"{type(kernel).__name__}({kernel.extra_repr()})".removesuffix("()")
     inside = [kernel.base_kernel] if isinstance(kernel, LandmarkKernel | LocalLinearKernel) else []
     inside = list(kernel.kernels) if isinstance(kernel, PartitionMixtureKernel) else inside

@@ -26,10 +26,10 @@ class ClusterFeatures:
     cost.
 
     There is a column for each cluster that holds a training row, and an entry :math:`\sqrt{w}` in each cluster that a
-    point is in. With flat partitions of equal weight a row has m entries of :math:`1 / \sqrt m` (Balog et al. 2016,
-    equation 2); mixtures have weighted ones. For trees whose levels all count, a column is a node with the weight w, as
-    in the root of S of :class:`~gpytorch_partition.operators.PathSumLinearOperator`. Local slopes and inducing points
-    have a column per loading as well.
+    point is in: m entries of :math:`1 / \sqrt m` for flat partitions of equal weight (Balog et al. 2016, equation 2).
+    For trees whose levels all count, a column is a node with the weight w, as in the root of S of
+    :class:`~gpytorch_partition.operators.PathSumLinearOperator`. Local slopes and inducing points have a column per
+    loading as well.
 
     Products of features equal the kernel among training rows, and between these and any other points. Between other
     points the clusters without training rows are missing, so that products are at most the kernel. They equal the
@@ -169,10 +169,7 @@ def cluster_features(kernel: Kernel, x: Tensor, train_x: Tensor) -> csr_matrix:
 
 
 def cluster_columns(kernel: PartitionKernel, x: Tensor, train_x: Tensor) -> tuple[np.ndarray, int]:
-    """
-    Return the columns (`N x m`) of the clusters of points in a kernel of partitions of equal weight, -1 for clusters
-    without training rows, and the number of columns.
-    """
+    """Return the columns (`N x m`) of the clusters of points, -1 for those without training rows, and their number."""
     x, train_x = kernel.columns.select(x), kernel.columns.select(train_x)
     # Coded first, so that the training rows define the feature space even if there are fewer of them.
     trained, _ = kernel.partition.incidences(train_x, train_x)
@@ -192,24 +189,18 @@ def one_hot(columns: np.ndarray, num_columns: int) -> csr_matrix:
 
 class GrowingFeatures:
     r"""
-    The features of :func:`cluster_features`, :math:`1 / \sqrt m` in the columns of a point's m clusters, for rows that
-    arrive in batches (Balog et al. 2016, section 5).
+    The features :math:`1 / \sqrt m` in the columns of a point's m clusters, for rows that arrive in batches.
 
     A cluster gets a column with its first row, after all columns so far, and keeps it: learned weights stay in place,
-    and are padded with zeros for new columns. Clusters without rows have no column and no entry.
-
-    Costs the kernel's labels, :math:`O(m \log p)` per row for the columns, and :math:`O(p)` in each call that grows:
-    give rows in batches. Memory is 16 bytes per column.
-
-    :param kernel: A kernel of partitions of equal weight, all of whose labels depend on the point alone.
+    and are padded with zeros for new columns (Balog et al. 2016, section 5). Clusters without rows have no column and
+    no entry. Costs the kernel's labels, :math:`O(m \log p)` per row for the columns, and :math:`O(p)` in each call that
+    grows. The kernel's partitions have equal weight, and their labels depend on the point alone.
 
     Example:
         >>> features = GrowingFeatures(PartitionKernel(lambda x: torch.cat([x.floor(), x.round()], -1).long()))
         >>> features.grow(torch.tensor([[0.2], [0.7]]))
         array([[0, 1],
                [0, 2]])
-        >>> features.grow(torch.tensor([[1.1]])), features.num_columns  # 1.1 rounds to 1, as .7 does
-        (array([[3, 2]]), 4)
         >>> features.columns(torch.tensor([[5.0]]))  # -1: none yet
         array([[-1, -1]])
     """
@@ -261,7 +252,7 @@ class GrowingFeatures:
 
 
 def _present_root(term: PartitionLinearOperator) -> tuple[np.ndarray, csr_matrix]:
-    """The clusters of the left points, ascending, and their rows of the root."""
+    """Return the clusters of the left points, ascending, and their rows of the root."""
     codes = term.left.codes
     present = torch.bincount(codes.reshape(-1), minlength=term.left.num_clusters).nonzero().squeeze(-1)
     return present.cpu().numpy(), term.cluster_operator.root_rows(present)

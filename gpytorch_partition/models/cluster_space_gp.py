@@ -58,11 +58,10 @@ class ClusterSpaceGP(CountedModel):
     memory, a :class:`PartitionGP` computes variances in .6 of the time, and can sum in float32. Vectors have q numbers,
     one for each cluster or node of a tree; the rows are asked for :math:`C \mapsto Z^\top (Z C)` only.
 
-    Costs are counted in products of the rows with about four columns, or q columns where these are fewer. A fit costs
-    20 to 300, once. Means cost some 100, once, and then O(m) per point. Variances cost as many for every 32 points; for
-    more than 512 points, 16 times as many for 512 samples, once. The model holds up to `200 q` numbers meanwhile, and
-    512 p for the samples. Results are the same to the last bit for the same rows and settings
-    (:class:`~gpytorch_partition.settings.probe_seed`).
+    Costs are counted in products of the rows with about four columns. A fit costs 20 to 300, once. Means cost some 100,
+    once, and then O(m) per point. Variances cost as many for every 32 points; for more than 512 points, 16 times as
+    many for 512 samples, once. The model holds up to `200 q` numbers meanwhile, and 512 p for the samples. Results are
+    the same to the last bit for the same rows and settings (:class:`~gpytorch_partition.settings.probe_seed`).
 
     :param kernel: The kernel, with a known number of clusters: forests, fast clusters, clusterings, mixtures of these.
         The model uses the weights that the kernel has when the model is fitted.
@@ -173,7 +172,6 @@ class ClusterSpaceGP(CountedModel):
         return EffectsPosterior(self._posterior.mean_effects, known[1])
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state without the solver and its solutions, which are computed again to the same bits."""
         return {name: value for name, value in self.__dict__.items() if name != "_posterior"}
 
     @property

@@ -1,10 +1,10 @@
-r"""
+"""
 A Gaussian process of several targets, with one kernel of the rows for all and a covariance between targets.
 
 See :mod:`gpytorch_partition.training.coregionalization` for the model. Nothing here is as large as the Kronecker
 product of K and B. Where every target of every row is known, T independent processes of N rows represent the targets.
 Else the known entries are rows of their own, with K's clusters times T targets as clusters. Where errors of a row are
-correlated as well, the known entries of each row are whitened by a root of their errors' covariance. Entries then have
+correlated as well, the entries of each row are whitened by a root of their errors' covariance: they then have
 independent noise, and loadings on T independent functions.
 """
 
@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
-from linear_operator import settings as linear_settings
 from linear_operator import to_linear_operator
 from linear_operator.operators import (
     ConstantDiagLinearOperator,
@@ -30,8 +29,11 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.clusters.cache import without_computed
-from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
-from gpytorch_partition.inference.prediction.strategy import EffectTables
+from gpytorch_partition.inference.prediction.cluster_posterior import EffectTables
+from gpytorch_partition.inference.prediction.predictive_covariance import (
+    PredictiveCovarianceLinearOperator,
+    predictive_covariance,
+)
 from gpytorch_partition.inputs.numbers import checked_count
 from gpytorch_partition.inputs.training_rows import encode_missing
 from gpytorch_partition.linalg.factors import stable_cholesky
@@ -100,7 +102,6 @@ class CoregionalizedGP(torch.nn.Module):
 
     @property
     def num_targets(self) -> int:
-        """Return the number T of targets."""
         return len(self.noise)
 
     @cached_property
@@ -180,10 +181,7 @@ class CoregionalizedGP(torch.nn.Module):
         return (mixing * self._rotation.signal.sqrt()).to(self.train_inputs[0])
 
     def _of_entries(self, x1: Tensor, loadings1: Tensor, x2: Tensor, loadings2: Tensor) -> LinearOperator:
-        """
-        Covariances (`n1 x n2`) of entries: their points, and their targets (`n`) where errors are independent, else
-        loadings on functions (`n x T`).
-        """
+        """Return covariances of entries, by points and targets, or loadings where errors are correlated."""
         own = to_linear_operator(self.covar_module(x1, x2)).evaluate_kernel()
         if not self.has_independent_errors:
             return product(own, low_rank_operator(self.noise.new_ones(()), loadings1, loadings2))
@@ -235,10 +233,7 @@ class CoregionalizedGP(torch.nn.Module):
 
     @torch.no_grad()
     def variances(self, x: Tensor) -> Tensor:
-        """
-        Return posterior variances of the functions (`n x T`, float64) at points (`n x D`), by the method of
-        :class:`gpytorch_partition.settings.predictive_variances`.
-        """
+        """Return posterior variances of the functions (`n x T`, float64) at points (`n x D`)."""
         x = encode_missing(x)
         with settings.iterative(), settings.no_debug():
             if self.is_complete:
@@ -288,7 +283,7 @@ class CoregionalizedGP(torch.nn.Module):
         r"""Predictive covariances (`n x n`) of the independent targets, over :math:`\lambda_s`."""
         prior = to_linear_operator(self.covar_module(x, x)).evaluate_kernel()
         cross = self._cross(x)
-        return [_posterior(prior, cross, noisy) for noisy in self._each]
+        return [predictive_covariance(prior, cross, noisy) for noisy in self._each]
 
     def _posterior_of_entries(self, x: Tensor) -> PredictiveCovarianceLinearOperator:
         """The predictive covariance (`nT x nT`) of all targets at points; entry n T + t is point n of target t."""
@@ -296,7 +291,7 @@ class CoregionalizedGP(torch.nn.Module):
         points = x.repeat_interleave(self.num_targets, 0)
         prior = self._of_entries(points, own, points, own)
         cross = self._of_entries(points, own, self.train_inputs[0][self._entries[0]], training)
-        return _posterior(prior, cross, self._noisy)
+        return predictive_covariance(prior, cross, self._noisy)
 
     def _loadings_at(self, num_points: int) -> Tensor:
         if self.has_independent_errors:
@@ -311,10 +306,7 @@ class CoregionalizedGP(torch.nn.Module):
 
 
 class TargetView:
-    """
-    One of several targets as a model of its own, with the mean `constant + k(x, X) w`, for functions that explain
-    models.
-    """
+    """One of several targets as a model of its own, with the mean `constant + k(x, X) w`, for explanations."""
 
     def __init__(self, model: CoregionalizedGP, number: int) -> None:
         self.model, self.number = model, number
@@ -332,23 +324,13 @@ class TargetView:
         with settings.iterative(), settings.no_debug():
             if model.is_complete:
                 prior, left = DiagLinearOperator(priors), to_linear_operator(cross)
-                found = [_posterior(prior, left, noisy).diagonal(dim1=-2, dim2=-1).double() for noisy in model._each]
+                found = [
+                    predictive_covariance(prior, left, noisy).diagonal(dim1=-2, dim2=-1).double()
+                    for noisy in model._each
+                ]
                 rotation = model._rotation
                 return torch.stack(found, -1) @ (rotation.signal * rotation.mixing[number].square())
             own = model._covariances_with(number).to(cross)
             prior = DiagLinearOperator(model.task_covariance[number, number].to(cross) * priors)
             left = to_linear_operator(cross[:, model._entries[0]] * own)
-            return _posterior(prior, left, model._noisy).diagonal(dim1=-2, dim2=-1).double()
-
-
-def _posterior(
-    prior: LinearOperator, cross: LinearOperator, noisy: PartitionAddedDiagLinearOperator
-) -> PredictiveCovarianceLinearOperator:
-    return PredictiveCovarianceLinearOperator(
-        prior,
-        cross,
-        cross,
-        noisy,
-        tolerance=settings.variance_tolerance.value(),
-        is_dense=noisy.size(-1) <= linear_settings.max_cholesky_size.value(),
-    )
+            return predictive_covariance(prior, left, model._noisy).diagonal(dim1=-2, dim2=-1).double()

@@ -26,23 +26,11 @@ class CountedGP(torch.nn.Module):
 
     It has the modules of a :class:`~gpytorch_partition.models.PartitionGP` with the fitted values. `train_inputs` and
     `train_targets` are the sample, from which statistics of rows are taken (medians, rows like new ones). Called with
-    points, it returns their :class:`CountedPosterior`. Means cost :math:`O(m)` each; variances :math:`O(m p)`, after
-    :math:`O(p^3)` once.
+    points, it returns their :class:`CountedPosterior`.
 
     :param space: The fitted model, in float64.
     :param x: `n x D` rows of the sample; NaN is a missing value.
-    :param y: `n` targets of the sample.
     :param extremes: `2 x D` least and largest values of all rows, NaN where there is none.
-
-    Example:
-        >>> from gpytorch_partition import FastClusterKernel
-        >>> x = torch.linspace(0, 1, 400, dtype=torch.float64).unsqueeze(-1)
-        >>> space = FeatureSpaceGP(FastClusterKernel(x, 20, height=4, random_state=0))
-        >>> space.add_rows(x, x.squeeze(-1).sin())
-        >>> _ = space.fit()
-        >>> model = CountedGP(space, x[:50], x[:50, 0].sin(), x[[0, -1]])
-        >>> bool((model(x[:3]).mean - space.predict(x[:3])[0]).abs().max() < 1e-9), model.num_rows
-        (True, 400)
     """
 
     extremes: Tensor
@@ -61,7 +49,6 @@ class CountedGP(torch.nn.Module):
 
     @property
     def num_rows(self) -> int:
-        """Return the number N of rows counted."""
         return self.space.num_rows
 
     @property
@@ -94,12 +81,10 @@ class CountedPosterior:
 
     @property
     def mean(self) -> Tensor:
-        """Return the `N` means (float64)."""
         return self.space.means(self.x)
 
     @property
     def variance(self) -> Tensor:
-        """Return the `N` variances (float64)."""
         return self.space.predict(self.x)[1] + self.noise
 
     @cached_property

@@ -21,11 +21,7 @@ _BOUND_TOLERANCE = 1e-3  # relative distance from its bound at which the noise i
 
 
 class CountedModel:
-    """
-    The base class of models of sums over clusters, which are fitted by :meth:`fit`.
-
-    A subclass has `_points`, which codes points as the rows, and `_mean_effects` of the clusters, a column.
-    """
+    """A base of models of sums over clusters, which have `_points`, `_mean_effects` and `fit`."""
 
     kernel: PartitionKernel
     values: Maximum | None = None  #: outputscale, noise and mean once fitted

@@ -84,7 +84,7 @@ class PartitionGP(ExactGP):
             raise ValueError(f"expected points with {known} columns, as the training rows have, got {tuple(x.shape)}")
 
     def _encoded(self, x: Tensor) -> Tensor:
-        """Points with NaN encoded, if all kernels are this package's, which check themselves whether they accept it."""
+        """Encode NaN, if all kernels are this package's, which check themselves whether they accept it."""
         if torch.is_tensor(x) and bool(x.isnan().any()):
             for kernel in innermost_kernels(self.covar_module):
                 if not isinstance(kernel, ClusterKernel | EncodedKernel):

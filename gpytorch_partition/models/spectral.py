@@ -32,21 +32,14 @@ class SpectralTruncation:
     Use it to replace a kernel by its best few columns; `spectral_truncation` makes it. No matrix of this rank is closer
     to K, in any unitarily invariant norm (Eckart & Young 1936). With rows centred in feature space, it is kernel
     principal component analysis.
-
-    :param kernel: The kernel k.
-    :param x: `N x D` rows.
-    :param eigenvalues: `r` eigenvalues :math:`\lambda_1 \ge \lambda_2 \ge \ldots`, 0 where only rounding is left.
-    :param eigenvectors: `N x r` orthonormal eigenvectors U.
-    :param total: The exact sum of all N eigenvalues, the trace of the (centred) matrix.
-    :param is_centred: Whether the matrix is centred.
     """
 
-    kernel: Kernel
-    x: Tensor
-    eigenvalues: Tensor
-    eigenvectors: Tensor
-    total: float
-    is_centred: bool
+    kernel: Kernel  #: The kernel k.
+    x: Tensor  #: `N x D` rows.
+    eigenvalues: Tensor  #: `r` eigenvalues, largest first, 0 where only rounding is left.
+    eigenvectors: Tensor  #: `N x r` orthonormal eigenvectors U.
+    total: float  #: The exact sum of all N eigenvalues, the trace of the (centred) matrix.
+    is_centred: bool  #: Whether the matrix is centred.
 
     @torch.no_grad()
     def features(self, points: Tensor) -> Tensor:
@@ -54,7 +47,7 @@ class SpectralTruncation:
         Return the coordinates of points (`N2 x r`, float64), :math:`\varphi(x) = \Lambda^{-1/2} U^\top k(X, x)`, whose
         products are the truncated kernel; zeros where an eigenvalue is 0.
 
-        Those of rows of X are rows of :math:`U \Lambda^{1/2}`; those of other points are the Nystrom extension. With
+        Rows of X have the rows of :math:`U \Lambda^{1/2}` as coordinates; other points have the Nystrom extension. With
         centred rows they are scores of the principal components. Costs one product with the kernel, :math:`O((N + N_2)
         m r)`.
         """

@@ -2,7 +2,7 @@
 
 from gpytorch_partition.presets.default import default_kernel as default_kernel
 from gpytorch_partition.presets.default import default_model as default_model
-from gpytorch_partition.presets.given_ensemble import ensemble_model as ensemble_model
+from gpytorch_partition.presets.default import ensemble_model as ensemble_model
 from gpytorch_partition.presets.options import Options as Options
 
 __all__ = [

@@ -29,9 +29,9 @@ from gpytorch_partition.likelihoods import (
     WeightedNoise,
 )
 from gpytorch_partition.models import PartitionGP
-from gpytorch_partition.presets.data import TrainingData
+from gpytorch_partition.presets.data import PartInputs, TrainingData
 from gpytorch_partition.presets.options import Options, Setup
-from gpytorch_partition.presets.parts import SMOOTH, PartInputs, new_parts, unfitted_parts
+from gpytorch_partition.presets.parts import SMOOTH, new_parts, unfitted_parts
 from gpytorch_partition.presets.weights_and_noise import Choice
 
 _MOST_DENSE_ROWS = 2_000  # rows of a model with dense solves
@@ -40,13 +40,10 @@ _LARGEST_ROUNDING = 0.1  # rounding of covariances allowed in float32, in varian
 
 class DefaultGP(PartitionGP):
     """
-    A default model, with a description from which :func:`rebuilt` makes its unfitted counterpart.
+    A default model, with a description in plain values from which :func:`rebuilt` makes its unfitted counterpart.
 
-    All parameters but the last are those of :class:`~gpytorch_partition.models.PartitionGP`.
-
-    :param description: Description of the model in plain values: `"parts"`, their names; `"noise"`, its kind;
-        `"log_predictive_density"` of held-out rows; and `"view_columns"`, the number of columns of the parts' view of
-        categories and missing cells, or None.
+    The description has `"parts"`, their names; `"noise"`, its kind; `"log_predictive_density"` of held-out rows; and
+    `"view_columns"`, the number of columns of the parts' view of categories and missing cells, or None.
     """
 
     def __init__(
@@ -56,19 +53,12 @@ class DefaultGP(PartitionGP):
         self.description = description
 
     def with_completions(self, share: float, gain: float) -> DefaultGP:
-        """
-        Return the model, with the uncertainty that missing cells add to predictions in its description.
-
-        :param share: Share of the variance of completed rows' means that predictions add, where training rows miss the
-            same cells.
-        :param gain: Nats that the log predictive density gains.
-        """
+        """Return the model that adds a share of the completions' variance, and so many nats to its log density."""
         self.description["noise"]["completion_share"] = share
         self.description["log_predictive_density"] += gain
         return self
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Load a state, as in any module, and sum in float64 if needed."""
         result = super().load_state_dict(*args, **kwargs)
         self.sum_precisely_if_needed()
         return result
@@ -78,8 +68,8 @@ class DefaultGP(PartitionGP):
         """
         Set sums over clusters to float64 where solves are dense and rounding in float32 may exceed the noise.
 
-        Rounding is a share of the largest eigenvalue, which is less than the trace. In float32, variances of rows with
-        hardly any noise were negative, and some covariances had no Cholesky factor.
+        Rounding is a share of the largest eigenvalue, which is less than the trace. In float32 some covariances had no
+        Cholesky factor.
         """
         x, shape = self.train_inputs[0], self.train_targets.shape
         if len(x) > _MOST_DENSE_ROWS:
@@ -105,15 +95,7 @@ def description_of(model: Any) -> dict[str, Any]:
 
 
 def rebuilt(description: Mapping[str, Any], train_x: Tensor, train_y: Tensor) -> DefaultGP | None:
-    """
-    Return the unfitted counterpart of a default model, for `load_state_dict`.
-
-    :param description: Description from :func:`description_of`, possibly among other values.
-    :param train_x: `N x D` rows of that model.
-    :param train_y: `N` targets of that model.
-    :return: The model, in evaluation mode; None for a description of another kind of model.
-    :raises KeyError: If a value is missing, or no part has such a name.
-    """
+    """Return the unfitted counterpart of a default model by its description; None for another kind of model."""
     own = own_description(description)
     if own["parts"] is None:
         return None
@@ -139,26 +121,13 @@ def unfitted_kernel(description: Mapping[str, Any], num_columns: int) -> Iterati
 
 
 def assemble(choice: Choice, data: TrainingData, setup: Setup) -> DefaultGP:
-    """
-    Return a model of rows and targets in any units, with all values set and none left to train.
-
-    :param choice: The choice from the data.
-    :param data: Rows and targets.
-    :param setup: Source of the draws, and the options.
-    """
+    """Return a model of rows and targets in any units, with all values set and none left to train."""
     parts = new_parts(PartInputs.of(data, setup, choice.lengthscales), names=choice.outputscales)
     return assembled(choice, parts, data, setup.options)
 
 
 def assembled(choice: Choice, parts: Mapping[str, Kernel], data: TrainingData, options: Options) -> DefaultGP:
-    """
-    Return the model of parts that are already built.
-
-    :param choice: The choice from the data.
-    :param parts: Its parts, of unit scale, by name.
-    :param data: Rows and targets from which the parts were built.
-    :param options: The model's options.
-    """
+    """Return the model of parts of unit scale, by name, that were built from these data."""
     unit = float(data.unit.scale) ** 2
     weights = {name: unit * weight for name, weight in choice.outputscales.items()}
     noise = _of_rows(choice, _noise(choice, unit, options), data)
@@ -172,7 +141,7 @@ def assembled(choice: Choice, parts: Mapping[str, Kernel], data: TrainingData, o
 
 
 def _of_rows(choice: Choice, noise: Noise, data: TrainingData) -> Noise:
-    """The noise divided by weights of rows, and that of new observations where it differs."""
+    """Divide the noise by weights of rows, and scale that of new observations where it differs."""
     weights = data.weights or RowWeights.of(torch.ones_like(data.targets))
     if choice.smooths_evenly:
         ratios = noise(data.rows, shape=data.targets.shape).diagonal() / noise.noise
@@ -245,8 +214,12 @@ def weighted_parts(
     parts: Mapping[str, Kernel], outputscales: Mapping[str, float], columns: Standardization | None
 ) -> StandardizedKernel:
     """Return the sum with fixed weights, for points in the units of the training rows; columns are None if unfitted."""
-    total = reduce(add, (_scaled(parts[name], outputscale) for name, outputscale in outputscales.items()))
-    return StandardizedKernel(total, columns).requires_grad_(False)
+    return StandardizedKernel(weighted_sum(parts, outputscales), columns).requires_grad_(False)
+
+
+def weighted_sum(parts: Mapping[str, Kernel], outputscales: Mapping[str, float]) -> Kernel:
+    """Return the sum of parts with these weights."""
+    return reduce(add, (_scaled(parts[name], outputscale) for name, outputscale in outputscales.items()))
 
 
 def _scaled(part: Kernel, outputscale: float) -> ScaleKernel:

@@ -1,8 +1,12 @@
-"""The second step, for many rows, which scales all variances and the noise by predictions of held-out rows."""
+"""
+The steps after the choice, which suit variances to new rows by held-out ones: a scale of all variances and of the noise
+where few rows have chosen for many, larger ones where groups or times are few, and those that missing cells add.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,44 +19,45 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.composition.distributions import marginal_variances
+from gpytorch_partition.inference.prediction.unknown_cells import unknown_cells
 from gpytorch_partition.inputs.row_weights import RowWeights, noise_factors
 from gpytorch_partition.likelihoods import grow_residual_forest
+from gpytorch_partition.likelihoods.fitc_likelihood import noise_variances
+from gpytorch_partition.likelihoods.scale_mixture import gaussian_log_densities, log_densities
 from gpytorch_partition.linalg.random import drawn_from
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.assembly import assembled
-from gpytorch_partition.presets.data import TrainingData
-from gpytorch_partition.presets.folds import Split, folds
-from gpytorch_partition.presets.noise_factors import factor_bounds, fit_factors
+from gpytorch_partition.presets.data import Blocks, PartInputs, Split, TrainingData, folds, some_of
 from gpytorch_partition.presets.options import Options, Setup
-from gpytorch_partition.presets.parts import SMOOTH, PartInputs, new_parts, num_inducing_points, smooth_part
+from gpytorch_partition.presets.parts import SMOOTH, new_parts, smooth_part
 from gpytorch_partition.presets.weights_and_noise import Choice, HeldOutRows, unseen_log_ratios
 from gpytorch_partition.progress import stage
 from gpytorch_partition.tables import NumberView
-from gpytorch_partition.training.predictive_density import EXPONENTS
+from gpytorch_partition.training.predictive_density import EXPONENTS, fit_factors
 
 _NUM_FACTORS = 2  # chosen by the judging rows, which they fit better than new rows
+_SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)  # of the variance that missing cells add
+_MOST_INCOMPLETE = 300  # held-out rows with missing cells, whose densities are summed
+_PRIOR = 2.0  # nats that these rows must gain before nothing is added
 
 
 def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingData) -> Choice:
-    r"""
+    """
     Return the choice with variances that suit models of all rows.
 
-    The mean variance of the smooth part that inducing points do not span is added to the noise. Where they leave more
-    unspanned than at 95 % of new rows, the rest is added at prediction (the threshold). Models of four fifths of the
-    rows predict the held-out rows, without those that chose. A forest of their residuals models how the noise varies.
-    Then, twice, a factor of all variances and one of the noise maximize the predictive density of held-out rows. The
-    first time, these and the exponent of the noise change the noise, and with it means and variances. The models then
-    predict again with that noise. The second time, the factor of the noise applies to new observations alone. It
-    changes neither means nor variances, so that the models have reached the stated density. Expected precisions of rows
-    are not used here, since a row must not be discounted where it judges.
+    - The mean variance of the smooth part that inducing points do not span is added to the noise.
+    - Models of four fifths of the rows predict the held-out rows, without those that chose. A forest of their residuals
+        models how the noise varies.
+    - A factor of all variances, one of the noise, and its exponent maximize the density of these rows. The models
+        predict again with that noise.
+    - Both factors are chosen again. The second factor of the noise applies to new observations alone, which changes
+        neither means nor variances, so that the models have reached the stated density.
+    - Where inducing points leave more unspanned than at 95 % of new rows, the rest is added at prediction (the
+        threshold).
 
-    Variances are exact where solves are dense, else from 32 samples. They are computed for 1,000 rows of a fold at
-    most, and for folds until there are 300.
-
-    :param choice: The choice of few rows.
-    :param data: Rows and targets of that choice.
-    :param setup: Source of the draws, and the options.
-    :param own: The same data with the rows' own weights, without precisions.
+    Expected precisions of rows (`own` has none) are not used here, since a row must not be discounted where it judges.
+    Variances are exact where solves are dense, else from 32 samples, for 1,000 rows of a fold at most, and for folds
+    until there are 300.
     """
     options = setup.options
     with stage("inducing points", level=2):
@@ -97,12 +102,7 @@ def _residual_forest(
 
 
 def widened(choice: Choice, data: TrainingData, setup: Setup) -> Choice:
-    """
-    Return the choice of few rows with the threshold above which the variance that inducing points lack is added.
-
-    Without it all variance would vanish far from the rows, unless a linear part has a weight. It draws from a copy of
-    the random state, so that nothing else in the model changes.
-    """
+    """Return the choice of few rows with its threshold: without it all variance would vanish far from the rows."""
     setup = setup.again()
     fold = folds(len(data.x), setup.options.num_calibration_folds, setup.random, data.blocks)[0]
     return replace(choice, threshold=_threshold(choice, fold, data, setup))
@@ -120,7 +120,6 @@ class _HeldOut(NamedTuple):
 
 
 def _unspanned_variance(choice: Choice, data: TrainingData, setup: Setup) -> float:
-    """Mean variance of the smooth part that inducing points of all rows do not span."""
     if SMOOTH.name not in choice.outputscales:
         return 0.0
     everything = np.arange(len(data.x))
@@ -128,19 +127,19 @@ def _unspanned_variance(choice: Choice, data: TrainingData, setup: Setup) -> flo
 
 
 def _threshold(choice: Choice, fold: Split, data: TrainingData, setup: Setup) -> float | None:
-    """The share of the smooth part's variance that is unspanned, at most, at 95 % of the held-out rows."""
     if SMOOTH.name not in choice.outputscales:
         return None
     return float(_unspanned(choice, fold, data, setup).quantile(setup.options.threshold_share))
 
 
 def _unspanned(choice: Choice, fold: Split, data: TrainingData, setup: Setup) -> Tensor:
-    """Shares of the smooth part's variance at some held-out rows that inducing points of the others do not span."""
+    """Return shares of the smooth part's variance at some held-out rows that inducing points of others do not span."""
     some = setup.random.permutation(fold[1])[: setup.options.most_variances]
     rows, points = data.x[fold[0]], data.x[some]
     if data.has_view:
-        weights = None if data.weights is None else data.weights.of_rows(fold[0]).capped
-        view = NumberView(rows, data.categories, data.y[fold[0]], weights=weights)
+        weights = some_of(data.weights, fold[0])
+        capped = None if weights is None else weights.capped
+        view = NumberView(rows, data.categories, data.y[fold[0]], weights=capped)
         rows, points = view(rows), view(points)
     with torch.no_grad():
         return 1 - smooth_part(rows, choice.lengthscales, setup)(points, diag=True)
@@ -158,7 +157,7 @@ class _FoldModel(NamedTuple):
 
 
 def _fold_model(choice: Choice, fold: Split, data: TrainingData, setup: Setup, *, num_variances: int) -> _FoldModel:
-    """The model of a fold; rows that chose are learned from, but not predicted."""
+    """Return the model of a fold; rows that chose are learned from, but not predicted."""
     points = torch.from_numpy(setup.random.permutation(np.setdiff1d(fold[1], choice.rows.numpy())))
     with stage("growing trees without a fold", level=2):
         some, setup = _learned_from(fold[0], data, setup)
@@ -195,7 +194,7 @@ def _learned_from(kept: np.ndarray, data: TrainingData, setup: Setup) -> tuple[T
     """The rows kept, or some of them, with at most as many inducing points as the model of all rows."""
     if len(kept) <= (most := setup.options.most_calibration_rows):
         return data.part(kept), setup
-    options = replace(setup.options, most_inducing_points=num_inducing_points(len(data.x), setup.options))
+    options = replace(setup.options, most_inducing_points=setup.options.num_inducing_points(len(data.x)))
     return data.part(np.sort(setup.random.permutation(kept)[: int(most)])), replace(setup, options=options)
 
 
@@ -203,7 +202,7 @@ def _with_noise(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor, o
     residuals, variances = seen.residuals[seen.has_variance], seen.variances[seen.has_variance]
     ratios = torch.from_numpy(forest.oob_prediction_)[seen.has_variance]
     noise, df = choice.new_noise * seen.noise_factors[seen.has_variance], _df(choice)
-    bounds = factor_bounds(options)
+    bounds = options.factor_bounds
     constant = fit_factors(residuals, variances, torch.zeros_like(ratios), noise, [*bounds, (0.0, 0.0)], df)
     varying = fit_factors(residuals, variances, ratios, noise, [*bounds, EXPONENTS], df)
     varies = constant[1] - varying[1] > options.least_noise_gain
@@ -217,7 +216,7 @@ def _with_noise(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor, o
 
 def _with_factors(choice: Choice, seen: _HeldOut, log_ratios: Tensor, options: Options) -> Choice:
     noise = choice.new_noise * seen.noise_factors * (choice.exponent * log_ratios).exp()
-    bounds, df = [*factor_bounds(options), (0.0, 0.0)], _df(choice)
+    bounds, df = [*options.factor_bounds, (0.0, 0.0)], _df(choice)
     (log_factor, log_ratio, _), loss = fit_factors(seen.residuals, seen.variances, log_ratios, noise, bounds, df)
     factor, ratio = math.exp(log_factor), math.exp(log_ratio)
     return replace(
@@ -234,12 +233,7 @@ def _df(choice: Choice) -> float | None:
 
 
 def scaled(choice: Choice, factor: float) -> Choice:
-    """
-    Return the choice with all variances multiplied by a factor; means do not change.
-
-    :param choice: The choice.
-    :param factor: Factor of the variances.
-    """
+    """Return the choice with all variances multiplied by a factor; means do not change."""
     outputscales = {name: factor * weight for name, weight in choice.outputscales.items()}
     return replace(choice, outputscales=outputscales, noise=factor * choice.noise)
 
@@ -249,3 +243,95 @@ def _variances(model: PartitionGP, x: Tensor, setup: Setup) -> Tensor:
         return marginal_variances(model(x))
     with drawn_from(setup.random.randint(2**31)):
         return model(x).sample(torch.Size([setup.options.num_variance_samples])).var(0)
+
+
+# Few groups, or stretches of time.
+
+
+def widened_for_blocks(choice: Choice, chosen: HeldOutRows, data: TrainingData, setup: Setup) -> Choice:
+    """
+    Return the choice with larger variances where the errors of a block of rows are alike; means do not change.
+
+    - The errors of a group, or of a stretch of time, have a part in common. B blocks determine its size as B numbers
+        would, for any number of rows. The error of the next block follows Student's t with B degrees of freedom, whose
+        variance is larger by B / (B - 2).
+    - With a trend, errors grow from one stretch of time to the next. New rows have the errors of the latest stretch,
+        where these are larger than the average. Calibration covers this where only some of the rows chose.
+
+    The stated density is that of new rows whose errors are as large as these variances. `chosen` are the held-out rows
+    of all blocks, which chose the weights.
+    """
+    if data.blocks is None:
+        return choice
+    numbers = _numbers(chosen, choice, data.blocks, setup)
+    factor = _factor(chosen, numbers, data.blocks.are_times and not setup.options.calibrates(len(data.y)))
+    return replace(scaled(choice, factor), log_density=choice.log_density - 0.5 * math.log(factor))
+
+
+def _numbers(rows: HeldOutRows, choice: Choice, blocks: Blocks, setup: Setup) -> Tensor:
+    """The block of each row (`n`), from 0, those of time in order."""
+    labels = blocks.labels[rows.rows]
+    if blocks.are_times:
+        of_choosing = blocks.of_rows(choice.rows)
+        splits = folds(len(choice.rows), setup.options.folds_of(len(choice.rows)), setup.random, of_choosing)
+        starts = torch.stack([of_choosing.labels[held_out].min() for _, held_out in splits])
+        labels = torch.bucketize(labels, starts.sort().values, right=True)
+    return labels.unique(return_inverse=True)[1]
+
+
+def _factor(rows: HeldOutRows, blocks: Tensor, last_is_latest: bool) -> float:
+    """The factor of all variances, from errors in standard deviations."""
+    scores, sizes = rows.errors / (rows.variances + rows.noise).sqrt(), blocks.bincount()
+    means = torch.zeros_like(sizes, dtype=scores.dtype).index_add(0, blocks, scores) / sizes
+    within = float((scores - means[blocks]).square().mean())
+    between = float((means.square() - within / sizes).mean())
+    share, number = between / (between + within) if between > 0 else 0.0, len(sizes)
+    latest = within + float(means[-1].square()) if last_is_latest else 1.0
+    return max(1.0, latest) * (1 + share * (number / max(1, number - 2) - 1))
+
+
+# Missing cells.
+
+
+@torch.no_grad()
+def completion_share(model: PartitionGP, choice: Choice, data: TrainingData) -> tuple[float, float]:
+    """
+    Return the share of the completions' variance to add, and the nats that a held-out row gains by it on average.
+
+    The variances that held-out rows chose already suit rows with missing cells where these are many.
+    """
+    held_out = choice.held_out
+    is_incomplete = data.rows[held_out.rows].isnan().any(1) & ~held_out.variances.isnan()
+    some = is_incomplete.nonzero()[:_MOST_INCOMPLETE, 0]
+    added = _added_variances(model, data, held_out.rows[some]) if len(some) else None
+    if added is None:
+        return 1.0, 0.0
+    density = _density(choice, some)
+    totals = [float(density(share * added).sum()) - _PRIOR * (1 - share) for share in _SHARES]
+    share = _SHARES[totals.index(max(totals))]
+    gain = float((density(share * added) - density(0 * added)).mean())
+    return share, gain * int(is_incomplete.sum()) / len(held_out.rows)
+
+
+def _added_variances(model: PartitionGP, data: TrainingData, rows: Tensor) -> Tensor | None:
+    """Return the standardized variances (`n`) that completions add at training rows."""
+    with settings.iterative(), settings.no_debug():
+        found = unknown_cells(
+            data.x[rows],
+            data.x,
+            data.categories,
+            lambda x: data.unit.apply(model(data.columns.undo(x)).mean).numpy(),
+            lambda x: (noise_variances(model.likelihood, data.columns.undo(x)) / data.unit.scale**2).numpy(),
+        )
+    return None if found is None else torch.from_numpy(found.variances)
+
+
+def _density(choice: Choice, rows: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return log densities of some held-out rows, as a function of variances (`n`) to add."""
+    errors, variances, noise = (
+        values[rows] for values in (choice.held_out.errors, choice.held_out.variances, choice.held_out.noise)
+    )
+    if choice.tails is not None:
+        scales, df = noise * choice.tails.factor / choice.factor, choice.tails.df
+        return lambda added: log_densities(errors, variances + added, scales, df)
+    return lambda added: gaussian_log_densities(errors, variances + added + noise)

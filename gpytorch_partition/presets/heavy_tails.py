@@ -12,8 +12,7 @@ from gpytorch_partition import settings
 from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.likelihoods.scale_mixture import expected_precisions, log_densities
 from gpytorch_partition.presets.assembly import assemble
-from gpytorch_partition.presets.data import TrainingData
-from gpytorch_partition.presets.folds import folds
+from gpytorch_partition.presets.data import TrainingData, folds
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.weights_and_noise import Choice, HeldOutRows, choose, is_worse
 from gpytorch_partition.training.predictive_density import DEGREES_OF_FREEDOM, HeavyTails, fit_heavy_tails
@@ -30,26 +29,24 @@ _COMMON = 0.25  # share of the targets that are the same number
 
 
 def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[Choice, TrainingData]:
-    r"""
+    """
     Return a choice with Student-t noise if held-out rows gain by it, and the rows with the weights of that choice.
 
-    Each round of EM (Tipping & Lawrence 2005) computes the expected precision of each row's noise. Predictions come
-    from models that have not seen the row, since a forest that has seen an outlier has a leaf for it. The choice is
-    then repeated with these precisions as weights of rows and trees; degrees of freedom and scale maximize the density
-    of held-out rows. Rounds end where that gains less than 3 nats, after three at the latest. Where few rows chose
-    there is one round, since three models of two thirds of all rows must predict the others. Together the rounds must
-    gain a twentieth of a nat per row. The squared errors of held-out rows must not grow either, since large deviations
-    that new rows share are no errors of measurement. The first round starts from varying or from constant noise,
-    whichever suits heavy tails better: a forest of the residuals takes outliers for places where the noise is large.
+    Each round of EM (Tipping & Lawrence 2005) computes the expected precision of each row's noise, from models that
+    have not seen the row: a forest that has seen an outlier has a leaf for it. The choice is then repeated with these
+    precisions as weights of rows and trees. Rounds end where that gains less than 3 nats, after three at the latest;
+    where few rows chose, after one, since three models of two thirds of all rows must predict the others. Together they
+    must gain a twentieth of a nat per row. Squared errors of held-out rows must not grow either: large deviations that
+    new rows share are no errors of measurement. The first round starts from varying or from constant noise, whichever
+    suits heavy tails better: a forest of the residuals takes outliers for places where the noise is large.
 
-    Rows of rough fields are not discounted. No rows are discounted where outliers lie on one side of the predictions,
-    or more than a quarter of the targets are the same number. These are long tails of amounts and counts, or many
-    zeros, and a mean without the tail is too low.
+    No rows are discounted in rough fields, where outliers lie on one side of the predictions, or where more than a
+    quarter of the targets are the same number. The latter are long tails of amounts and counts, or many zeros, and a
+    mean without the tail is too low.
 
-    :param choice: The choice with Gaussian noise.
-    :param data: Rows and targets of that choice.
-    :param setup: The options, and the source of the draws before the choice, so that the same rows choose again, by the
-        same folds. Only copies of it are used.
+    :param choice: The choice with Gaussian noise, of these data.
+    :param setup: The source of the draws before the choice, so that the same rows choose again, by the same folds. Only
+        copies of it are used.
     """
     best = _with_tails(choice)
     if choice.is_rough or best.tails is None or not best.tails.gain > setup.options.least_tail_gain:
@@ -73,14 +70,9 @@ def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[
 
 def discounts_harm(choice: Choice, data: TrainingData, usual: Choice, own: TrainingData) -> bool:
     """
-    Return whether models that discount outliers predict held-out rows clearly worse than models that do not.
+    Return whether models that discount outliers predict held-out rows clearly worse than `usual` models of `own` data.
 
     Few rows that choose may take for an outlier what many rows explain, such as a holiday.
-
-    :param choice: The choice by discounted rows, calibrated.
-    :param data: Rows and targets, with discounts.
-    :param usual: The choice without discounts, calibrated by the same held-out rows.
-    :param own: Rows and targets, without discounts.
     """
     squares = (
         (each.unit.scale * found.held_out.errors).square()[found.held_out.rows.argsort()]
@@ -90,20 +82,16 @@ def discounts_harm(choice: Choice, data: TrainingData, usual: Choice, own: Train
 
 
 def _squared_error(choice: Choice, data: TrainingData) -> float:
-    """Mean squared error of all held-out rows, without discounts."""
     return float((data.unit.scale * choice.held_out.errors).square().mean())
 
 
 def with_shape(choice: Choice, options: Options) -> Choice:
-    r"""
+    """
     Return the choice with Student-t noise of the same variance, if held-out rows gain 5 nats by its shape alone.
 
     Means and deviations do not change; quantiles and densities fit the errors of held-out rows, including outliers on
     one side and rare large values among many zeros. Intervals of 90 % must still hold 88 % of these rows. Where rows
     were discounted, noise is already Student's t.
-
-    :param choice: The choice, with the variances of new observations.
-    :param options: The model's options.
     """
     rows = choice.held_out
     if choice.tails is not None:
@@ -129,10 +117,9 @@ def _share_inside(rows: HeldOutRows, df: float) -> float:
 
 def _long_tail(choice: Choice) -> str | None:
     """
-    The side, "above" or "below" the predictions, of nearly all outliers; None where there is none.
+    Return the side, "above" or "below" the predictions, of nearly all outliers; None where there is none.
 
-    Errors of measurement go both ways. Outliers on one side are the long tail of the targets, which means must not
-    leave out. Of fair coin tosses, 10 or more are as one-sided once in 50 times, 50 once in 100,000.
+    Errors of measurement go both ways; outliers on one side are the long tail of the targets.
     """
     assert choice.tails is not None
     rows, tails = choice.held_out, choice.tails
@@ -145,18 +132,11 @@ def _long_tail(choice: Choice) -> str | None:
 
 
 def _has_common_value(y: Tensor) -> bool:
-    """Whether many targets are the same number, such as 0, which makes all others outliers."""
     return int(y.unique(return_counts=True)[1].max()) > _COMMON * len(y)
 
 
 def _with_tails(choice: Choice, precisions: Tensor | None = None) -> Choice:
-    """
-    The choice, or its constant-noise version, with Student-t noise of the largest density of held-out rows.
-
-    :param choice: The choice.
-    :param precisions: Precisions (`N`) by which the noise of the rows was divided beside their own weights. (Default:
-        None, 1.)
-    """
+    """Return the choice, or its constant version, with Student-t noise; precisions divided the noise of the rows."""
     found = []
     for each in (choice, choice.constant):
         if each is not None and not each.smooths_evenly:
@@ -184,7 +164,7 @@ def _own_weights(data: TrainingData) -> Tensor:
 
 
 def _all_held_out(choice: Choice, data: TrainingData, own_weights: Tensor, setup: Setup) -> HeldOutRows:
-    """Predictions of all rows: those that chose, and others by models of two thirds of all rows."""
+    """Return predictions of all rows: those that chose, and others by models of two thirds of all rows."""
     known = choice.held_out
     others = torch.ones(len(data.y), dtype=torch.bool)
     others[known.rows] = False
@@ -203,7 +183,7 @@ def _all_held_out(choice: Choice, data: TrainingData, own_weights: Tensor, setup
 
 @torch.no_grad()
 def _held_out(choice: Choice, data: TrainingData, kept: Tensor, points: Tensor, setup: Setup) -> HeldOutRows:
-    """Predictions by a model of some rows, with noise of weight 1 and the mean variance of the choosing rows."""
+    """Return predictions by a model of some rows, with noise of weight 1 and the mean variance of the choosing rows."""
     rows = data.new_rows[points]
     model = assemble(replace(choice, tails=None), data.part(kept), setup).eval()
     with settings.iterative(), settings.no_debug():

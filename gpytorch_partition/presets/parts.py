@@ -1,13 +1,10 @@
-"""
-The parts of the default kernel, records of one table at the end: forests, boosted trees, slopes, and smooth, linear and
-rough parts. To add a part, add its record.
-"""
+"""The parts of the default kernel and classifier, records of one table at the end: to add a part, add its record."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,10 +12,11 @@ import numpy as np
 import sklearn
 import torch
 from gpytorch.kernels import Kernel, LinearKernel, MaternKernel
-from sklearn.ensemble import GradientBoostingRegressor
+from numpy.typing import NDArray
+from sklearn.ensemble import BaseEnsemble, GradientBoostingRegressor
+from sklearn.tree import DecisionTreeRegressor
 from torch import Tensor
 
-from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.kernels import (
     EncodedKernel,
     LandmarkKernel,
@@ -32,141 +30,31 @@ from gpytorch_partition.partitions.forest import ForestPartition
 from gpytorch_partition.partitions.grown_forest import grow_forest
 from gpytorch_partition.partitions.landmarks import choose_landmarks
 from gpytorch_partition.partitions.mondrian.projections import rotations
-from gpytorch_partition.presets.data import TrainingData
-from gpytorch_partition.presets.folds import Blocks
-from gpytorch_partition.presets.options import Options, Setup
-from gpytorch_partition.presets.vector_boosting import VectorBoosting
-from gpytorch_partition.tables import NumberView, view_in_folds
+from gpytorch_partition.presets.data import PartInputs
+from gpytorch_partition.presets.options import Setup
+from gpytorch_partition.tables import NumberView
+
+_LEARNING_RATE = 0.1  # of boosted trees of several targets
 
 AnyPartitionKernel = TypeVar("AnyPartitionKernel", bound=PartitionKernel)
 
 
-@dataclass(frozen=True, eq=False)
-class PartInputs:
-    """
-    The inputs from which a part is built.
-
-    :param x: `N x D` standardized rows; codes of categories are unchanged.
-    :param y: `N` targets, or `N x T` of several.
-    :param lengthscales: `D` lengthscales of the smooth part, or one per column of its view; None until they are
-        learned.
-    :param setup: Source of the draws, and the options.
-    :param categories: Numbers of levels of columns of codes, by column number. (Default: none.)
-    :param has_view: Whether rows have categories or missing cells, so that parts that compare numbers see a view of
-        them. (Default: no.)
-    :param weights: Weights of the rows. (Default: None, 1.)
-    :param cross_fitted: Rows on which trees are grown, where these are a view. (Default: None, `x`.)
-    :param original: `N` targets in the units of a user's ensemble. (Default: None, no ensemble.)
-    :param blocks: Groups or times by which rows are held out. (Default: None, single rows.)
-    :param new_x: The rows (`N x D`) as held-out ones, in which rare levels are missing cells. (Default: None, `x`.)
-    """
-
-    x: Tensor
-    y: Tensor
-    lengthscales: Tensor | None
-    setup: Setup
-    categories: Mapping[int, int] = field(default_factory=dict)
-    has_view: bool = False
-    weights: RowWeights | None = None
-    cross_fitted: Tensor | None = None
-    original: Tensor | None = None
-    blocks: Blocks | None = None
-    new_x: Tensor | None = None
-
-    @classmethod
-    def of(cls, data: TrainingData, setup: Setup, lengthscales: Tensor | None = None) -> PartInputs:
-        """Return the inputs of parts for training data."""
-        return cls(
-            data.x,
-            data.y,
-            lengthscales,
-            setup,
-            data.categories,
-            data.has_view,
-            weights=data.weights,
-            original=data.original,
-            blocks=data.blocks,
-        )
-
-    def of_rows(self, rows: Tensor | np.ndarray | slice, **changes: Any) -> PartInputs:
-        """
-        Return the inputs of some rows.
-
-        :param rows: Numbers of the rows.
-        :param changes: Values of other fields.
-        """
-        weights = None if self.weights is None else self.weights.of_rows(rows)
-        original = None if self.original is None else self.original[rows]
-        blocks = None if self.blocks is None else self.blocks.of_rows(rows)
-        new_x = None if self.new_x is None else self.new_x[rows]
-        changes |= {"weights": weights, "original": original, "blocks": blocks, "new_x": new_x}
-        return replace(self, x=self.x[rows], y=self.y[rows], **changes)
-
-    def x_without(self, held_out: np.ndarray) -> Tensor:
-        """Return the rows, with held-out ones as new rows."""
-        if self.new_x is None:
-            return self.x
-        found = self.x.clone()
-        found[held_out] = self.new_x[held_out]
-        return found
-
-    @property
-    def tree_weights(self) -> Tensor | None:
-        """Return the weights of the rows in trees and views (`N`)."""
-        return None if self.weights is None else self.weights.capped
-
-    @property
-    def groups(self) -> Tensor | None:
-        """Return groups of the rows, or stretches of time (`N`), which inner folds must not split."""
-        return None if self.blocks is None else self.blocks.groups
-
-    @property
-    def grown_x(self) -> Tensor:
-        """Return the rows on which trees are grown."""
-        return self.x if self.cross_fitted is None else self.cross_fitted
-
-    def seen(self, view: NumberView) -> PartInputs:
-        """Return the inputs of parts that see a view."""
-        return replace(self, x=view(self.x), cross_fitted=self.seen_in_folds(), categories={}, has_view=False)
-
-    def seen_in_folds(self) -> Tensor:
-        """Return the view of the rows (`N x k`) for learning from the same targets."""
-        view, rows = view_in_folds(self.x, self.categories, self.y, self.setup.random, self.tree_weights, self.groups)
-        return view(rows)
-
-
 @dataclass(frozen=True)
 class Part:
-    """
-    A kernel of unit scale that the default kernel may have as a term.
+    """A kernel of unit scale that the default kernel may have as a term."""
 
-    :param name: Name of the part in weights, choices and states.
-    :param build: Function that builds the kernel from its inputs.
-    :param unfitted: Function that builds a kernel for `load_state_dict` from the number of columns.
-    :param compares_numbers: Whether it sees a :class:`~gpytorch_partition.tables.NumberView` where rows have categories
-        or missing cells; else it handles both itself. (Default: yes.)
-    :param is_rough: Whether only rough fields have it. (Default: no.)
-    :param is_given: Whether only models of a user's ensemble have it. (Default: no.)
-    :param limit: For parts of rough fields, the kernel's limit for many trees: covariances (`n x n`) from standardized
-        rows (`n x D`) and lengthscales (`D`). (Default: None, for all others.)
-    """
-
-    name: str
+    name: str  # in weights, choices and states
     build: Callable[[PartInputs], Kernel]
-    unfitted: Callable[[int], Kernel]
-    compares_numbers: bool = True
-    is_rough: bool = False
-    is_given: bool = False
+    unfitted: Callable[[int], Kernel]  # builds a kernel for `load_state_dict` from the number of columns
+    compares_numbers: bool = True  # sees a NumberView where rows have categories or missing cells; else knows both
+    is_rough: bool = False  # only rough fields have it
+    is_given: bool = False  # only models of a user's ensemble have it
+    # For rough fields, the limit for many trees: covariances (n x n) from standardized rows and lengthscales.
     limit: Callable[[Tensor, Tensor], Tensor] | None = None
 
 
 def new_parts(inputs: PartInputs, names: Collection[str] | None = None) -> dict[str, Kernel]:
-    """
-    Return new parts, of unit scale, by name.
-
-    :param inputs: Inputs of the parts.
-    :param names: Names of the parts wanted. (Default: those of the usual sum.)
-    """
+    """Return new parts, of unit scale, by name: those wanted, or those of the usual sum."""
     names = usual_parts() if names is None else names
     wanted = [part for part in PARTS if part.name in names]
     # The rows are checked already; a check for every tree would take a tenth of the time for a thousand rows.
@@ -218,7 +106,6 @@ def _slopes(inputs: PartInputs) -> LocalLinearKernel:
 
 
 def _boosted(inputs: PartInputs, num_trees: int, heights: str, share: float, max_depth: int) -> RandomForestKernel:
-    """Boosted trees, each of a random share of the rows (Friedman 2002)."""
     share = min(share, _most_samples(inputs) / len(inputs.x))
     if inputs.y.dim() == 2:
         several = VectorBoosting(num_trees, max_depth, share, 0.5, inputs.setup.random)
@@ -229,6 +116,39 @@ def _boosted(inputs: PartInputs, num_trees: int, heights: str, share: float, max
     weights = None if inputs.tree_weights is None else inputs.tree_weights.cpu().numpy()
     boosting.fit(inputs.grown_x.float().cpu().numpy(), inputs.y.float().cpu().numpy(), sample_weight=weights)
     return _kernel_of(boosting, heights)
+
+
+class VectorBoosting(BaseEnsemble):
+    """
+    An ensemble by stochastic gradient boosting (Friedman 2002) of the sum of squared errors of `T` targets.
+
+    Every tree splits for all targets, and has a mean of each in its leaves. It is grown on a share of the rows
+    (`subsample`), and tries a share of the columns at each split (`max_features`).
+
+    Example:
+        >>> x = np.random.RandomState(0).rand(200, 2)
+        >>> y = np.stack([x[:, 0], x[:, 0] - x[:, 1]], 1)
+        >>> boosting = VectorBoosting(50, 3, 0.5, 0.5, np.random.RandomState(0)).fit(x, y)
+        >>> len(boosting.estimators_), boosting.estimators_[0].n_outputs_
+        (50, 2)
+    """
+
+    def __init__(self, n_estimators: int, max_depth: int, subsample: float, max_features: float, random: Any) -> None:
+        super().__init__(DecisionTreeRegressor(), n_estimators=n_estimators)
+        self.max_depth, self.subsample, self.max_features, self.random = max_depth, subsample, max_features, random
+
+    def fit(self, x: NDArray[np.float32], y: NDArray[np.float64]) -> VectorBoosting:
+        """Grow the trees on `N x D` rows and `N x T` targets."""
+        self.n_features_in_, self.estimators_ = x.shape[1], []
+        residuals, size = y - y.mean(0), max(1, int(self.subsample * len(x)))
+        for _ in range(self.n_estimators):
+            rows = self.random.choice(len(x), size, replace=False)
+            tree = DecisionTreeRegressor(
+                max_depth=self.max_depth, max_features=self.max_features, random_state=self.random
+            )
+            residuals = residuals - _LEARNING_RATE * tree.fit(x[rows], residuals[rows]).predict(x)
+            self.estimators_.append(tree)
+        return self
 
 
 def _most_samples(inputs: PartInputs) -> int:
@@ -255,33 +175,20 @@ def _unfitted_trees(_: int, heights: str = "all") -> RandomForestKernel:
 
 def _in_float32(kernel: AnyPartitionKernel) -> AnyPartitionKernel:
     """
-    Sums over clusters in float32, which is five times as fast.
+    Sum over clusters in float32, which is five times as fast.
 
     Rounding is a ten-millionth of a part's largest eigenvalue. The noise, a ten-thousandth of the targets' variance at
-    least, exceeds it unless a part has a hundred times that variance; a model of few rows then computes sums in float64
-    (`DefaultGP.sum_precisely_if_needed`).
+    least, exceeds it unless a part has a hundred times that variance (`DefaultGP.sum_precisely_if_needed`).
     """
     kernel.sum_dtype = torch.float32
     return kernel
 
 
 def smooth_part(x: Tensor, lengthscales: Tensor, setup: Setup) -> LandmarkKernel:
-    """
-    Return a Matern-3/2 kernel through random inducing points, of unit scale.
-
-    :param x: `N x D` standardized rows.
-    :param lengthscales: `D` lengthscales.
-    :param setup: Source of the draws, and the options.
-    """
-    wanted = num_inducing_points(len(x), setup.options)
+    """Return a Matern-3/2 kernel through random inducing points of standardized rows, of unit scale."""
+    wanted = setup.options.num_inducing_points(len(x))
     points = choose_landmarks(x.double(), min(wanted, torch.unique(x, dim=0).shape[0]), setup.random)
     return LandmarkKernel.from_kernel(_matern(lengthscales), points)
-
-
-def num_inducing_points(num_rows: int, options: Options) -> int:
-    """Return the number of inducing points for a number of rows, if that many are distinct."""
-    share = max(options.fewest_inducing_points, int(options.inducing_share * num_rows))
-    return min(options.most_inducing_points, share, max(1, options.most_loadings // num_rows))
 
 
 def _smooth(inputs: PartInputs) -> LandmarkKernel:
@@ -319,24 +226,20 @@ def _rough_part(name: str, *widths: float) -> Part:
 
 
 def _rough(inputs: PartInputs, widths: Sequence[float]) -> PartitionMixtureKernel:
-    r"""
-    Mondrian trees of columns in units of their lengthscales, rotated at random, for several widths l.
+    """
+    Grow Mondrian trees of columns in units of their lengthscales, rotated at random, for several widths l.
 
     With many trees the kernel depends on the distance r only, about as the mean of :math:`e^{-r / l}` with weights in
     proportion to l.
     """
     assert inputs.lengthscales is not None
     (num_rows, num_columns), random, kernels = inputs.x.shape, inputs.setup.random, []
-    num_trees = _num_rough_trees(num_rows, inputs.setup.options)
+    num_trees = inputs.setup.options.num_rough(num_rows)
     for width in widths:
         maps = rotations(num_trees, num_columns, random).to(inputs.x) / inputs.lengthscales.unsqueeze(-1)
         lifetime = 1 / (width * _mean_manhattan_norm(num_columns))
         kernels.append(MondrianKernel(inputs.x, num_trees, lifetime=lifetime, projection=maps, random_state=random))
     return _rough_mixture(kernels, widths)
-
-
-def _num_rough_trees(num_rows: int, options: Options) -> int:
-    return min(options.num_rough_trees, max(options.fewest_rough_trees, options.most_rough_visits // num_rows))
 
 
 def _rough_mixture(kernels: list[MondrianKernel], widths: Sequence[float]) -> PartitionMixtureKernel:
@@ -390,3 +293,23 @@ PARTS = (
 # The parts of a rough field, and the parts that only a rough field has.
 ROUGH_FIELD = tuple(part.name for part in PARTS if part.limit is not None)
 ROUGH = tuple(part.name for part in PARTS if part.is_rough)
+# Lengthscales of the smooth parts, in square roots of the number of columns. All columns have the same: a lengthscale
+# for each of them, learned on the classes, would take most of the time of a fit.
+_WIDTHS = {"smooth_short": 0.5, "smooth_long": 2.0}
+
+
+def class_parts(inputs: PartInputs) -> dict[str, Kernel]:
+    """Return kernels of unit scale for a classifier to weigh; targets are `N` zeros and ones, or `N x k`."""
+    trees = new_parts(inputs, ("forest", "random_trees"))
+    if not inputs.has_view:
+        return trees | _smooth_and_linear(inputs)
+    view = NumberView(inputs.x, inputs.categories, inputs.y)
+    seen = replace(inputs, x=view(inputs.x), categories={}, has_view=False)
+    return trees | {name: EncodedKernel(part, view) for name, part in _smooth_and_linear(seen).items()}
+
+
+def _smooth_and_linear(inputs: PartInputs) -> dict[str, Kernel]:
+    num_columns = inputs.x.shape[1]
+    unit = torch.full((num_columns,), num_columns**0.5, dtype=torch.float64)
+    smooth = {name: SMOOTH.build(replace(inputs, lengthscales=width * unit)) for name, width in _WIDTHS.items()}
+    return new_parts(inputs, ("linear",)) | smooth

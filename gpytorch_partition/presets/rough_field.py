@@ -10,8 +10,9 @@ from sklearn.model_selection import KFold
 from torch import Tensor
 
 from gpytorch_partition.inputs.row_weights import RowWeights, noise_factors
+from gpytorch_partition.presets.data import PartInputs
 from gpytorch_partition.presets.options import Setup
-from gpytorch_partition.presets.parts import PARTS, ROUGH_FIELD, PartInputs, new_parts
+from gpytorch_partition.presets.parts import PARTS, ROUGH_FIELD, new_parts
 from gpytorch_partition.training.predictive_density import (
     Fold,
     PredictiveFit,
@@ -38,7 +39,7 @@ def rough_field(
     setup: Setup,
     weights: RowWeights | None = None,
 ) -> Candidate:
-    r"""
+    """
     Return a linear part and rough ones if they gain more than 20 nats over another candidate on its folds, else that
     one.
 
@@ -46,24 +47,16 @@ def rough_field(
     shortest and the longest l, its functions vary about as those of a single exponential kernel, but by many short
     cells of Mondrian trees. The part of the shortest l alone is nearly noise.
 
-    They must gain that much twice. The first test uses the cheap limits of infinitely many trees, and lengthscales that
-    have not seen the fold. The second uses the model's own number of trees and lengthscales, and so counts the error of
-    finitely many trees, which acts as noise.
+    They must gain that much twice: with the cheap limits of infinitely many trees, and lengthscales that have not seen
+    the fold; then with the model's own number of trees, whose error acts as noise, and its lengthscales.
 
     A few random rows are too far apart to distinguish short lengthscales from noise, and neighbors alone cannot
     determine long ones. Weights are therefore chosen by both, on the folds of the other candidate and those of 12
     patches of 150 neighbors. They are not calibrated.
 
-    Costs a search for weights on n rows (up to 60 Cholesky factors for each fold), and where the limits gain enough
-    :math:`O(n^2 m)` for m trees and up to two more searches.
-
-    :param other: The candidate to compare with.
     :param lengthscales: `D` lengthscales of the Matern kernel for each fold.
     :param x: `N x D` standardized rows.
     :param y: `N` standardized targets.
-    :param setup: Source of the trees and the patches, and the options.
-    :param weights: Weights of the rows. (Default: None, 1.)
-    :return: The better of the two.
     """
     rows, pairs, factors = other.rows, zip(other.folds, lengthscales), noise_factors(weights, len(y))
     limits = [Fold.of(rough_covariances(x[rows], each), fold.kept, fold.held_out) for fold, each in pairs]
@@ -85,13 +78,7 @@ def rough_field(
 
 
 def rough_covariances(x: Tensor, lengthscales: Tensor) -> Tensor:
-    r"""
-    Return covariances of the linear part, :math:`x^\top x' / D`, and of the rough ones, means of :math:`e^{-r / l}`.
-
-    :param x: `n x D` standardized rows; n is small.
-    :param lengthscales: `D` lengthscales of the Matern kernel: units of the distances r and of the rough parts' l.
-    :return: `3 x n x n`.
-    """
+    """Return the limits (`3 x n x n`) of the linear part and of the rough ones, means of :math:`e^{-r / l}`."""
     return torch.stack([part.limit(x, lengthscales) for part in PARTS if part.limit is not None])
 
 
@@ -101,7 +88,7 @@ def _patches(x: Tensor, lengthscales: Tensor, setup: Setup) -> list[Tensor]:
 
 
 def _nearest(x: Tensor, center: int, lengthscales: Tensor, num_rows: int) -> Tensor:
-    """The nearest rows, in units of the lengthscales; of rows at the same distance, the first."""
+    """Return the nearest rows, in units of the lengthscales; of rows at the same distance, the first."""
     distances = ((x - x[center]) / lengthscales).square().sum(1)
     return distances.argsort(stable=True)[:num_rows]
 

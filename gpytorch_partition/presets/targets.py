@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,11 +21,9 @@ from gpytorch_partition.kernels import IterativeKernel
 from gpytorch_partition.models import CoregionalizedGP
 from gpytorch_partition.partitions.grown_forest import grow_forest
 from gpytorch_partition.presets.assembly import weighted_parts
-from gpytorch_partition.presets.folds import Blocks, as_new_rows, folds, random_rows
-from gpytorch_partition.presets.noise_factors import scale_factors
+from gpytorch_partition.presets.data import Blocks, PartInputs, as_new_rows, folds, random_rows
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
-from gpytorch_partition.presets.parts import PartInputs, new_parts
-from gpytorch_partition.presets.weights_and_noise import needs_calibration, num_rows_for
+from gpytorch_partition.presets.parts import new_parts
 from gpytorch_partition.progress import stage
 from gpytorch_partition.settings import num_variance_samples
 from gpytorch_partition.tables import needs_view
@@ -37,7 +34,13 @@ from gpytorch_partition.training.coregionalization import (
     SpectralEvidence,
     maximize_evidence,
 )
-from gpytorch_partition.training.predictive_density import Fold, SharedFit, dense_covariances, maximize_shared_density
+from gpytorch_partition.training.predictive_density import (
+    Fold,
+    SharedFit,
+    dense_covariances,
+    fit_factors,
+    maximize_shared_density,
+)
 
 _NUM_IMPUTING_TREES = 50
 _CHEAP_TARGETS = 3  # with more targets fewer rows choose, so that all Cholesky factors together cost the same
@@ -45,27 +48,6 @@ _FEWEST_CHOOSING_ROWS = 300
 _MOST_ENTRIES = 700  # entries that determine correlations where some are missing: their covariance is decomposed
 _MOST_HELD_OUT = 1_000  # rows that calibrate
 _HELD_OUT_SHARE = 0.2  # of all rows, at most
-
-
-class _Rows(NamedTuple):
-    """Standardized rows, and targets with missing entries."""
-
-    x: Tensor
-    new_x: Tensor  # the rows as held-out ones
-    y: Tensor
-    categories: Mapping[int, int]
-    has_view: bool
-    blocks: Blocks | None
-
-    def select(self, numbers: Tensor | np.ndarray) -> _Rows:
-        blocks = None if self.blocks is None else self.blocks.of_rows(numbers)
-        return self._replace(x=self.x[numbers], new_x=self.new_x[numbers], y=self.y[numbers], blocks=blocks)
-
-    def inputs(self, setup: Setup, lengthscales: Tensor | None = None) -> PartInputs:
-        """Inputs of parts, with missing targets imputed for trees."""
-        filled = imputed(self.x, self.y, self.categories, setup.random, setup.n_jobs)
-        columns = self.categories, self.has_view
-        return PartInputs(self.x, filled, lengthscales, setup, *columns, blocks=self.blocks)
 
 
 class _Chosen(NamedTuple):
@@ -86,64 +68,36 @@ def default_targets_model(
     n_jobs: int | None = None,
     options: Options = DEFAULT,
 ) -> CoregionalizedGP:
-    r"""
+    """
     Return :func:`~gpytorch_partition.presets.default_model` for T targets: one sum of parts, whose trees split for all
     targets.
 
     - Weights that all targets share, and scale and noise of each, maximize the predictive density of held-out entries,
-      targets one by one. Folds have the rows that choose for one target (fewer above three targets).
+        targets one by one. Folds have the rows that choose for one target (fewer above three targets).
     - The covariances of targets and of their noise then maximize the joint density of a fold's held-out rows given the
-      others. It is computed from the spectra of the folds' covariances, or, where entries are missing, from the densely
-      decomposed covariance of up to 700 entries a fold.
+        others. It is computed from the spectra of the folds' covariances, or, where entries are missing, from the
+        densely decomposed covariance of up to 700 entries a fold.
     - Above 1,200 rows, held-out rows predicted by a model of the others set scale and noise of each target anew.
 
     Noise is constant, and rough fields are not tried. Trees and lengthscales see predictions of a forest of the target
-    alone for missing entries (in folds, of the rows kept).
-
-    :param x: `N x D` standardized rows, 10 or more; NaN is a missing value.
-    :param y: `N x T` standardized targets; NaN is a missing entry.
-    :param categories: Numbers of levels of columns of codes, by column number. (Default: none.)
-    :param blocks: Groups or times of the rows, by which rows are held out. (Default: None, single rows.)
-    :param random_state: Seed or `RandomState`.
-    :param n_jobs: Trees grown at a time. (Default: None, one.)
-    :param options: Options as for one target; those of varying noise and rough parts do not apply.
-
-    Example:
-        >>> x = torch.rand(60, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        >>> y = torch.stack([x[:, 0], -x[:, 0]], 1)
-        >>> model = default_targets_model(x, (y - y.mean(0)) / y.std(0), random_state=0)
-        >>> bool(model.task_covariance[0, 1] < 0)
-        True
+    alone for missing entries (in folds, of the rows kept). Rows (`N x D`) and targets (`N x T`) are standardized; NaN
+    is missing. Other parameters are those of :func:`~gpytorch_partition.presets.default_model`.
     """
     setup, x, y = Setup(random_state_of(random_state), n_jobs, options), decode_missing(x).double(), y.double()
     categories = checked_categories(categories, x)
-    rows = _Rows(x, as_new_rows(x, categories, blocks), y, categories, needs_view(x, categories), blocks)
+    columns = categories, needs_view(x, categories)
+    rows = PartInputs(x, y, None, setup, *columns, blocks=blocks, new_x=as_new_rows(x, categories, blocks))
     with stage("choosing weights and noise"):
-        chosen = _choose(rows, setup)
-    if needs_calibration(len(x), options):
+        chosen = _choose(rows)
+    if options.calibrates(len(x)):
         with stage("calibrating"):
-            chosen = chosen._replace(found=_calibrated(chosen, rows, setup))
+            chosen = chosen._replace(found=_calibrated(chosen, rows))
     with stage("building the model of all rows"):
-        return _assembled(chosen, rows, setup)
+        return _assembled(chosen, rows)
 
 
 def imputed(x: Tensor, y: Tensor, categories: Mapping[int, int], random: Any, n_jobs: int | None) -> Tensor:
-    """
-    Return targets (`N x T`) for growing trees, with missing entries predicted by a forest of their target alone.
-
-    :param x: `N x D` standardized rows.
-    :param y: `N x T` standardized targets; NaN is a missing entry.
-    :param categories: Numbers of levels of columns of codes, by column number.
-    :param random: Source of the forests, or a seed.
-    :param n_jobs: Trees grown at a time.
-
-    Example:
-        >>> x = torch.linspace(0, 1, 200).unsqueeze(-1)
-        >>> y = torch.cat([x, x], 1)
-        >>> y[150, 1] = torch.nan
-        >>> bool((imputed(x, y, {}, 0, None)[150, 1] - x[150]).abs() < 0.1)
-        True
-    """
+    """Return standardized targets (`N x T`) for growing trees, missing ones predicted by a forest of their target."""
     random, filled = random_state_of(random), y.double().clone()
     growing: dict[str, Any] = {"num_trees": _NUM_IMPUTING_TREES, "categories": tuple(categories), "n_jobs": n_jobs}
     for number, target in enumerate(y.double().mT):
@@ -159,16 +113,17 @@ def imputed(x: Tensor, y: Tensor, categories: Mapping[int, int], random: Any, n_
 
 
 def _num_choosing(num_rows: int, num_targets: int, options: Options) -> int:
-    usual = num_rows_for(num_rows, options)
+    usual = options.num_choosing(num_rows)
     fewer = int(usual * min(1.0, _CHEAP_TARGETS / num_targets) ** (1 / 3))
     return min(usual, max(_FEWEST_CHOOSING_ROWS, fewer))
 
 
-def _choose(rows: _Rows, setup: Setup) -> _Chosen:
+def _choose(rows: PartInputs) -> _Chosen:
+    setup = rows.setup
     num_choosing = _num_choosing(len(rows.x), rows.y.shape[1], setup.options)
     numbers = random_rows(len(rows.x), num_choosing, setup.random, rows.blocks)
-    some = rows.select(numbers)
-    names, covariances, splits = _folds(some, setup)
+    some = rows.of_rows(numbers)
+    names, covariances, splits = _folds(some)
     found = [Fold.of(covariance, kept, held_out) for covariance, (kept, held_out) in zip(covariances, splits)]
     fit = maximize_shared_density(found, some.y)
     weights = _those_that_count(names, fit, setup.options)
@@ -176,25 +131,27 @@ def _choose(rows: _Rows, setup: Setup) -> _Chosen:
     sums = [torch.tensordot(fit.outputscales[places], covariance[places], 1) for covariance in covariances]
     alone = Coregionalization(fit.scales.diag(), fit.noise, torch.zeros_like(fit.noise), fit.log_density)
     correlated = _correlated(alone, sums, splits, some.y)
-    return _Chosen(weights, _lengthscales(some.inputs(setup)), correlated, fit.log_density, numbers)
+    return _Chosen(weights, _lengthscales(_filled(some)), correlated, fit.log_density, numbers)
 
 
-def _folds(rows: _Rows, setup: Setup) -> tuple[list[str], list[Tensor], list[tuple[Tensor, Tensor]]]:
+def _folds(rows: PartInputs) -> tuple[list[str], list[Tensor], list[tuple[Tensor, Tensor]]]:
     """Names of the parts, their covariances for each fold, built without its held-out rows, and the folds' rows."""
-    options, names = setup.options, list[str]()
+    options, names = rows.setup.options, list[str]()
     covariances, splits = [], []
-    num_folds = max(2, options.num_folds - sum(len(rows.x) > number for number in options.fewer_folds_above))
-    for kept, held_out in folds(len(rows.x), num_folds, setup.random, rows.blocks):
-        inputs = rows.select(kept).inputs(setup)
+    for kept, held_out in folds(len(rows.x), options.folds_of(len(rows.x)), rows.setup.random, rows.blocks):
+        inputs = _filled(rows.of_rows(kept))
         lengthscales = _lengthscales(inputs.of_rows(slice(options.num_lengthscale_rows)))
         parts = new_parts(replace(inputs, lengthscales=lengthscales))
         parts = {name: part for name, part in parts.items() if name not in options.omitted_parts}
         names = list(parts)
-        x = rows.x.clone()
-        x[held_out] = rows.new_x[held_out]
-        covariances.append(dense_covariances(parts.values(), x))
+        covariances.append(dense_covariances(parts.values(), rows.x_without(held_out)))
         splits.append((torch.from_numpy(kept), torch.from_numpy(held_out)))
     return names, covariances, splits
+
+
+def _filled(rows: PartInputs) -> PartInputs:
+    """The rows, with missing targets imputed for trees."""
+    return replace(rows, y=imputed(rows.x, rows.y, rows.categories, rows.setup.random, rows.setup.n_jobs))
 
 
 def _lengthscales(inputs: PartInputs) -> Tensor:
@@ -228,17 +185,16 @@ def _evidence(covariance: Tensor, y: Tensor) -> Evidence:
     return SpectralEvidence(dense_measure(covariance, y), centred=True)
 
 
-def _calibrated(chosen: _Chosen, rows: _Rows, setup: Setup) -> Coregionalization:
+def _calibrated(chosen: _Chosen, rows: PartInputs) -> Coregionalization:
     """Scale and noise of each target with which a model of other rows predicts held-out ones best."""
-    options, (kept, held_out) = setup.options, _calibrating(chosen, rows, setup)
+    options, (kept, held_out) = rows.setup.options, _calibrating(chosen, rows)
     if not len(held_out):
         return chosen.found
-    model, new = _assembled(chosen, rows.select(kept), setup), rows.select(held_out)
+    model, points = _assembled(chosen, rows.of_rows(kept)), rows.x_without(held_out)[held_out]
     with num_variance_samples(options.num_variance_samples):
-        means, variances = model.means(new.new_x), model.variances(new.new_x)
-    fit = partial(scale_factors, options=options)
-    factors = [fit(*columns) for columns in zip((new.y - means).mT, variances.mT, chosen.found.noise.tolist())]
-    scale, noise = (torch.tensor(values, dtype=torch.float64) for values in zip(*factors))
+        means, variances = model.means(points), model.variances(points)
+    columns = zip((rows.y[held_out] - means).mT, variances.mT, chosen.found.noise.tolist())
+    scale, noise = torch.tensor([_factors(*each, options) for each in columns], dtype=torch.float64).unbind(-1)
     root = scale.sqrt()
     covariance = chosen.found.covariance * root * root.unsqueeze(-1)
     return replace(
@@ -246,9 +202,17 @@ def _calibrated(chosen: _Chosen, rows: _Rows, setup: Setup) -> Coregionalization
     )
 
 
-def _calibrating(chosen: _Chosen, rows: _Rows, setup: Setup) -> Split:
+def _factors(residuals: Tensor, variances: Tensor, noise: float, options: Options) -> tuple[float, float]:
+    """A factor of all variances, and one of the noise, of the largest density of residuals (NaN: no entry)."""
+    known = ~residuals.isnan()
+    ratios, bounds = torch.zeros_like(residuals[known]), [*options.factor_bounds, (0.0, 0.0)]
+    found, _ = fit_factors(residuals[known], variances[known], ratios, torch.full_like(ratios, noise), bounds)
+    return math.exp(found[0]), math.exp(found[1])
+
+
+def _calibrating(chosen: _Chosen, rows: PartInputs) -> Split:
     """Rows to learn from, and rows that calibrate, which did not choose: of other groups or later times, if any."""
-    everything = np.arange(len(rows.x))
+    everything, setup = np.arange(len(rows.x)), rows.setup
     if rows.blocks is not None:
         splits = folds(len(rows.x), setup.options.num_calibration_folds, setup.random, rows.blocks)
         splits = [(kept, np.setdiff1d(held_out, chosen.rows)) for kept, held_out in splits]
@@ -260,11 +224,11 @@ def _calibrating(chosen: _Chosen, rows: _Rows, setup: Setup) -> Split:
     return np.setdiff1d(everything, held_out), held_out
 
 
-def _assembled(chosen: _Chosen, rows: _Rows, setup: Setup) -> CoregionalizedGP:
+def _assembled(chosen: _Chosen, rows: PartInputs) -> CoregionalizedGP:
     """The model of rows, standardized again by themselves."""
     columns = Standardization.of(rows.x).without(rows.categories)
-    standardized = rows._replace(x=columns.apply(rows.x))
-    parts = new_parts(standardized.inputs(setup, chosen.lengthscales), names=chosen.weights)
+    standardized = _filled(replace(rows, x=columns.apply(rows.x), lengthscales=chosen.lengthscales))
+    parts = new_parts(standardized, names=chosen.weights)
     description = {
         "parts": list(chosen.weights),
         "noise": {"noise_varies": False, "threshold": None},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,9 @@ from gpytorch_partition.inference.evidence.lengthscales import learn_lengthscale
 from gpytorch_partition.inputs.row_weights import noise_factors
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.likelihoods.scale_mixture import gaussian_log_densities
-from gpytorch_partition.presets.data import TrainingData
-from gpytorch_partition.presets.folds import Split, folds, random_rows
-from gpytorch_partition.presets.noise_factors import fit_factors
+from gpytorch_partition.presets.data import PartInputs, TrainingData, folds, random_rows
 from gpytorch_partition.presets.options import Options, Setup
-from gpytorch_partition.presets.parts import ENSEMBLE, ROUGH, PartInputs, new_parts
+from gpytorch_partition.presets.parts import ENSEMBLE, ROUGH, new_parts
 from gpytorch_partition.presets.rough_field import Candidate, rough_field
 from gpytorch_partition.progress import stage
 from gpytorch_partition.training.predictive_density import (
@@ -28,6 +27,7 @@ from gpytorch_partition.training.predictive_density import (
     HeavyTails,
     PredictiveFit,
     dense_covariances,
+    fit_factors,
     held_out_predictions,
     maximize_predictive_density,
 )
@@ -35,19 +35,12 @@ from gpytorch_partition.training.predictive_density import (
 
 @dataclass(frozen=True, eq=False)
 class HeldOutRows:
-    """
-    Rows predicted by models that had not seen them, in units of standardized targets.
+    """Rows predicted by models that had not seen them, in units of standardized targets."""
 
-    :param rows: `n` numbers.
-    :param errors: `n` targets less their predictions.
-    :param variances: `n` variances of the function.
-    :param noise: `n` variances of the noise, divided by weights of rows.
-    """
-
-    rows: Tensor
-    errors: Tensor
-    variances: Tensor
-    noise: Tensor
+    rows: Tensor  # (n,) numbers
+    errors: Tensor  # (n,) targets less their predictions
+    variances: Tensor  # (n,) of the function
+    noise: Tensor  # (n,) variances, divided by weights of rows
 
     def log_density(self) -> float:
         """Return the mean Gaussian log density of the errors, in nats."""
@@ -62,41 +55,23 @@ _NO_ROWS = HeldOutRows(*[torch.empty(0, dtype=torch.int64)] * 4)
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    r"""
-    The values chosen from the data, in units of standardized columns and targets.
+    """The values chosen from the data, in units of standardized columns and targets."""
 
-    :param outputscales: Weights of the parts that the model has, by name.
-    :param lengthscales: Lengthscales of the smooth part, one for each of its columns.
-    :param noise: The level of the noise.
-    :param exponent: Exponent of the variation of the noise with x; 0 where it is constant.
-    :param noise_forest: Predicts the log squared residuals; None where the noise is constant.
-    :param log_density: Expected mean log predictive density of new rows, in nats.
-    :param rows: Numbers of the training rows that chose.
-    :param threshold: Share of the smooth part's variance that inducing points may leave unspanned before it is added to
-        the noise; None where it is never added.
-    :param held_out: Predictions that judged the weights, without patches.
-    :param factor: The variance of the noise of new observations over that of training rows.
-    :param tails: Student-t noise of new observations; None where noise is Gaussian.
-    :param constant: The choice with constant noise, where noise varies.
-    :param smooths_evenly: Whether only the noise of new observations varies, and that of training rows is constant.
-    :param long_tail: Side of the predictions, "above" or "below", with nearly all outliers, for which noise stayed
-        Gaussian; None where there is none.
-    """
-
-    outputscales: dict[str, float]
-    lengthscales: Tensor
-    noise: float
-    exponent: float
-    noise_forest: RandomForestRegressor | None
-    log_density: float
-    rows: Tensor
+    outputscales: dict[str, float]  # weights of the parts that the model has, by name
+    lengthscales: Tensor  # of the smooth part, one for each of its columns
+    noise: float  # the level
+    exponent: float  # of the variation of the noise with x; 0 where it is constant
+    noise_forest: RandomForestRegressor | None  # predicts the log squared residuals; None where noise is constant
+    log_density: float  # expected mean log predictive density of new rows, in nats
+    rows: Tensor  # numbers of the training rows that chose
+    # Share of the smooth part's variance that inducing points may leave unspanned before it is added to the noise.
     threshold: float | None = None
-    held_out: HeldOutRows = _NO_ROWS
-    factor: float = 1.0
-    tails: HeavyTails | None = None
-    constant: Choice | None = None
-    smooths_evenly: bool = False
-    long_tail: str | None = None
+    held_out: HeldOutRows = _NO_ROWS  # predictions that judged the weights, without patches
+    factor: float = 1.0  # the variance of the noise of new observations over that of training rows
+    tails: HeavyTails | None = None  # Student-t noise of new observations; None where noise is Gaussian
+    constant: Choice | None = None  # the choice with constant noise, where noise varies
+    smooths_evenly: bool = False  # whether noise varies for new observations only
+    long_tail: str | None = None  # "above" or "below" the predictions, where nearly all outliers are there
 
     @property
     def new_noise(self) -> float:
@@ -110,61 +85,96 @@ class Choice:
 
 
 def choose(data: TrainingData, setup: Setup) -> Choice:
-    """
-    Choose weights and noise by cross-validation, on all rows or on 700 to 1,500 random ones.
-
-    With more than 1.7 times as many rows, a rough field (:func:`~gpytorch_partition.presets.rough_field.rough_field`)
-    replaces all other parts if that gains more than 20 nats, with as many trees as the model will have. The noise
-    varies with x where that gains more than 3 nats.
-
-    :param data: Rows, in the units of the points that the noise's forest will receive, and targets.
-    :param setup: Source of the draws, and the options.
-    """
+    """Choose weights and noise by cross-validation, on all rows or on 700 to 1,500 random ones."""
     # Rounded, so that units of the data, which change the last digits only, do not change the choice.
     x, y = data.x.float().double(), data.y.float().double()
-    candidate = _best_candidate if setup.refit is None else _of_ensemble
     new_x = data.columns.apply(data.new_rows).float().double()
-    inputs = replace(PartInputs.of(data, setup), x=x, y=y, new_x=new_x)
-    names, parts, rows, constant, lengthscales = candidate(inputs)
-    factors = noise_factors(data.weights, len(y))[rows]
-    means, variances = held_out_predictions(parts, y[rows], constant, noise_factors=factors)
-    residuals = (y[rows] - means) / (variances + constant.noise * factors).sqrt()
-    # Without patches, which overlap: a row out of a tree's bag must not be in it under another number.
-    judged = (~means[: num_rows_for(len(y), setup.options)].isnan()).nonzero()[:, 0]
-    seen = rows[judged]
-    num_trees = setup.options.num_noise_trees
+    trial = _Trial(_best_candidate(replace(PartInputs.of(data, setup), x=x, y=y, new_x=new_x)), data, y, setup.options)
+    constant, rows = trial.candidate.fit, trial.candidate.rows
     with stage("noise", level=2):
-        forest = grow_residual_forest(data.new_rows[seen], residuals[judged], num_trees=num_trees, **setup.growing)
-        forest.oob_prediction_ = unseen_log_ratios(forest, data.part(seen), residuals[judged], setup)
-        log_ratios = _out_of_sample(forest, data, seen, rows)
-        others: dict[str, Any] = {"noise_factors": factors, "start": constant}
-        varying = maximize_predictive_density(parts, y[rows], log_ratios=log_ratios, **others)
-    num_held_out = sum(len(part.held_out) for part in parts)
-    varies = (varying.log_density - constant.log_density) * num_held_out > setup.options.least_noise_gain
-    num_values = len(names) + 1
-    factor = _allowance(num_held_out, num_values, len(y), setup.options)
-
-    def held_out_by(fit: PredictiveFit, ratios: Tensor) -> HeldOutRows:
-        columns = _held_out_rows(parts, y[rows], fit, ratios, factors)
-        return HeldOutRows(seen, *(values[judged] for values in columns))
-
-    def choice_of(fit: PredictiveFit, ratios: Tensor, forest: RandomForestRegressor | None) -> Choice:
-        held_out, less = held_out_by(fit, ratios), _without_negligible(fit, setup.options)
-        by_less = held_out_by(less, ratios)
-        if (held_out.log_density() - by_less.log_density()) * len(seen) < _NEGLIGIBLE:
-            fit, held_out = less, by_less
-        density = held_out.log_density() - num_values / len(seen)
-        weights = {name: factor * float(weight) for name, weight in zip(names, fit.outputscales) if weight}
-        noise = factor * fit.noise
-        return Choice(weights, lengthscales, noise, fit.exponent, forest, density, rows, held_out=held_out)
-
-    usual = choice_of(constant, torch.zeros_like(log_ratios), None)
-    if not varies:
+        forest, log_ratios = _noise_forest(trial, setup)
+        others: dict[str, Any] = {"noise_factors": trial.factors, "start": constant}
+        varying = maximize_predictive_density(trial.folds, y[rows], log_ratios=log_ratios, **others)
+    usual = trial.choice(constant, torch.zeros_like(log_ratios), None)
+    if not (varying.log_density - constant.log_density) * trial.num_held_out > setup.options.least_noise_gain:
         return usual
-    found = choice_of(varying, log_ratios, forest)
+    found = trial.choice(varying, log_ratios, forest)
     if is_worse(found.held_out.errors.square(), usual.held_out.errors.square()):
-        found = _smoothing_evenly(usual, log_ratios[judged], forest, num_values, setup.options)
+        found = _smoothing_evenly(usual, log_ratios[trial.judged], forest, trial.num_values, setup.options)
     return replace(found, constant=usual)
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """Parts and folds, whose held-out rows judge weights and noise."""
+
+    candidate: Candidate
+    data: TrainingData
+    all_y: Tensor  # rounded targets of all rows
+    options: Options
+
+    @property
+    def folds(self) -> list[Fold]:
+        return self.candidate.folds
+
+    @property
+    def num_values(self) -> int:
+        return len(self.candidate.names) + 1
+
+    @property
+    def num_held_out(self) -> int:
+        return sum(len(part.held_out) for part in self.folds)
+
+    @cached_property
+    def y(self) -> Tensor:
+        return self.all_y[self.candidate.rows]
+
+    @cached_property
+    def factors(self) -> Tensor:
+        return noise_factors(self.data.weights, len(self.all_y))[self.candidate.rows]
+
+    @cached_property
+    def predictions(self) -> tuple[Tensor, Tensor]:
+        """Means and variances with the constant noise."""
+        return held_out_predictions(self.folds, self.y, self.candidate.fit, noise_factors=self.factors)
+
+    @cached_property
+    def judged(self) -> Tensor:
+        """Places of the judging rows, without patches: a row out of a tree's bag must not be in it again."""
+        return (~self.predictions[0][: self.options.num_choosing(len(self.all_y))].isnan()).nonzero()[:, 0]
+
+    @property
+    def seen(self) -> Tensor:
+        """Numbers of the judging rows."""
+        return self.candidate.rows[self.judged]
+
+    def _held_out(self, fit: PredictiveFit, ratios: Tensor) -> HeldOutRows:
+        means, variances = held_out_predictions(self.folds, self.y, fit, ratios, self.factors)
+        columns = self.y - means, variances, fit.noise_at(ratios) * self.factors
+        return HeldOutRows(self.seen, *(values[self.judged] for values in columns))
+
+    def choice(self, fit: PredictiveFit, ratios: Tensor, forest: RandomForestRegressor | None) -> Choice:
+        held_out, less = self._held_out(fit, ratios), _without_negligible(fit, self.options)
+        by_less = self._held_out(less, ratios)
+        if (held_out.log_density() - by_less.log_density()) * len(self.seen) < _NEGLIGIBLE:
+            fit, held_out = less, by_less
+        density = held_out.log_density() - self.num_values / len(self.seen)
+        factor = _allowance(self.num_held_out, self.num_values, len(self.all_y), self.options)
+        names, rows = self.candidate.names, self.candidate.rows
+        weights = {name: factor * float(weight) for name, weight in zip(names, fit.outputscales) if weight}
+        values = weights, self.candidate.lengthscales, factor * fit.noise, fit.exponent
+        return Choice(*values, forest, density, rows, held_out=held_out)
+
+
+def _noise_forest(trial: _Trial, setup: Setup) -> tuple[RandomForestRegressor, Tensor]:
+    """Grow a forest of squared residuals; return it with predictions by trees that have not seen the row."""
+    (means, variances), data, seen = trial.predictions, trial.data, trial.seen
+    noise = trial.candidate.fit.noise * trial.factors
+    residuals = ((trial.y - means) / (variances + noise).sqrt())[trial.judged]
+    num_trees = setup.options.num_noise_trees
+    forest = grow_residual_forest(data.new_rows[seen], residuals, num_trees=num_trees, **setup.growing)
+    forest.oob_prediction_ = unseen_log_ratios(forest, data.part(seen), residuals, setup)
+    return forest, _out_of_sample(forest, data, seen, trial.candidate.rows)
 
 
 def is_worse(squares: Tensor, others: Tensor) -> bool:
@@ -176,11 +186,7 @@ def is_worse(squares: Tensor, others: Tensor) -> bool:
 def _smoothing_evenly(
     choice: Choice, log_ratios: Tensor, forest: RandomForestRegressor, num_values: int, options: Options
 ) -> Choice:
-    """
-    The choice with constant noise, whose noise of new observations varies if held-out rows gain enough.
-
-    Where most targets are zeros, noise that varies in training treats the others as noise, and means are worse.
-    """
+    """Let only the noise of new observations vary, if held-out rows gain enough by it."""
     rows = choice.held_out
     bounds = [(0.0, 0.0), (-_MOST_LOG_FACTOR, _MOST_LOG_FACTOR), EXPONENTS]
     (_, log_factor, exponent), loss = fit_factors(rows.errors, rows.variances, log_ratios, rows.noise, bounds)
@@ -193,34 +199,22 @@ def _smoothing_evenly(
     return replace(choice, **varying, log_density=density, smooths_evenly=True)
 
 
-def _held_out_rows(
-    folds: list[Fold], targets: Tensor, fit: PredictiveFit, log_ratios: Tensor, factors: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    means, variances = held_out_predictions(folds, targets, fit, log_ratios, factors)
-    return targets - means, variances, fit.noise_at(log_ratios) * factors
-
-
 def _allowance(num_choosing: int, num_values: int, num_rows: int, options: Options) -> float:
-    r"""
-    A factor of all variances, for the values that few rows chose; means do not change.
-
-    Weights and noise, p values, fit the n residuals that chose them better than new ones. As the variance about p
-    fitted coefficients is the sum of squares over n - p, the factor is :math:`n / (n - p)`. On eight sets with 50 rows
-    each, squared errors were 1.2 to 2.1 times the variances without it.
     """
-    if needs_calibration(num_rows, options):  # which sets the scale by more rows
+    Return the factor :math:`n / (n - p)` of all variances, for p values chosen by n residuals; means do not change.
+
+    Weights and noise fit the residuals that chose them better than new ones. On eight sets with 50 rows each, squared
+    errors were 1.2 to 2.1 times the variances without it.
+    """
+    if options.calibrates(num_rows):  # which sets the scale by more rows
         return 1.0
     return num_choosing / max(1, num_choosing - num_values)
 
 
 def _best_candidate(inputs: PartInputs) -> Candidate:
-    """
-    Trees, smooth and linear parts, or a rough field where that is better.
-
-    The rough field draws from a copy of the random state, so that a failed trial does not change the model.
-    """
+    """Return the usual parts or the ensemble, or a rough field where that is better; its trial draws from a copy."""
     x, y, setup, options = inputs.x, inputs.y, inputs.setup, inputs.setup.options
-    rows = torch.from_numpy(random_rows(len(y), num_rows_for(len(y), options), setup.random, inputs.blocks))
+    rows = torch.from_numpy(random_rows(len(y), options.num_choosing(len(y)), setup.random, inputs.blocks))
     some = inputs.of_rows(rows)
     names, parts, of_folds = _folds(some)
     with stage("lengthscales", level=2):
@@ -228,35 +222,15 @@ def _best_candidate(inputs: PartInputs) -> Candidate:
     with stage("weights", level=2):
         fit = maximize_predictive_density(parts, y[rows], noise_factors=noise_factors(some.weights, len(rows)))
         found = Candidate(names, parts, rows, fit, lengthscales)
-    is_of_single_numbers = not inputs.has_view and inputs.blocks is None
-    if is_of_single_numbers and needs_calibration(len(y), options) and x.shape[1] <= options.most_rough_columns:
+    may_be_rough = not inputs.has_view and inputs.blocks is None and setup.refit is None
+    if may_be_rough and options.calibrates(len(y)) and x.shape[1] <= options.most_rough_columns:
         with stage("rough parts", level=2):
             return rough_field(found, of_folds, x, y, setup.again(), inputs.weights)
     return found
 
 
-def _of_ensemble(inputs: PartInputs) -> Candidate:
-    """The kernel of a user's ensemble alone, by folds whose ensembles have not seen the held-out rows."""
-    y, setup = inputs.y, inputs.setup
-    rows = torch.from_numpy(random_rows(len(y), num_rows_for(len(y), setup.options), setup.random, inputs.blocks))
-    some, found = inputs.of_rows(rows), list[Fold]()
-    splits = _splits(some)
-    for kept, held_out in splits:
-        with stage(f"fold {len(found) + 1} of {len(splits)}", level=2):
-            (part,) = new_parts(some.of_rows(kept), (ENSEMBLE,)).values()
-            covariances = dense_covariances([part], some.x)
-            found.append(Fold.of(covariances, torch.from_numpy(kept), torch.from_numpy(held_out)))
-    fit = maximize_predictive_density(found, some.y, noise_factors=noise_factors(some.weights, len(rows)))
-    return Candidate([ENSEMBLE], found, rows, fit, torch.ones(inputs.x.shape[1], dtype=torch.float64))
-
-
-def _splits(inputs: PartInputs) -> list[Split]:
-    num_rows = len(inputs.x)
-    return folds(num_rows, inputs.setup.options.folds_of(num_rows), inputs.setup.random, inputs.blocks)
-
-
 def _out_of_sample(forest: RandomForestRegressor, data: TrainingData, seen: Tensor, rows: Tensor) -> Tensor:
-    """Mean prediction for each row by the trees that have not seen it (out of bag for the rows seen)."""
+    """Return each row's mean prediction by the trees that have not seen it (out of bag for the rows seen)."""
     predictions = torch.zeros(len(data.rows), dtype=torch.float64)
     if data.blocks is None:
         predictions[rows] = torch.from_numpy(forest.predict(data.rows[rows].cpu().numpy()))
@@ -266,17 +240,11 @@ def _out_of_sample(forest: RandomForestRegressor, data: TrainingData, seen: Tens
 
 def unseen_log_ratios(forest: RandomForestRegressor, data: TrainingData, residuals: Tensor, setup: Setup) -> np.ndarray:
     """
-    Return log squared residuals predicted by trees that have not seen the row, nor others of its group (`n`).
+    Return log squared residuals (`n`) predicted by trees that have not seen the row, nor others of its group.
 
-    Residuals of a group are alike, so that out-of-bag noise would vary with any column that identifies groups.
-    Residuals of a few blocks of time do not show how noise varies, so the result is then 0 and noise stays constant. On
-    ten random walks, log densities of the next block were -1.96 on average with constant noise, and -2.13 with trees of
-    earlier blocks.
-
-    :param forest: The forest of all residuals.
-    :param data: The `n` rows.
-    :param residuals: `n` residuals.
-    :param setup: Source of the draws, and the options.
+    Residuals of a group are alike: out-of-bag noise would vary with any column that identifies groups. A few blocks of
+    time do not show how noise varies: the result is 0. On ten random walks, log densities of the next block were -1.96
+    on average with constant noise, and -2.13 with trees of earlier blocks.
     """
     if data.blocks is None:
         return forest.oob_prediction_
@@ -290,19 +258,9 @@ def unseen_log_ratios(forest: RandomForestRegressor, data: TrainingData, residua
     return found
 
 
-def num_rows_for(num_rows: int, options: Options) -> int:
-    """Return the number of rows that choose the weights."""
-    share = min(int(options.choosing_share * num_rows), options.most_choosing_rows)
-    return min(num_rows, max(options.fewest_choosing_rows, share))
-
-
-def needs_calibration(num_rows: int, options: Options) -> bool:
-    """Return whether the choosing rows are so small a share that the other rows must calibrate the choice."""
-    return num_rows > options.most_uncalibrated * num_rows_for(num_rows, options)
-
-
 def _lengthscales(inputs: PartInputs) -> Tensor:
-    """Lengthscales of the smooth part's columns; mean targets among these are of other folds."""
+    if inputs.setup.refit is not None:  # a user's ensemble is the only part
+        return torch.ones(inputs.x.shape[1], dtype=torch.float64)
     seen = inputs.seen_in_folds() if inputs.has_view else inputs.x
     factors = None if inputs.weights is None else noise_factors(inputs.weights, len(inputs.y))
     return learn_lengthscales(seen, inputs.y, factors, has_prior=True)
@@ -310,17 +268,14 @@ def _lengthscales(inputs: PartInputs) -> Tensor:
 
 def _folds(inputs: PartInputs) -> tuple[list[str], list[Fold], list[Tensor]]:
     """Names of the parts, and for each fold their covariances and the lengthscales, built without its held-out rows."""
-    options = inputs.setup.options
-    names: list[str] = []
-    found: list[Fold] = []
-    all_lengthscales = []
-    splits = _splits(inputs)
+    setup, num_rows, names, found, all_lengthscales = inputs.setup, len(inputs.x), list[str](), list[Fold](), []
+    wanted, omitted = ((ENSEMBLE,), ()) if setup.refit is not None else (None, setup.options.omitted_parts)
+    splits = folds(num_rows, setup.options.folds_of(num_rows), setup.random, inputs.blocks)
     for kept, held_out in splits:
         with stage(f"fold {len(found) + 1} of {len(splits)}", level=2):
-            some = kept[: options.num_lengthscale_rows]
-            lengthscales = _lengthscales(inputs.of_rows(some))
-            parts = new_parts(inputs.of_rows(kept, lengthscales=lengthscales))
-            parts = {name: part for name, part in parts.items() if name not in options.omitted_parts}
+            lengthscales = _lengthscales(inputs.of_rows(kept[: setup.options.num_lengthscale_rows]))
+            parts = new_parts(inputs.of_rows(kept, lengthscales=lengthscales), wanted)
+            parts = {name: part for name, part in parts.items() if name not in omitted}
             names, covariances = list(parts), dense_covariances(parts.values(), inputs.x_without(held_out))
             found.append(Fold.of(covariances, torch.from_numpy(kept), torch.from_numpy(held_out)))
             all_lengthscales.append(lengthscales)
@@ -328,10 +283,6 @@ def _folds(inputs: PartInputs) -> tuple[list[str], list[Fold], list[Tensor]]:
 
 
 def _without_negligible(fit: PredictiveFit, options: Options) -> PredictiveFit:
-    """
-    The fit without weights that are at their bound or negligible beside the noise, unless all are.
-
-    Weights are not compared with each other: a linear part may have a hundred times the weight of the others.
-    """
+    """Drop weights that are negligible beside the noise (not beside each other), unless all are."""
     counts = fit.outputscales >= max(options.least_weight, options.least_noise_share * fit.noise)
     return replace(fit, outputscales=fit.outputscales * counts) if bool(counts.any()) else fit

@@ -3,10 +3,10 @@ The covariance of targets and the noise of each: the intrinsic coregionalization
 
 Target t of row n is :math:`y_{nt} = \mu_t + f_t(x_n) + e_{nt}` with covariances :math:`k(x, x')\, B_{tt'}` of the
 functions and S of the errors of a row, of variances :math:`d_t` (Bonilla, Chai & Williams 2008, "Multi-task Gaussian
-process prediction"; the intrinsic coregionalization of Goovaerts 1997). With every target known, the eigenvectors of K
-and the generalized ones of B and the noise turn all targets into independent numbers (Rakitsch, Lippert, Borgwardt &
-Stegle 2013). One spectrum of K gives the likelihood and its gradient for every B and S in microseconds. Where targets
-are missing there is no such basis, and few entries are decomposed densely.
+process prediction"). With every target known, the eigenvectors of K and the generalized ones of B and the noise turn
+all targets into independent numbers (Rakitsch, Lippert, Borgwardt & Stegle 2013): one spectrum of K gives the
+likelihood and its gradient for every B and S in microseconds. Where targets are missing, few entries are decomposed
+densely.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class DenseEvidence:
         return values.new_zeros(self.num_targets, *values.shape[1:]).index_add_(0, self.tasks, values)
 
     def _sums_of_pairs(self, values: Tensor) -> Tensor:
-        """Sums (`T x T`) over the pairs of entries of one row."""
+        """Sum over the pairs of entries of one row (`T x T`)."""
         tasks = tuple(self.tasks[entries] for entries in self._same_row)
         return values.new_zeros(self.num_targets, self.num_targets).index_put_(tasks, values, accumulate=True)
 
@@ -237,7 +237,7 @@ def _of_complete(covariance: LinearOperator, targets: Tensor) -> Coregionalizati
 
 
 def _measures(covariance: LinearOperator, targets: Tensor) -> Iterator[SpectralMeasure]:
-    """The exact spectrum for few rows, else measures of increasing accuracy."""
+    """Return the exact spectrum for few rows, else measures of increasing accuracy."""
     num_rows = len(targets)
     if num_rows <= linear_settings.max_cholesky_size.value():
         return iter([dense_measure(covariance.to(dtype=torch.float64).to_dense(), targets)])
@@ -258,7 +258,7 @@ def _of_blocks(covariance: LinearOperator, targets: Tensor) -> Coregionalization
 
 
 def _of_target(covariance: LinearOperator, target: Tensor) -> tuple[SpectralMeasure, Maximum]:
-    """The spectrum of one target on rows where it is known, and its most likely values."""
+    """Return the spectrum of one target on rows where it is known, and its most likely values."""
     rows = (~target.isnan()).nonzero()[:, 0]
     if len(rows) > _MOST_ROWS_ALONE:
         rows = rows[torch.from_numpy(_permutation(len(rows))[:_MOST_ROWS_ALONE])].sort().values
@@ -297,13 +297,10 @@ def maximize_evidence(
     r"""
     Return B and noise of the largest sum of log likelihoods plus :math:`\log |C|` for the correlations C, by L-BFGS-B.
 
-    The log likelihood of held-out rows is that of all rows less that of the others. Errors of a row are independent,
-    unless their correlations gain three nats, plus two for each pair of targets. On some 240 sets of independent errors
-    with 100 to 1,000 rows, five gained that much.
-
-    :param terms: Log likelihoods with their signs.
-    :param num_targets: Number T of targets.
-    :param start: Values to start from. (Default: uncorrelated targets with a noise of .2.)
+    The terms are log likelihoods with their signs: that of held-out rows is that of all rows less that of the others.
+    Errors of a row are independent, unless their correlations gain three nats, plus two for each pair of targets: on
+    some 240 sets of independent errors with 100 to 1,000 rows, five gained that much. The search starts from given
+    values, or from uncorrelated targets with a noise of .2.
     """
     independent = _maximum(terms, num_targets, start, are_independent=True)
     # Targets are uncorrelated at the start: functions that already explain errors' correlations would keep them.
@@ -345,7 +342,7 @@ def _maximum(
 
 
 def _position(start: Coregionalization | None, num_targets: int) -> np.ndarray:
-    """Logarithms of the diagonals of B and the noise, and the loadings of both; those of the noise are 0."""
+    """Return logarithms of the diagonals of B and the noise, and the loadings of both; those of the noise are 0."""
     if start is None:
         log_scales, log_noises = np.zeros(num_targets), np.full(num_targets, math.log(_USUAL_NOISE))
         return np.concatenate([log_scales, log_noises, np.zeros(num_targets * (num_targets - 1))])
@@ -358,7 +355,7 @@ def _position(start: Coregionalization | None, num_targets: int) -> np.ndarray:
 
 
 def _values(position: Tensor, num_targets: int) -> tuple[Tensor, Tensor, Tensor]:
-    """B, S, and the log determinant of the correlations of both."""
+    """Return B, S, and the log determinant of the correlations of both."""
     num_loadings = num_targets * (num_targets - 1) // 2
     log_scales, log_noise, below, below_of_noise = position.split([num_targets] * 2 + [num_loadings] * 2)
     (covariance, log_volume), (noise, of_noise) = _loaded(log_scales, below), _loaded(log_noise, below_of_noise)
@@ -366,7 +363,7 @@ def _values(position: Tensor, num_targets: int) -> tuple[Tensor, Tensor, Tensor]
 
 
 def _loaded(log_variances: Tensor, below: Tensor) -> tuple[Tensor, Tensor]:
-    """The covariance of these variances and loadings, and the log determinant of its correlations."""
+    """Return the covariance of these variances and loadings, and the log determinant of its correlations."""
     num_targets = len(log_variances)
     indices = torch.tril_indices(num_targets, num_targets, -1).unbind()
     loadings = torch.eye(num_targets, dtype=below.dtype).index_put(indices, below)

@@ -1,9 +1,4 @@
-r"""
-Weights of a sum of kernels and the noise by cross-validation, for any sum (Yuille 2014, lecture 9, section 1.3).
-
-The folds and their search are those of the default model
-(:mod:`~gpytorch_partition.training.predictive_density`); here the kernels are the user's.
-"""
+"""Weights of a sum of kernels and the noise by cross-validation, for any sum (Yuille 2014, lecture 9, section 1.3)."""
 
 from __future__ import annotations
 

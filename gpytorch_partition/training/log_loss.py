@@ -3,9 +3,7 @@ Probabilities of classes from regressions on their indicators, chosen by the log
 
 The mean of a Gaussian process of the indicators, with noise of variance 1 beside :math:`\sum_i s_i K_i`, estimates how
 much more probable than usual a class is (Rasmussen & Williams 2006, section 6.5, on least-squares classification). A
-link with two parameters makes probabilities of these means. As in
-:mod:`~gpytorch_partition.training.predictive_density`, each fold has covariances of its own, built without the held-out
-rows, since kernels that were built on classes fit them too well.
+link with two parameters makes probabilities of these means.
 """
 
 from __future__ import annotations
@@ -47,8 +45,6 @@ class ClassLink:
     probabilities far below 1 / n, and a wrong one costs its logarithm. Probabilities rise with e.
 
     :param frequencies: `C` frequencies f, positive, of sum 1.
-    :param width: The width w.
-    :param power: The power t.
     :param share: Share of the frequencies. (Default: 0.)
 
     Example:
@@ -99,15 +95,13 @@ def minimize_log_loss(
     Return weights and link with the least log loss of held-out rows, by L-BFGS-B with exact gradients.
 
     The link takes a share of 1 / (n + 1) from the frequencies, for n held-out rows in all. The logarithms of the values
-    have weak normal priors around the start, in nats for all rows together. An evaluation costs
-    :math:`O(N^3 + c N^2 q)`.
+    have weak normal priors around the start, in nats for all rows together.
 
     :param folds: The folds; their prior variances are not used.
     :param indicators: `N x q` zeros and ones: of all classes, or of the second of two.
     :param frequencies: `C` frequencies of the classes, positive, of sum 1.
     :param row_weights: `N` weights of the rows, 1 on average: the noise's variance is divided by them, and log losses
         are multiplied by them. (Default: None, 1.)
-    :param max_iterations: L-BFGS-B iterations at most. (Default: 40.)
     """
     num_weights, num_held_out = len(folds[0].within), sum(len(fold.held_out) for fold in folds)
     usual = ClassFit.usual(num_weights, frequencies, num_held_out).link
@@ -131,11 +125,7 @@ def minimize_log_loss(
 
 
 def calibrated(fit: ClassFit, excess: Tensor, indicators: Tensor, row_weights: Tensor | None = None) -> ClassFit:
-    """
-    Return the same weights, with the link of least log loss for the excess of rows that a model with them has not seen.
-
-    Width and power have the priors of :func:`minimize_log_loss`, around the link's own values.
-    """
+    """Return the same weights, with the link of least log loss for the excess of rows that a model has not seen."""
     start, deviations = np.log([float(fit.link.width), float(fit.link.power)]), np.array(_DEVIATIONS[1:])
     link = replace(fit.link, share=1 / (len(excess) + 1))
     weights = torch.ones_like(indicators[:, 0]) if row_weights is None else row_weights
@@ -154,7 +144,7 @@ def calibrated(fit: ClassFit, excess: Tensor, indicators: Tensor, row_weights: T
 def _with_prior(
     loss: tuple[float, np.ndarray], distances: np.ndarray, deviations: np.ndarray, num_rows: int
 ) -> tuple[float, np.ndarray]:
-    """A mean loss and its gradient, plus normal priors; distances from their centres are in deviations."""
+    """Add normal priors to a mean loss and its gradient; distances from their centres are in deviations."""
     return loss[0] + 0.5 * float(distances @ distances) / num_rows, loss[1] + distances / deviations / num_rows
 
 
@@ -162,11 +152,11 @@ def _loss_of(
     fold: Fold, indicators: Tensor, usual: ClassLink, values: np.ndarray, row_weights: Tensor
 ) -> tuple[float, np.ndarray]:
     r"""
-    The log loss of a fold's held-out rows, summed, and its gradient.
+    Return the log loss of a fold's held-out rows, summed, and its gradient.
 
     With :math:`A = \sum_i s_i K_i + W^{-1}`, :math:`\alpha = A^{-1} Y` and the excess :math:`C^\top \alpha`, a
-    derivative G by the excess gives :math:`\langle C_i G, \alpha \rangle - \langle K_i A^{-1} C G, \alpha \rangle`
-    by :math:`s_i`.
+    derivative G by the excess gives :math:`\langle C_i G, \alpha \rangle - \langle K_i A^{-1} C G, \alpha \rangle` by
+    :math:`s_i`.
     """
     outputscales = torch.from_numpy(values[:-2]).exp()
     within, cross = (torch.tensordot(outputscales, part, 1) for part in (fold.within, fold.cross))

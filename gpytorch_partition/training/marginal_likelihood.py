@@ -68,16 +68,12 @@ def maximize_marginal_likelihood(
     Train a model's hyperparameters by maximizing the marginal likelihood of its training data, with L-BFGS.
 
     Every parameter of the model that requires a gradient is trained, from its current value, in usually 10 to 30
-    evaluations of the likelihood and its gradient. Up to 2,000 rows the likelihood is exact; above, fixed probe vectors
-    make it a deterministic function (:class:`gpytorch_partition.settings.probe_seed`). It runs inside
-    :class:`gpytorch_partition.settings.iterative`; to change its settings, call it inside another one:
-    `with iterative(), cg_tolerance(1e-3): ...`. A :class:`~sklearn.exceptions.ConvergenceWarning` explains each value
-    at a bound, and says if the iterations did not suffice.
+    evaluations. Up to 2,000 rows the likelihood is exact; above, fixed probe vectors make it a deterministic function
+    (:class:`gpytorch_partition.settings.probe_seed`). It runs inside :class:`gpytorch_partition.settings.iterative`; to
+    change its settings, call it inside another one: `with iterative(), cg_tolerance(1e-3): ...`. A
+    :class:`~sklearn.exceptions.ConvergenceWarning` explains each value at a bound, and says if the iterations did not
+    suffice. The model's mode stays; after an error or an interruption its parameters are unchanged.
 
-    :param model: The model; its mode (training or evaluation) stays. After an error or an interruption its parameters
-        are unchanged.
-    :param likelihood: The model's likelihood.
-    :param max_iterations: L-BFGS iterations at most.
     :return: The likelihood reached, and the values at a bound of their constraint.
     :raises ValueError: If the likelihood is not the model's own, no parameter requires a gradient, or `max_iterations`
         is no whole number from 1.
@@ -121,7 +117,7 @@ def check_likelihood(model: ExactGP, likelihood: Likelihood) -> None:
 
 
 def _minimum(objective: _Objective, max_iterations: int) -> Any:
-    """The minimum found by L-BFGS, to which the parameters are moved; the model's mode stays."""
+    """Move the parameters to the minimum found by L-BFGS; the model's mode stays."""
     mode = objective.model.training
     steps = iter(progress(range(max_iterations), "maximizing the marginal likelihood"))
     try:
@@ -159,7 +155,7 @@ class _Objective:
 
     def __call__(self, position: np.ndarray) -> tuple[float, np.ndarray]:
         """
-        The value and the gradient.
+        Return the value and the gradient.
 
         Where rounding leaves no positive definite matrix, as after a far too long first step, the value is that of a
         bowl around the last position that had one. The line search then turns back.

@@ -73,9 +73,8 @@ def fit_exact_gp(
     reason.
 
     The width of a :class:`~gpytorch_partition.MondrianKernel`, one over its lifetime, does not change. Choose it first
-    by :func:`~gpytorch_partition.lifetime_sweep`, with trees that have longer lifetimes than the usual one
-    (`max_lifetime`). The lengthscale of a :class:`~gpytorch_partition.RandomBinningKernel` does not change either. A
-    `UserWarning` says so where either was never chosen.
+    by :func:`~gpytorch_partition.lifetime_sweep`. The lengthscale of a :class:`~gpytorch_partition.RandomBinningKernel`
+    does not change either. A `UserWarning` says so where either was never chosen.
 
     :param model: The model. The values found are written into its modules, and its mode (training or evaluation) stays.
         After an error or an interruption its parameters are unchanged.
@@ -87,8 +86,7 @@ def fit_exact_gp(
         Krylov, else cluster space where clusters (nodes) are fewer than rows, else Krylov.
     :param num_probes: Probe vectors of the log determinant for `"krylov"` and `"cluster_space"`. (Default: 100 for
         2,000 rows, falling to 2 from 100,000 rows on. The standard error is then about 1e-3 nats per datum or less, and
-        three times that with a noise of a ten-thousandth of the outputscale. In cluster space it is less, and none are
-        drawn for up to 1,000 clusters if their matrix takes no more products.)
+        three times that with a noise of a ten-thousandth of the outputscale.)
     :param max_iterations: L-BFGS iterations at most, if L-BFGS is used.
     :return: The likelihood reached, the method, and the values at a bound of their constraint (with a warning each).
     :raises ValueError: If the likelihood is not the model's own, the method is unknown, `num_probes` or
@@ -134,11 +132,7 @@ def fit_exact_gp(
 def fit_in_one_pass(
     model: ExactGP, likelihood: Likelihood, method: str = "auto", num_probes: int | None = None
 ) -> MarginalLikelihoodFit:
-    """
-    Train a model as :func:`fit_exact_gp` does, without its warnings; an error may change its values.
-
-    :raises NotApplicableError: If the model needs L-BFGS.
-    """
+    """Train a model as :func:`fit_exact_gp` does, without warnings; a NotApplicableError if it needs L-BFGS."""
     mode = model.training
     try:
         with settings.iterative():
@@ -172,7 +166,7 @@ def _fit(scaled: ScaledCovariance, method: str, num_probes: int | None) -> Margi
 
 
 def _fastest(scaled: ScaledCovariance) -> str:
-    """The method expected to take the least time; an exact one if it takes no more than Lanczos among rows."""
+    """Return the method expected to take the least time; an exact one if it takes no more than Lanczos among rows."""
     if scaled.num_rows <= linear_settings.max_cholesky_size.value():
         return "dense"
     covariance, rows = scaled.covariance, scaled.covariance.left
@@ -183,14 +177,14 @@ def _fastest(scaled: ScaledCovariance) -> str:
 
 
 def _exact_method(scaled: ScaledCovariance) -> str | None:
-    """The exact method where Lanczos quadrature does not settle; None where it would take too long."""
+    """Return the exact method where Lanczos quadrature does not settle; None where it would take too long."""
     if scaled.level is None and work.may_take_eigenvectors(scaled.covariance.left):
         return "feature_space"
     return "dense" if scaled.num_rows <= MOST_COLUMNS else None
 
 
 def _measures(scaled: ScaledCovariance, method: str, num_probes: int | None) -> Iterator[SpectralMeasure]:
-    """Spectral measures to fit to: one if exact, else one after every few Lanczos steps, each more accurate."""
+    """Yield spectral measures to fit to: one if exact, else one after every few Lanczos steps, each more accurate."""
     covariance, targets = scaled.covariance, scaled.residuals
     if method == "dense":
         yield dense_measure(covariance.to(dtype=torch.float64).to_dense(), targets, scaled.level)

@@ -54,11 +54,7 @@ class Fold:
 
 @torch.no_grad()
 def dense_covariances(kernels: Iterable[Kernel], x: Tensor) -> Tensor:
-    """
-    Return covariances of a few rows, `c x n x n` (float64), in :math:`O(n^2)` for each tree or column of a kernel.
-
-    Sums over clusters are float64 for any `sum_dtype`: float32 left no Cholesky factor with a noise of 1e-4.
-    """
+    """Return covariances of a few rows, `c x n x n`, summed in float64: float32 left no Cholesky factor."""
     with eager_kernels():
         return torch.stack([_dense(kernel, x) for kernel in kernels])
 
@@ -103,7 +99,6 @@ def maximize_predictive_density(
     Every factor e of the noise counts as a nat, since held-out rows cannot distinguish noise from a function that
     varies as quickly. The density returned is without these nats.
 
-    :param folds: The folds.
     :param targets: `N` targets, of mean 0 (float64).
     :param log_ratios: `N` logarithms z of the noise's ratio to its level, with which the exponent is chosen as well.
         (Default: a constant noise.)
@@ -111,7 +106,6 @@ def maximize_predictive_density(
     :param start: Values to start from, weights at least .01. (Default: weights that sum to .5, a noise of .2, an
         exponent of .5.)
     :param enough: Mean log density beyond which the search ends early. (Default: none.)
-    :param max_iterations: L-BFGS-B iterations at most. (Default: 40.)
     """
     ratios = torch.zeros_like(targets) if log_ratios is None else log_ratios
     exponents = (0.0, 0.0) if log_ratios is None else EXPONENTS
@@ -150,12 +144,7 @@ def held_out_predictions(
     log_ratios: Tensor | None = None,
     noise_factors: Tensor | float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """
-    Return the means and the variances without the noise (`N` each) that folds give the rows that they hold out.
-
-    Rows that are never held out have NaN; none may be held out twice. Other parameters are those of
-    :func:`maximize_predictive_density`.
-    """
+    """Return means and variances without the noise (`N` each) of the rows held out, each once; NaN for others."""
     noise = fit.noise_at(torch.zeros_like(targets) if log_ratios is None else log_ratios) * noise_factors
     means, variances = torch.full_like(targets, math.nan), torch.full_like(targets, math.nan)
     for fold in folds:
@@ -167,7 +156,7 @@ def held_out_predictions(
 def _loss_of(
     fold: Fold, targets: Tensor, log_ratios: Tensor, values: np.ndarray, noise_factors: Tensor | float = 1.0
 ) -> tuple[float, np.ndarray]:
-    """Minus the log predictive density of the held-out rows, and its gradient."""
+    """Return minus the log predictive density of the held-out rows, and its gradient."""
     outputscales, exponent = torch.from_numpy(values[:-2]).exp(), float(values[-1])
     noise = (float(values[-2]) + exponent * log_ratios).exp() * noise_factors
     found = _predicted(fold, targets, outputscales, noise)
@@ -191,7 +180,7 @@ class _Prediction(NamedTuple):
 
 
 def _predicted(fold: Fold, targets: Tensor, outputscales: Tensor, noise: Tensor) -> _Prediction:
-    """The Gaussian conditional of the held-out rows (Rasmussen & Williams 2006, algorithm 2.1)."""
+    """Return the Gaussian conditional of the held-out rows (Rasmussen & Williams 2006, algorithm 2.1)."""
     within, cross, prior = (torch.tensordot(outputscales, part, 1) for part in (fold.within, fold.cross, fold.prior))
     root = stable_cholesky(within + torch.diag(noise[fold.kept]))
     solved = torch.cholesky_solve(torch.cat([targets[fold.kept, None], cross], 1), root)
@@ -289,11 +278,7 @@ class HeavyTails:
 
 
 def fit_heavy_tails(errors: Tensor, variances: Tensor, noise: Tensor) -> HeavyTails:
-    """
-    Return degrees of freedom and scale of the largest density of held-out rows, and its gain over Gaussian noise.
-
-    Rows have differences from the predicted means, variances of the function, and variances of Gaussian noise.
-    """
+    """Return degrees of freedom and scale of the largest density of held-out rows, and its gain over Gaussian noise."""
     gaussian = float(gaussian_log_densities(errors, variances + noise).sum())
     found = [(*_best_factor(errors, variances, noise, df), df) for df in DEGREES_OF_FREEDOM]
     density, factor, df = max(found)
@@ -311,3 +296,39 @@ def _best_factor(errors: Tensor, variances: Tensor, noise: Tensor, df: float) ->
 
     found = minimize_lbfgsb(loss, np.array([math.log(0.5)]), bounds=[_LOG_FACTORS])
     return -float(found.fun), math.exp(found.x[0])
+
+
+def fit_factors(
+    residuals: Tensor,
+    variances: Tensor,
+    ratios: Tensor,
+    noise: Tensor,
+    bounds: list[tuple[float, float]],
+    df: float | None = None,
+) -> tuple[np.ndarray, float]:
+    """
+    Return log factors of all variances and of the noise, its exponent, and the negative log density that they reach.
+
+    :param ratios: `n` logarithms of the noise's ratio to its level.
+    :param noise: `n` current variances of the noise, without these ratios.
+    :param bounds: Least and largest values of the three.
+    :param df: Degrees of freedom of Student-t noise. (Default: None, Gaussian noise.)
+    """
+
+    def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
+        position = torch.tensor(values, requires_grad=True)
+        noises = position[0].exp() * noise * (position[1] + position[2] * ratios).exp()
+        total = -_log_densities(residuals, position[0].exp() * variances, noises, df).sum()
+        total.backward()
+        assert position.grad is not None
+        return total.item(), position.grad.numpy()
+
+    start = np.array([0.0, 0.0, min(0.5, bounds[-1][1])])
+    found = minimize_lbfgsb(loss, start, bounds=bounds)
+    return found.x, float(found.fun)
+
+
+def _log_densities(errors: Tensor, variances: Tensor, noise: Tensor, df: float | None) -> Tensor:
+    if df is not None:
+        return log_densities(errors, variances, noise, df)
+    return gaussian_log_densities(errors, variances + noise)

@@ -47,7 +47,6 @@ class ScaledCovariance:
 
     @property
     def num_rows(self) -> int:
-        """Return the number N of training rows."""
         return self.residuals.shape[0]
 
     @property
@@ -88,11 +87,7 @@ class ScaledCovariance:
 
 
 def recognize(model: ExactGP, likelihood: Likelihood) -> ScaledCovariance:
-    """
-    Return the model as a scaled covariance plus noise; a NotApplicableError if it has another form.
-
-    It evaluates the prior at the training inputs, so that any code with such a covariance is recognized.
-    """
+    """Return the model as a scaled covariance plus noise, by its prior; else it is a NotApplicableError."""
     noise, weights = _noise_and_weights(likelihood)
     scale, mean = _only_module(model, ScaleKernel), _only_module(model, ConstantMean)
     mean = mean if mean is not None and mean.raw_constant.requires_grad else None
@@ -141,7 +136,7 @@ def _perturbed(*modules: Any) -> Iterator[None]:
 
 
 def _checked_prior(model: ExactGP, scale: ScaleKernel | None, mean: ConstantMean | None) -> tuple[Tensor, Any]:
-    """Mean and covariance of the prior at the training inputs; an error if the modules alone do not explain them."""
+    """Return mean and covariance of the prior at training inputs; an error if the modules alone do not explain them."""
     prior = model.train()(*model.train_inputs)
     covariance = prior.lazy_covariance_matrix.evaluate_kernel()
     _check_covariance(covariance, scale)

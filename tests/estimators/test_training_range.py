@@ -16,7 +16,7 @@ from sklearn.ensemble import RandomForestRegressor
 from gpytorch_partition import FastClusterKernel, LandmarkKernel, MondrianKernel, RandomForestKernel
 from gpytorch_partition.__main__ import main
 from gpytorch_partition.estimators import OutsideRangeWarning, PartitionGPClassifier, PartitionGPRegressor
-from gpytorch_partition.estimators.training_range import TrainingRange, is_blind
+from gpytorch_partition.estimators.checks import TrainingRange, is_blind
 from gpytorch_partition.presets import Options
 
 RANDOM = np.random.RandomState(0)

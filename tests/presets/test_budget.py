@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from gpytorch_partition.presets.budget import fit_within, levels
-from gpytorch_partition.presets.options import Options
+from gpytorch_partition.presets.options import Options, fit_within, levels
 
 SIZES = [(50, 2), (900, 8), (5_000, 30), (9_000, 8), (300_000, 3)]
 SECONDS = [3.0, 10.0, 30.0, 100.0]  # of the models, the smallest first

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gpytorch_partition.presets import Options, default_model
-from gpytorch_partition.presets.completion_share import _added_variances, completion_share
+from gpytorch_partition.presets.calibration import _added_variances, completion_share
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.weights_and_noise import Choice, HeldOutRows
 from gpytorch_partition.training.predictive_density import HeavyTails

@@ -8,7 +8,7 @@ import torch
 
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.presets import Options
-from gpytorch_partition.presets.few_blocks import _factor
+from gpytorch_partition.presets.calibration import _factor
 from gpytorch_partition.presets.weights_and_noise import HeldOutRows
 
 BLOCKS = torch.arange(60) % 6

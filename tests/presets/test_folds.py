@@ -13,9 +13,8 @@ from sklearn.model_selection import KFold, TimeSeriesSplit
 
 from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor
 from gpytorch_partition.presets import Options
-from gpytorch_partition.presets.folds import Blocks, as_new_rows, folds, random_rows
+from gpytorch_partition.presets.data import Blocks, PartInputs, as_new_rows, folds, random_rows
 from gpytorch_partition.presets.options import Setup
-from gpytorch_partition.presets.parts import PartInputs
 
 FEW_TREES = {"num_trees": 15, "num_slope_trees": 10, "num_boosted_trees": 15, "num_shallow_boosted_trees": 15}
 SMALL = Options(num_folds=3, **FEW_TREES)
@@ -306,17 +305,17 @@ def test_trees_learn_from_mean_targets_of_other_groups():
 )
 @pytest.mark.filterwarnings("ignore:noise of")
 def test_groups_reach_all_trees_and_mean_targets(monkeypatch, model, num_targets):
-    from gpytorch_partition.presets import parts
+    from gpytorch_partition.presets import data, parts
 
     draws, seen = random(), []
-    for name in ("grow_forest", "view_in_folds"):
-        original = getattr(parts, name)
+    for module, name in ((parts, "grow_forest"), (data, "view_in_folds")):
+        original = getattr(module, name)
 
-        def recorded(*data, original=original, **others):
-            seen.append(others["groups"] if original.__name__ == "grow_forest" else data[-1])
-            return original(*data, **others)
+        def recorded(*given, original=original, **others):
+            seen.append(others["groups"] if original.__name__ == "grow_forest" else given[-1])
+            return original(*given, **others)
 
-        monkeypatch.setattr(parts, name, recorded)
+        monkeypatch.setattr(module, name, recorded)
     table = pd.DataFrame({"x": draws.rand(90), "name": draws.choice(LETTERS, 90)})
     targets = (table.x > 0.5).astype(float).to_numpy()
     y = targets if num_targets == 1 else np.stack([targets, draws.rand(90)], 1)

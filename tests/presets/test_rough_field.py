@@ -19,7 +19,6 @@ from gpytorch_partition.presets.assembly import assemble, description_of, rebuil
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.default import default_choice
 from gpytorch_partition.presets.options import Setup
-from gpytorch_partition.presets.weights_and_noise import needs_calibration
 from gpytorch_partition.tables import needs_view
 from gpytorch_partition.training.predictive_density import Fold, PredictiveFit
 
@@ -117,7 +116,7 @@ def test_the_mean_of_absolute_coordinates_over_the_sphere(columns):
 
 
 def test_a_product_with_many_rows_has_fewer_trees():
-    found = [parts._num_rough_trees(rows, Options()) for rows in (1, 50_000, 80_000, 100_000, 10**7)]
+    found = [Options().num_rough(rows) for rows in (1, 50_000, 80_000, 100_000, 10**7)]
     assert found == [200, 200, 125, 100, 100]
 
 
@@ -294,8 +293,8 @@ def test_what_was_tried_in_vain_leaves_no_trace(monkeypatch):
 
 @pytest.mark.slow
 def test_it_is_not_for_few_rows_nor_many_or_incomplete_columns():
-    assert not needs_calibration(800, FEW)
-    assert needs_calibration(801, FEW)
+    assert not FEW.calibrates(800)
+    assert FEW.calibrates(801)
     assert not chosen_for(ROUGH[:800], X[:800], least_rough_gain=ANY_GAIN).is_rough
     assert not chosen_for(ROUGH, torch.where(X > 0.995, torch.nan, X), least_rough_gain=ANY_GAIN).is_rough
     for most in (1, 2):

@@ -12,8 +12,9 @@ from sklearn.preprocessing import TargetEncoder
 from gpytorch_partition import FastClusterKernel, RandomForestKernel, encode_missing
 from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.kernels import EncodedKernel
+from gpytorch_partition.presets.data import PartInputs
 from gpytorch_partition.presets.options import Options, Setup
-from gpytorch_partition.presets.parts import PartInputs, new_parts
+from gpytorch_partition.presets.parts import new_parts
 from gpytorch_partition.tables import NumberView, needs_view, view_in_folds
 
 RANDOM = np.random.RandomState(0)

@@ -32,13 +32,7 @@ _LARGEST_BIAS = 5e-4  # of the log marginal likelihood, in nats per datum, at wh
 
 @dataclass(frozen=True)
 class Bounds:
-    """
-    The bounds of outputscale and noise, and a fixed mean.
-
-    :param outputscale: Lower and upper bound; the same number twice for a fixed value.
-    :param noise: Lower and upper bound.
-    :param mean: The fixed mean. (Default: None, the best one is found.)
-    """
+    """The bounds of outputscale (the same number twice for a fixed value) and noise, and a fixed mean or None."""
 
     outputscale: Interval
     noise: Interval
@@ -113,7 +107,7 @@ class _Search:
 def _with_prior(
     value: Callable[[float], float], log_prior: LogPrior, ratio: float, scale: float, limits: Interval
 ) -> float:
-    """The outputscale of the largest posterior density, searched around that of the likelihood."""
+    """Return the outputscale of the largest posterior density, searched around that of the likelihood."""
     low, high = (float(np.clip(edge, *limits)) for edge in (scale * 1e-3, scale * 1e3))
     if low >= high:
         return low
@@ -149,11 +143,7 @@ class SettledMaxima:
 def settled_maxima(
     measures: Iterable[SpectralMeasure], bounds: Sequence[Bounds], log_prior: LogPrior | None = None
 ) -> SettledMaxima:
-    """
-    Maximize the likelihood of each measure, until two in a row agree to 1 % and the quadrature has converged.
-
-    One exact measure is enough; the last one is taken if none settles. Each target has its bounds.
-    """
+    """Maximize each target's likelihood by better and better measures, until one is exact or two agree to 1 %."""
     before: list[Maximum] = []
     for measure in measures:
         maxima = [maximize(SpectralLikelihood(measure, t), each, log_prior) for t, each in enumerate(bounds)]

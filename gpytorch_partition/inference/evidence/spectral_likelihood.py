@@ -84,8 +84,7 @@ def default_num_probes(num_rows: int) -> int:
     Return the number of probe vectors for a number of rows: fewer for more rows, from 100 down to 2.
 
     At a noise of a tenth of the outputscale the standard error of the log marginal likelihood is then about 1e-3 nats
-    per datum up to 100,000 rows. It falls as :math:`0.3 / \sqrt N` from there on (3e-4 at 1,000,000). At a noise of a
-    ten-thousandth it is three times as large.
+    per datum up to 100,000 rows, and :math:`0.3 / \sqrt N` above; at a noise of a ten-thousandth, three times that.
     """
     return min(_MOST_PROBES, max(_FEWEST_PROBES, -(-_ROWS_TIMES_PROBES // num_rows)))
 
@@ -93,19 +92,15 @@ def default_num_probes(num_rows: int) -> int:
 def krylov_measures(
     covariance: LinearOperator, targets: Tensor, num_probes: int, seed: int, level: Tensor | None = None
 ) -> Iterator[SpectralMeasure]:
-    r"""
+    """
     Yield measures of increasing accuracy from one Lanczos run, after 20, 30, 40, ... and at most 300 steps.
 
-    Each step is one product with `t + 1 + num_probes` columns. About `64 + 4 (t + 1 + num_probes)` numbers per row are
-    held, in float64 for any dtype of the covariance: rounding moves eigenvalues by about the largest one times the unit
-    roundoff, and the largest grows with N. In float32 that is about 2e-3 at 100,000 rows, and a fit there ended at a
-    noise of 2e-5 outputscales, with a standard error of .26 nats per datum.
+    Each step is one product with `t + 1 + num_probes` columns, in float64 for any dtype of the covariance: in float32 a
+    fit to 100,000 rows ended at a noise of 2e-5 outputscales, with a standard error of .26 nats per datum. About `64 +
+    4 (t + 1 + num_probes)` numbers per row are held.
 
     :param covariance: `N x N` K, of unit scale.
-    :param targets: `N x t` targets.
-    :param num_probes: Number of probe vectors for the traces.
-    :param seed: Seed of the probe vectors.
-    :param level: `N` effects of a mean of 1 on the targets. (Default: ones.)
+    :param level: `N` effects of a mean of 1 on the targets (`N x t`). (Default: ones.)
     """
     num_rows, covariance = targets.shape[0], covariance.to(dtype=torch.float64)
     generator = solver_generator(seed, "probes", covariance.device)
@@ -172,12 +167,7 @@ class SpectralLikelihood:
         return 0.5 * (variance / self.measure.num_probes) ** 0.5
 
     def bias(self, outputscale: float, noise: float, mean: float = 0.0) -> float:
-        """
-        Return by how many nats :meth:`value` may be too small, where Lanczos quadrature misses small eigenvalues.
-
-        It is half the differences of upper and lower bounds of the log determinant, from the same probe vectors, and of
-        the quadratic form.
-        """
+        """Return by how many nats :meth:`value` may be too small: half the differences of upper and lower bounds."""
         measure = self.measure
         if measure.lower_nodes is None or measure.lower_weights is None:
             return 0.0
@@ -195,11 +185,7 @@ class SpectralLikelihood:
         return max(0.0, self.form(noise / outputscale, mean) / outputscale - lower)
 
     def best_mean(self, ratio: float) -> float:
-        r"""
-        Return the most likely mean for a ratio :math:`\lambda` of noise and outputscale.
-
-        By generalized least squares it is :math:`1^\top (K + \lambda)^{-1} y / 1^\top (K + \lambda)^{-1} 1`.
-        """
+        r"""Return the mean for a ratio :math:`\lambda` of noise and outputscale by generalized least squares."""
         weights = self._one / (self.measure.nodes + ratio)
         return float((weights * self._y).sum() / (weights * self._one).sum())
 

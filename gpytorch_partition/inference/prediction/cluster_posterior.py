@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import add
+from typing import Any
 
 import torch
 from linear_operator import settings as linear_settings
@@ -19,13 +20,12 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.co_occurrence import streamed_cluster_sums
 from gpytorch_partition.clusters.incidence import Incidence, same_codes
-from gpytorch_partition.inference.prediction import work
 from gpytorch_partition.inference.spaces.feature_space import (
     cached_feature_space,
     feature_space_of,
     summed_variances,
 )
-from gpytorch_partition.linalg.conjugate_gradients import CGState, UnconvergedError
+from gpytorch_partition.linalg.conjugate_gradients import CGState
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.loadings import LoadedRows
@@ -34,20 +34,16 @@ from gpytorch_partition.progress import progress
 from gpytorch_partition.settings import (
     num_variance_samples,
     preconditioner_rank,
-    predictive_variances,
     probe_seed,
     variance_tolerance,
 )
 from gpytorch_partition.solvers.by_conjugate_gradients import ConjugateGradients
 from gpytorch_partition.solvers.dense import Dense
-from gpytorch_partition.solvers.direct import MOST_ROWS, is_small
 from gpytorch_partition.solvers.feature_factor import FeatureFactor
 from gpytorch_partition.solvers.in_double import InDouble
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 
-_ROUNDOFFS = 256  # smallest relative residual that rounding allows, in units of roundoff
-# Samples of up to 10,000 rows were 2.4 to 4 times as fast as estimated, at a noise of .1 and .01.
-_MARGIN = 5
+_LEAST_RESIDUAL = 256  # smallest relative residual of samples that rounding allows, in units of roundoff
 # Many samples are solved for with sorted rows and a larger preconditioner. With 200 trees and 400,000 rows a product
 # takes .22 s instead of .37, and a solve 26 iterations instead of 47, so that 40 samples repaid it; less noise needs
 # more iterations, and fewer samples.
@@ -61,24 +57,15 @@ _ORDERED_COLUMNS = 32  # the same for sorted rows
 
 @dataclass(frozen=True)
 class ClusterPosterior:
-    """
-    The posterior of cluster effects, given noisy training rows, at some test points.
+    """The posterior of cluster effects, given noisy training rows, at some test points."""
 
-    :param noisy: `N x N` covariance plus noise, without batch dimensions: of a partition kernel, or of a sum in which
-        every term has clusters.
-    :param points: For each term, the test points in the feature space of its training rows.
-    :param is_ordered: Whether training rows are sorted by the clusters of a partition.
-    :param is_precise: Whether all is in float64, with the most precise solvers.
-    """
-
-    noisy: PartitionAddedDiagLinearOperator
-    points: tuple[LoadedRows, ...]
-    is_ordered: bool = False
-    is_precise: bool = False
+    noisy: PartitionAddedDiagLinearOperator  # N x N, without batch dimensions; every term of the sum has clusters
+    points: tuple[LoadedRows, ...]  # for each term, the test points in the feature space of its training rows
+    is_ordered: bool = False  # training rows are sorted by the clusters of a partition
+    is_precise: bool = False  # all is in float64, with the most precise solvers
 
     @property
     def num_points(self) -> int:
-        """Number of test points."""
         return self.points[0].rows.num_rows
 
     @property
@@ -88,7 +75,6 @@ class ClusterPosterior:
 
     @property
     def covariance(self) -> PartitionLinearOperator:
-        """The training covariance without noise, for a single partition kernel."""
         return self.covariances[0]
 
     @property
@@ -97,14 +83,14 @@ class ClusterPosterior:
         if not self.has_feature_space:
             return False
         space = cached_feature_space(self.covariance.left)
-        return space is not None and space.has_root(float(self.covariance.scale), self._noise)
+        return space is not None and space.has_root(float(self.covariance.scale), self.noise)
 
     def mean_effects(self, residuals: Tensor) -> Tensor:
         """Return posterior means of effects (`p x 1`) by feature space, from targets less the prior mean."""
         rows = self.covariance.left
         sums = streamed_cluster_sums(rows.codes, residuals.unsqueeze(-1), rows.num_clusters)
         space = feature_space_of(self.covariance)
-        return space.mean_weights(sums, float(self.covariance.scale), self._noise).to(self.noisy.dtype)
+        return space.mean_weights(sums, float(self.covariance.scale), self.noise).to(self.noisy.dtype)
 
     def variances(self, method: str) -> Tensor:
         """Return latent variances (`N_test`) by a method other than conjugate gradients."""
@@ -115,15 +101,11 @@ class ClusterPosterior:
     def exact_variances(self) -> Tensor:
         r"""Return exact latent variances (`N_test`): O(p m) each after :math:`O(N m^2 + p^3)` once."""
         scale = float(self.covariance.scale)
-        root = feature_space_of(self.covariance).covariance_root(scale, self._noise).to(self.noisy.dtype)
+        root = feature_space_of(self.covariance).covariance_root(scale, self.noise).to(self.noisy.dtype)
         return summed_variances(self.points[0].rows, root)
 
     def factored_root(self) -> Tensor:
-        """
-        Return a root of the posterior covariance (`N_test x q`, float64).
-
-        Variances are right for all points, covariances for points in clusters of training rows.
-        """
+        """Return a root of the posterior covariance (`N_test x q`, float64): variances are right for all points."""
         return self._factor.root(self._roots_at_points)
 
     @property
@@ -153,14 +135,9 @@ class ClusterPosterior:
         """
         Draw joint samples of the latent function less its mean (`num_samples x N_test`), by PyTorch's global generator.
 
-        Each takes a solve, for any number of points, and :math:`O((N + N_{test}) m)` beside it. Errors are those of
-        :meth:`sampled_variances`. `own` are, for each term, one-hot rows of the test points in their own feature space,
-        which tells unseen clusters apart.
+        Errors are those of :meth:`sampled_variances`. `own` are, for each term, one-hot rows of the test points in
+        their own feature space, which tells unseen clusters apart.
         """
-        if self._is_free:
-            self.prefers_factor(num_samples)  # which makes it, and keeps it
-        if not self.has_factor:
-            self.check_iterations(num_samples, work.of_samples(self.noisy, num_samples))
         none = self._noise_diagonal.new_empty(self.num_points, 0)
         blocks = self._prepared(num_samples)._blocks(num_samples, None, "posterior samples", own)
         return torch.cat([none, *blocks], -1).mT
@@ -181,14 +158,14 @@ class ClusterPosterior:
 
     def _prepared(self, num_samples: int) -> ClusterPosterior:
         """
-        The posterior, prepared for that many samples.
+        Sort the rows by the clusters of one partition for many samples.
 
-        For many samples, rows are sorted by the clusters of one partition: neighbours share clusters of the others too,
-        so sums find them in the cache. The result holds 8 bytes per (row, partition) and a copy of the loadings, 1 GiB
-        at most, and a preconditioner of up to four times the rank, 1 GiB at most.
+        Neighbours share clusters of the other partitions too, so sums find them in the cache. The result holds 8 bytes
+        per (row, partition) and a copy of the loadings, and a preconditioner of up to four times the rank, 1 GiB each
+        at most.
         """
         is_direct = self.has_factor or (self.is_precise and self.noisy.has_direct)
-        if num_samples < _MANY_SAMPLES or self._is_dense or is_direct or self._copied_bytes > _MOST_COPIED:
+        if num_samples < _MANY_SAMPLES or self.is_dense or is_direct or self._copied_bytes > _MOST_COPIED:
             return self
         rank, order = preconditioner_rank.value(), self._finest_codes().argsort(stable=True)
         prepared = replace(self, noisy=self.noisy.restricted_to(order), is_ordered=True)
@@ -230,7 +207,7 @@ class ClusterPosterior:
         ]
 
     def _drawn_by_solves(self, num_samples: int, generator: torch.Generator | None) -> list[Tensor]:
-        """Posterior effects less their means, by Matheron's rule: a solve for each sample."""
+        """Draw posterior effects less their means, by Matheron's rule."""
         covariances = self.covariances
         tables = [_drawn_effects(covariance, num_samples, generator) for covariance in covariances]
         rows = [LoadedRows(covariance.left, covariance.left_loadings) for covariance in covariances]
@@ -242,8 +219,8 @@ class ClusterPosterior:
         return tables
 
     def _solve(self, function: Tensor, errors: Tensor) -> Tensor:
-        """Weights w of the training rows, :math:`A w = f + e` for draws of f and e (`N x t`)."""
-        if self._is_dense:
+        """Solve :math:`A w = f + e` for draws of f and e (`N x t`)."""
+        if self.is_dense:
             return Dense(self.noisy).solve(function + errors)
         certain, least = self._stopping_rule(function, errors)
         solver = InDouble(self.noisy) if self.is_precise else ConjugateGradients(self.noisy)
@@ -252,15 +229,15 @@ class ClusterPosterior:
 
     def _stopping_rule(self, function: Tensor, errors: Tensor) -> tuple[Callable[[CGState], Tensor], Tensor]:
         r"""
-        The rule that the error of a sample is a small fraction of its variance, and the least norm of a residual.
+        Stop where the error of a sample is a small fraction of its variance; also return the least norm of a residual.
 
-        The residual is :math:`r = f + e - A w`. At the training rows the sample deviates from its mean by
-        :math:`f - K w = D w + r - e`, and from the exact sample by :math:`K A^{-1} r`. As
-        :math:`|D^{-1/2} K A^{-1} r| \le |D^{-1/2} r|`, means over the rows are weighted by their precision.
+        The residual is :math:`r = f + e - A w`. At the training rows the sample deviates from its mean by :math:`f - K
+        w = D w + r - e`, and from the exact sample by :math:`K A^{-1} r`. As :math:`|D^{-1/2} K A^{-1} r| \le |D^{-1/2}
+        r|`, means over the rows are weighted by their precision.
         """
         noise, norm = self._noise_diagonal, self._weighted_norm
         coarsest = max(torch.finfo(covariance.cluster_operator.dtype).eps for covariance in self.covariances)
-        share, roundoff = variance_tolerance.value() ** 0.5, _ROUNDOFFS * coarsest
+        share, roundoff = variance_tolerance.value() ** 0.5, _LEAST_RESIDUAL * coarsest
         smallest, is_zero = roundoff * norm(function + errors), norm(function) == 0
 
         def has_converged(state: CGState) -> Tensor:
@@ -281,7 +258,7 @@ class ClusterPosterior:
         return self.noisy.preconditioner_inverse()
 
     @property
-    def _is_dense(self) -> bool:
+    def is_dense(self) -> bool:
         return self.noisy.size(-1) <= linear_settings.max_cholesky_size.value()
 
     @property
@@ -289,7 +266,7 @@ class ClusterPosterior:
         return self.noisy._diag_tensor._diagonal().unsqueeze(-1)
 
     @property
-    def _noise(self) -> float:
+    def noise(self) -> float:
         return float(self.noisy._diag_tensor.diag_values)
 
     @property
@@ -303,54 +280,6 @@ class ClusterPosterior:
         """Whether a factor of a root's coefficients is known, which replaces solves by products."""
         return self.noisy.knows_feature_factor
 
-    def can_take(self, method: str) -> bool:
-        """Return whether a method of variances other than conjugate gradients applies."""
-        if method == "factor":
-            return self.noisy.feature_factor is not None
-        return method == "samples" or self.has_feature_space
-
-    def prefers_factor(self, num_solves: int) -> bool:
-        """Return whether a factor of a root's coefficients is faster than so many solves; it is made if so."""
-        if self.has_feature_space:
-            return False
-        solves = work.of_conjugate_gradients(self.noisy, num_solves)
-        return work.of_feature_factor(self.noisy) < solves and self.noisy.feature_factor is not None
-
-    def check_iterations(self, num_solves: int, products: float) -> None:
-        """Raise an UnconvergedError if a factor of A in float64 takes less time than so many solves, or products."""
-        if not self.is_precise and self._is_free and _MARGIN * work.of_direct(self.noisy, num_solves) < products:
-            raise UnconvergedError("iterations would take longer than a factor: solve in float64")
-
-    @property
-    def _is_free(self) -> bool:
-        return predictive_variances.value() == "auto" and not self._is_dense
-
-    def _products(self) -> dict[str, float]:
-        """Work of each method for variances; a factor of A, where small, counts as conjugate gradients."""
-        by_factor = self.is_precise and is_small(self.noisy)
-        of_solves = work.of_direct if by_factor else work.of_conjugate_gradients
-        products = {"conjugate_gradients": of_solves(self.noisy, self.num_points)}
-        if self.has_feature_space:
-            scale = float(self.covariance.scale)
-            products["feature_space"] = work.of_feature_space(self.noisy, self.covariance.left, scale)
-        else:
-            products["factor"] = work.of_feature_factor(self.noisy)
-        num_samples = num_variance_samples.value()
-        if by_factor and self.num_points > MOST_ROWS:
-            products["samples"] = work.of_direct(self.noisy, num_samples)
-        elif not by_factor and self.num_points > num_samples:
-            products["samples"] = work.of_samples(self.noisy, num_samples)
-        return products
-
-    def cheapest_method(self) -> str:
-        """Return the method for variances with the least work; an UnconvergedError if a factor of A takes less."""
-        products = self._products()
-        if products.get("factor") == min(products.values()) and self.noisy.feature_factor is None:
-            del products["factor"]  # rounding would be felt
-        method = min(products, key=lambda name: products[name])
-        self.check_iterations(self.num_points, products[method])
-        return method
-
 
 def _root_at(root: IncidenceLinearOperator, points: LoadedRows) -> IncidenceLinearOperator:
     loadings = None if points.loadings is None else points.loadings.to(root.factor.dtype)
@@ -358,7 +287,7 @@ def _root_at(root: IncidenceLinearOperator, points: LoadedRows) -> IncidenceLine
 
 
 def _table_of(root: IncidenceLinearOperator, coefficients: Tensor) -> Tensor:
-    """Effects of the clusters (`p x kt`) from coefficients of a root's columns (`kq x t`)."""
+    """Return effects of the clusters (`p x kt`) from coefficients of a root's columns (`kq x t`)."""
     num_loadings = root.shape[-1] // root.factor.shape[-1]
     return root.scale * root.factor._matmul(torch.cat(coefficients.chunk(num_loadings, -2), -1))
 
@@ -371,7 +300,7 @@ def _drawn_effects(covariance: PartitionLinearOperator, num_samples: int, genera
 
 
 def _with_unseen(covariance: PartitionLinearOperator, table: Tensor, points: LoadedRows, own: Incidence) -> Tensor:
-    """Sums over clusters, with independent effects for the clusters without training rows."""
+    """Sum effects over clusters, with independent ones for the clusters without training rows."""
     clusters = covariance.cluster_operator
     # An empty leaf of a tree has the effects of the nodes above, which the table holds.
     is_empty = _are_empty(covariance) & clusters.independent_clusters
@@ -400,11 +329,7 @@ def _normal(shape: Sequence[int], like: Tensor | LinearOperator, generator: torc
 
 
 def cluster_posterior(noisy: LinearOperator, cross: LinearOperator) -> ClusterPosterior | None:
-    """
-    Return the posterior of cluster effects, for the noisy covariance of one partition kernel or a sum of such.
-
-    It is None for batches, for sums with terms of other kinds, and for points coded in another feature space.
-    """
+    """Return the posterior of cluster effects; None for batches, other terms, and points in another feature space."""
     if noisy.batch_shape or cross.batch_shape or not isinstance(noisy, PartitionAddedDiagLinearOperator):
         return None
     own, others = structured_terms(noisy._linear_op), structured_terms(cross)
@@ -420,3 +345,37 @@ def _share_effects(covariance: LinearOperator, cross: LinearOperator) -> bool:
     counts = {0 if loading is None else loading.shape[-1] for loading in loadings}
     are_comparable = covariance.is_symmetric and cross.has_same_clusters and len(counts) == 1
     return are_comparable and same_codes(covariance.left, cross.right)
+
+
+class EffectTables:
+    r"""
+    The tables :math:`S Z^\top \alpha` of the terms of a covariance of new points and training rows.
+
+    One is kept for each term while the training rows have the same codes and loadings. If new points open clusters of
+    their own, S is applied anew.
+    """
+
+    def __init__(self) -> None:
+        # By the term's number in the sum, and whether S is in the table.
+        self._kept: dict[tuple[int, bool], tuple[LoadedRows, Tensor]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_kept": {}}  # they are computed again
+
+    def of(self, place: int, term: PartitionLinearOperator, weights: Tensor) -> Tensor:
+        """
+        Return the table of a term of which no part is trained: its `row_values` is the product of the term and the
+        weights.
+
+        The term (`*batch x N_test x N`) has a place in the sum; the weights (`*batch x N x t`) are the same in every
+        call.
+        """
+        rows = LoadedRows(term.right, term.right_loadings)
+        key = (place, term.has_same_clusters)
+        known, kept = self._kept.get(key, (None, weights))
+        if known is None or not known.are_same(rows):
+            with torch.no_grad():
+                kept = term.cluster_sums(weights)
+                kept = term.cluster_product(kept) if term.has_same_clusters else kept
+        self._kept[key] = (rows, kept)
+        return kept if term.has_same_clusters else term.cluster_product(kept)

@@ -102,16 +102,14 @@ def diagnosis(
     covariance: PartitionLinearOperator, y: Any, targets: Any, are_classes: bool | None, random: np.random.RandomState
 ) -> KernelDiagnosis:
     """
-    Return strength, correlation and standard errors of the kernel with this covariance.
-
-    At most 10,000 random points are judged, with 10,000 random pairs.
+    Return strength, correlation and standard errors of the kernel with this covariance, by 10,000 points and pairs at
+    most.
 
     :param covariance: `N' x N` of points and the rows of the clusters; rows and columns are one object if the points
         are the rows.
     :param y: `N` targets of the rows, a tensor or an array.
     :param targets: `N'` targets of the points.
     :param are_classes: Whether targets are classes; None decides by the dtype of y.
-    :param random: Source of the sample.
     :raises ValueError: If there is one partition only, targets do not match the rows, are not finite, or do not vary.
     """
     num_points, num_members = covariance.left.num_rows, covariance.left.num_partitions
@@ -186,15 +184,13 @@ def regression_quality(
     r"""
     Return strength, correlation and errors for regression (Breiman 2001, section 11).
 
-    With the errors :math:`e_r` of the members and their root mean squares :math:`\sigma_r`,
-    :math:`\bar\rho = \overline{e_r e_q} / \bar\sigma^2` over all pairs :math:`r \ne q`. Their sum needs no loop over
-    pairs: it is :math:`(\sum_r e_r)^2 - \sum_r e_r^2`. This costs a product for two columns and :math:`O(n m)`. If rows
-    and columns of the covariance are one object, each point is judged without its own target.
+    With the errors :math:`e_r` of the members and their root mean squares :math:`\sigma_r`, :math:`\bar\rho =
+    \overline{e_r e_q} / \bar\sigma^2` over all pairs :math:`r \ne q`, whose sum is :math:`(\sum_r e_r)^2 - \sum_r
+    e_r^2`. This costs a product for two columns and :math:`O(n m)`. If rows and columns of the covariance are one
+    object, each point is judged without its own target.
 
-    :param covariance: `N' x N` of points and the rows of the clusters.
     :param y: `N` targets of the rows (float64).
-    :param points: `n` numbers of the points to judge by (of N').
-    :param targets: `n` their targets.
+    :param points: `n` numbers of the points to judge by (of N'), with their targets.
     """
     num_members, mean = covariance.left.num_partitions, y.mean()
     squares, products, by_all = torch.zeros(num_members, dtype=y.dtype), 0.0, 0.0
@@ -220,10 +216,9 @@ def class_quality(
 
     A member votes for the heaviest class in the point's cluster. Ties, also of votes, and clusters without other rows
     go to the class that is more frequent among all rows. The margin of a point is the share of the votes for its class
-    less the largest share of the others, :math:`\hat\jmath`; s is the mean margin, and
-    :math:`\bar\rho = \mathrm{var}(\text{margin}) / \bar\sigma^2`, :math:`\sigma_r` the standard deviation of the raw
-    margin :math:`1[h_r = y] - 1[h_r = \hat\jmath]` of a member. This costs a product for C columns and :math:`O(n m
-    C)`.
+    less the largest share of the others, :math:`\hat\jmath`; s is the mean margin, and :math:`\bar\rho =
+    \mathrm{var}(\text{margin}) / \bar\sigma^2`, :math:`\sigma_r` the standard deviation of the raw margin :math:`1[h_r
+    = y] - 1[h_r = \hat\jmath]` of a member.
     """
     members = torch.nn.functional.one_hot(y, num_classes).double()
     order = members.sum(0).argsort(descending=True, stable=True)
@@ -246,9 +241,8 @@ def standard_errors(covariance: PartitionLinearOperator, first: Tensor, second: 
     """
     Return the standard errors of the kernel at pairs of rows (`q`, float64), over independent draws of its partitions.
 
-    k is the mean of m :math:`k_r`, whose sample variance estimates theirs. For flat partitions :math:`k_r` is 0 or 1,
-    and this is the root of :math:`k (1 - k) / m`, at most 1 / (4 m) (lemma 3.2 of Davies & Ghahramani 2014). This costs
-    :math:`O(q m)` entries of S.
+    For flat partitions, each of m with a kernel of 0 or 1, this is the root of :math:`k (1 - k) / m`, at most 1 / (4 m)
+    (lemma 3.2 of Davies & Ghahramani 2014).
     """
     left, right, effects = covariance.left, covariance.right, covariance.cluster_operator.double()
     size = max(1, _SUMS_AT_ONCE // left.num_partitions)
@@ -260,7 +254,7 @@ def standard_errors(covariance: PartitionLinearOperator, first: Tensor, second: 
 
 
 def _first_largest(totals: Tensor) -> Tensor:
-    """The number of the first column within rounding of the largest, along the last dimension."""
+    """Return the number of the first column within rounding of the largest, along the last dimension."""
     return (totals >= (1 - _ROUNDING) * totals.amax(-1, keepdim=True)).int().argmax(-1)
 
 

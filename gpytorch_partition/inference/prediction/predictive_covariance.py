@@ -26,7 +26,7 @@ from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.progress import progress
-from gpytorch_partition.settings import predictive_variances
+from gpytorch_partition.settings import predictive_variances, variance_tolerance
 from gpytorch_partition.solvers.by_conjugate_gradients import ConjugateGradients
 from gpytorch_partition.solvers.decision_table import choose_solver
 from gpytorch_partition.solvers.dense import Dense
@@ -36,7 +36,7 @@ from gpytorch_partition.solvers.partition_added_diag_linear_operator import Part
 _BLOCK_COLUMNS = 64  # test points solved for at once by conjugate gradients, at most
 _WIDE_BLOCK = 512  # the same by a factor: columns of a covariance take a third of the time
 _BLOCK_ENTRIES = 2**25  # entries of one block of right-hand sides, at most
-_ROUNDOFFS = 16  # smallest relative residual that rounding allows, in units of roundoff
+_LEAST_RESIDUAL = 16  # smallest relative residual of columns that rounding allows, in units of roundoff
 # Error of a variance, the difference of two numbers, in units of roundoff of the prior one: 11 were seen in float32.
 _ROUNDED = 16
 
@@ -98,8 +98,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
     where the noise is less than a hundredth of the prior variance.
 
     :param prior: `*batch x N1 x N2` prior covariance of the test points.
-    :param left: `*batch x N1 x N` covariance of test and training points.
-    :param right: `*batch x N2 x N` covariance of test and training points.
+    :param left: `*batch x N1 x N` covariance of test and training points; `right` is `*batch x N2 x N`.
     :param noisy: `*batch x N x N` covariance of the training points plus noise.
     :param tolerance: Relative error of variances.
     :param is_dense: Whether solves use a Cholesky factor of the training covariance, which is kept; they then carry
@@ -199,8 +198,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         """
         Return a dense root: Cholesky's where solves are exact, else of eigenvectors, which tolerates errors of solves.
 
-        The lengths of its rows match the diagonal, so samples have the variances of the points. Above
-        `max_cholesky_size` test points it is an error: Lanczos roots would have large errors.
+        Above `max_cholesky_size` test points it is an error: Lanczos roots would have large errors.
         """
         check_dense(self, "a root of the predictive covariance (for joint samples)")
         dense = self.to_dense()
@@ -215,10 +213,10 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         """
         Draw joint samples (`num_samples x *batch x N`).
 
-        Covariances of partition kernels and their sums are sampled pathwise, with a solve per sample, if points are
-        many: more than `max_cholesky_size`, or (unless solves are dense) at least as many as samples. Otherwise samples
-        come from a dense root, with a solve per point: an error for more than `max_cholesky_size` points in batches or
-        sums with other terms.
+        Partition kernels and their sums are sampled pathwise, with a solve per sample, if points are more than
+        `max_cholesky_size`, or (unless solves are dense) at least as many as samples. Otherwise samples come from a
+        dense root, with a solve per point: an error for more than `max_cholesky_size` points in batches or sums with
+        other terms.
         """
         posterior, prior = self._posterior, structured_terms(self.prior)
         have_clusters = all(isinstance(term, PartitionLinearOperator) for term in prior)
@@ -226,13 +224,13 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         are_many = is_above or (not self.is_dense and num_samples <= self.size(-1))
         if posterior is not None and have_clusters and are_many:
             with torch.no_grad():
+                work.choose_for_samples(posterior, num_samples)
                 samples = posterior.samples(num_samples, [term.left for term in prior])
             return self._refusing_gradients(samples)
         check_dense(self, "a root of the predictive covariance (for joint samples)")
         return super().zero_mean_mvn_samples(num_samples)
 
     def _refusing_gradients(self, values: Tensor) -> Tensor:
-        """The values, with an error instead of a zero gradient by `left_out`."""
         return _RefusedGradient.apply(values, *self.left_out) if self.left_out else values
 
     @_precisely_if_needed
@@ -247,7 +245,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
             root = posterior.factored_root()
             return self._refusing_gradients((root @ root.mT).to(self.dtype))
         if not self.is_dense and (posterior := self._posterior) is not None:
-            posterior.check_iterations(self.size(-1), work.of_conjugate_gradients(self.noisy, self.size(-1)))
+            work.check_iterations(posterior, self.size(-1), work.of_conjugate_gradients(self.noisy, self.size(-1)))
         blocks = [
             self.prior[..., block].to_dense() - self.left @ self._solve_block(block)
             for block in self._blocks("predictive covariance")
@@ -263,11 +261,11 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
 
     def _weights_for(self, columns: Tensor, prior: Tensor) -> Tensor:
         r"""
-        Solutions for columns :math:`K_{x2} v` (`*batch x N x t`) of points, or of combinations v of prior variances.
+        Solve for columns :math:`K_{x2} v` (`*batch x N x t`) of points, or of combinations v of prior variances.
 
-        Covariances are within `tolerance` of the product of the two standard deviations. The error
-        :math:`e = w - A^{-1} k` changes a variance by :math:`\|e\|_A^2`, and a covariance by up to
-        :math:`\|e\|_A \|w'\|_A`, where :math:`\|w'\|_A^2` is at most the other's prior variance.
+        Covariances are within `tolerance` of the product of the two standard deviations: the error :math:`e = w -
+        A^{-1} k` changes a variance by :math:`\|e\|_A^2`, and a covariance by up to :math:`\|e\|_A \|w'\|_A`, where
+        :math:`\|w'\|_A^2` is at most the other's prior variance.
         """
         if self.is_dense or self.left is not self.right:
             return self._training_solve(columns)
@@ -279,12 +277,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         return not self.is_dense and torch.is_grad_enabled() and has_any
 
     def _differentiable_matrix(self) -> Tensor:
-        r"""
-        The whole matrix with a graph, from :math:`C W + W^\top C^\top - W^\top A W` with constant solutions W.
-
-        At :math:`W = A^{-1} C^\top` this is :math:`C A^{-1} C^\top`, with the same derivatives. N numbers are held for
-        every test point.
-        """
+        r"""Return the matrix with a graph, from :math:`C W + W^\top C^\top - W^\top A W` with constant solutions W."""
         weights = torch.cat([self._solve_block(block) for block in self._blocks("predictive covariance")], -1)
         half = self.left.matmul(weights)
         dense = self.prior.to_dense() - half - half.mT + weights.mT @ self.noisy.matmul(weights)
@@ -320,7 +313,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         """The posterior of the effects with a factor, if that takes less time than solves."""
         is_free = self.left is self.right and not self.is_dense and predictive_variances.value() == "auto"
         posterior = self._posterior if is_free else None
-        if posterior is None or not posterior.prefers_factor(self.size(-1)):
+        if posterior is None or not work.makes_factor(posterior, self.size(-1)):
             return None
         own = zip(structured_terms(self.prior), posterior.points)
         are_seen = (
@@ -331,8 +324,8 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
     def _variance_method(self, posterior: ClusterPosterior | None) -> str:
         method = predictive_variances.value()
         if method == "auto":
-            return "conjugate_gradients" if posterior is None else posterior.cheapest_method()
-        if method != "conjugate_gradients" and (posterior is None or not posterior.can_take(method)):
+            return "conjugate_gradients" if posterior is None else work.cheapest_method(posterior)
+        if method != "conjugate_gradients" and (posterior is None or not work.can_take(posterior, method)):
             raise ValueError(
                 f'predictive_variances("{method}") expected the covariance of {_APPLIES_TO[method]}, without batch '
                 'dimensions: use "auto" or "conjugate_gradients"'
@@ -347,7 +340,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         return prior - torch.cat(forms, -1)
 
     def _variances(self, prior: Tensor, columns: Tensor) -> Tensor:
-        r"""Prior variances less the quadratic forms :math:`k^\top A^{-1} k` of the columns k."""
+        r"""Return prior variances less the quadratic forms :math:`k^\top A^{-1} k` of the columns k."""
         if self.is_dense:
             return prior - (columns * self._training_solve(columns)).sum(-2)
         if self._carries_gradients:
@@ -358,7 +351,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
 
     def _variances_within(self, tolerance: float, prior: Tensor, of_pairs: bool) -> Callable[[CGState], Tensor]:
         """
-        The rule to stop where a point's variance is certain to be within a fraction of the exact one.
+        Stop where a point's variance is certain to be within a fraction of the exact one.
 
         For pairs, the fraction is multiplied by the smallest share of a prior variance left to any point. The solve
         gets the part of the tolerance that rounding does not use.
@@ -376,18 +369,18 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         return is_certain
 
     def _rounding(self, shares: Tensor) -> Tensor:
-        """The share of the tolerance that rounding uses (1: all), for variances as shares of prior ones."""
+        """Return the share of the tolerance that rounding uses (1: all), for variances as shares of prior ones."""
         return _ROUNDED * torch.finfo(shares.dtype).eps / shares / self.tolerance
 
     def _training_solve(self, columns: Tensor) -> Tensor:
         if self.is_dense:
             return Dense(self.noisy).solve(columns)
         # Between different points nothing but rounding bounds the error, in units of deviations that are not known.
-        return self._solution(columns, relative_residual(_ROUNDOFFS * torch.finfo(columns.dtype).eps)).solution
+        return self._solution(columns, relative_residual(_LEAST_RESIDUAL * torch.finfo(columns.dtype).eps)).solution
 
     def _certain(self, columns: Tensor, prior: Tensor, tolerance: float, of_pairs: bool = False) -> CGResult:
         certain = self._variances_within(tolerance, prior, of_pairs)
-        rounded = relative_residual(_ROUNDOFFS * torch.finfo(columns.dtype).eps)
+        rounded = relative_residual(_LEAST_RESIDUAL * torch.finfo(columns.dtype).eps)
 
         def stop(state: CGState) -> Tensor:
             return certain(state) | rounded(state) | (self._rounding(_shares(prior, state)) >= 1)
@@ -400,11 +393,11 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         return solver.within(columns, stop, certain)
 
     def _columns(self, block: slice, cross: LinearOperator | None = None) -> Tensor:
-        """Dense columns :math:`K_{x2}` (`*batch x N x block`) for a block of test points."""
+        """Return dense columns :math:`K_{x2}` (`*batch x N x block`) for a block of test points."""
         return (self.right if cross is None else cross)[..., block, :].to_dense().mT
 
     def _blocks(self, description: str) -> Any:
-        """Test points in blocks whose dense columns stay small; batch elements count as columns."""
+        """Split test points into blocks whose dense columns stay small; batch elements count as columns."""
         column = self.right.batch_shape.numel() * self.right.size(-1)
         size = max(1, _BLOCK_ENTRIES // max(1, column))
         is_factored = self.is_precise and self.noisy.has_direct
@@ -413,8 +406,17 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         return progress([slice(start, start + size) for start in starts], description)
 
 
+def predictive_covariance(
+    prior: LinearOperator, cross: LinearOperator, noisy: PartitionAddedDiagLinearOperator
+) -> PredictiveCovarianceLinearOperator:
+    """Return the predictive covariance of some points, by the tolerance and the limit of dense solves in force."""
+    is_dense = noisy.size(-1) <= linear_settings.max_cholesky_size.value()
+    options = {"tolerance": variance_tolerance.value(), "is_dense": is_dense}
+    return PredictiveCovarianceLinearOperator(prior, cross, cross, noisy, **options)
+
+
 def _shares(prior: Tensor, state: CGState) -> Tensor:
-    """Posterior variances as shares (`*batch x 1 x t`) of prior ones (`*batch x t`), from above."""
+    """Return posterior variances as shares (`*batch x 1 x t`) of prior ones (`*batch x t`), from above."""
     prior = prior.unsqueeze(-2)
     left = (prior - state.quadratic_form) / torch.where(prior > 0, prior, 1)
     return torch.where(prior > 0, left.clamp_min(torch.finfo(prior.dtype).eps), 1.0)
@@ -422,7 +424,7 @@ def _shares(prior: Tensor, state: CGState) -> Tensor:
 
 def _root_of_eigenvectors(dense: Tensor) -> Tensor:
     """
-    A root (`*batch x N x N`) with the diagonal of a covariance that errors may have given negative eigenvalues.
+    Return a root with the diagonal of a covariance that errors may have given negative eigenvalues.
 
     The eigenvectors of the correlations make points of small variance as accurate as others.
     """

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import cached_property, partial, reduce
 from operator import add
-from typing import Any
+from typing import Any, cast
 
 import torch
 from gpytorch import settings as gpytorch_settings
@@ -19,9 +19,8 @@ from linear_operator.operators import LinearOperator, ZeroLinearOperator
 from torch import Tensor
 
 from gpytorch_partition import settings
-from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, cluster_posterior
+from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, EffectTables, cluster_posterior
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
-from gpytorch_partition.inference.prediction.task_predictive_covariance import TaskPredictiveCovarianceLinearOperator
 from gpytorch_partition.linalg.conjugate_gradients import (
     CGState,
     UnconvergedError,
@@ -29,13 +28,14 @@ from gpytorch_partition.linalg.conjugate_gradients import (
 )
 from gpytorch_partition.operators.accuracy import prediction_residual
 from gpytorch_partition.operators.addition import structured_terms
-from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+from gpytorch_partition.operators.tasks import single_task
 from gpytorch_partition.solvers.by_conjugate_gradients import ConjugateGradients
 from gpytorch_partition.solvers.decision_table import choose_solver
 from gpytorch_partition.solvers.dense import Dense
 from gpytorch_partition.solvers.direct import MOST_COLUMNS, MOST_ROWS
 from gpytorch_partition.solvers.in_double import InDouble, check_entries, is_delicate
+from gpytorch_partition.solvers.independent_tasks import IndependentTasks
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 
 _SHARE = 0.03  # of the noise's standard deviation, that the means of training rows may be off by
@@ -74,11 +74,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         return type(None), ()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PartitionPredictionStrategy | None:
-        """
-        Return a copy with all that was computed, as fantasies of a copied model need it.
-
-        Graphs of gradients cannot be copied: None, with which the copied model computes anew, takes their place.
-        """
+        """Copy all that was computed, as fantasies of a copied model need it; None if that has graphs of gradients."""
         new, own = self.__class__.__new__(self.__class__), dict(memo)
         own[id(self)] = new
         try:
@@ -93,11 +89,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         return self.num_train <= linear_settings.max_cholesky_size.value()
 
     def exact_prediction(self, test_mean: Tensor, test_test_covar: Any, test_train_covar: Any) -> tuple[Tensor, Any]:
-        """
-        Return the predictive mean and covariance.
-
-        The mean comes first, from sums over clusters: dense products round differently with the number of rows.
-        """
+        """Return the predictive mean and covariance; dense products would round the mean by the number of rows."""
         mean = self.exact_predictive_mean(test_mean, test_train_covar)
         is_small = sum(test_train_covar.shape[-2:]) <= gpytorch_settings.max_eager_kernel_size.value()
         if is_small and not (self._is_dense and self._is_delicate):
@@ -121,7 +113,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         return reduce(add, self._means_of_terms(test_train_covar, alpha, self._tables), test_mean)
 
     def _decomposed_posterior(self, test_train_covar: LinearOperator | Tensor) -> ClusterPosterior | None:
-        """The posterior of cluster effects, if a fit or variances have built its feature space already."""
+        """Return the posterior of cluster effects, if a fit or variances have built its feature space already."""
         if self._is_dense or torch.is_tensor(test_train_covar) or self.lik_train_train_covar.requires_grad:
             return None
         posterior = cluster_posterior(self._noisy, test_train_covar)
@@ -136,7 +128,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
 
     @cached(name="mean_cache")
     def _mean_cache(self, nan_policy: str) -> Tensor:
-        r"""The weights :math:`\alpha = (K + D)^{-1} (y - \mu)` (`*batch x N`); NaN where targets are missing."""
+        r"""Return the weights :math:`\alpha = (K + D)^{-1} (y - \mu)` (`*batch x N`); NaN where targets are missing."""
         rows, noisy = self._rows_with_targets(), self.lik_train_train_covar.evaluate_kernel()
         if rows is None and not isinstance(noisy, PartitionAddedDiagLinearOperator):
             return super()._mean_cache("ignore")
@@ -152,7 +144,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         self, noisy: PartitionAddedDiagLinearOperator, offset: Tensor, rows: Tensor | None = None, **options: Any
     ) -> Tensor:
         r"""
-        :math:`(K + D)^{-1} (y - \mu)` (`*batch x N x 1`), kept in float64 where its own dtype does not suffice.
+        Return :math:`(K + D)^{-1} (y - \mu)` (`*batch x N x 1`), kept in float64 where its own dtype does not suffice.
 
         Means at the training rows are within a few hundredths of the noise's standard deviation; an error if they would
         be wrong by more than a tenth of it.
@@ -248,11 +240,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
     def get_fantasy_strategy(
         self, inputs: Any, targets: Tensor, full_inputs: Any, full_targets: Tensor, full_output: Any, **kwargs: Any
     ) -> PartitionPredictionStrategy:
-        """
-        Return the strategy with the fantasy observations added to the training data.
-
-        The new solution starts from the old one; nothing of size N_train x N_train is formed or updated.
-        """
+        """Return the strategy with fantasy observations added to the training data, solved from the old solution."""
         prior = _with_covariance(full_output, full_output.lazy_covariance_matrix.evaluate_kernel())
         batch_shape = torch.broadcast_shapes(full_targets.shape[:-1], prior.batch_shape)
         if prior.batch_shape != batch_shape:
@@ -274,10 +262,10 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
 
 def _accurate_means(noisy: PartitionAddedDiagLinearOperator, share: float = _SHARE) -> Callable[[CGState], Tensor]:
     r"""
-    The rule for solves of targets: a small relative residual, and a share of the noise.
+    Stop solves of targets at a small relative residual, and a share of the noise.
 
-    A residual r changes the means of the training rows by :math:`K A^{-1} r`, and
-    :math:`|D^{-1/2} K A^{-1} r| \le |D^{-1/2} r|`.
+    A residual r changes the means of the training rows by :math:`K A^{-1} r`, and :math:`|D^{-1/2} K A^{-1} r| \le
+    |D^{-1/2} r|`.
     """
     noise = noisy._diag_tensor._diagonal().detach().unsqueeze(-1)
     noise, residual = noise.clamp_min(torch.finfo(noise.dtype).tiny), relative_residual(prediction_residual())
@@ -289,7 +277,7 @@ def _accurate_means(noisy: PartitionAddedDiagLinearOperator, share: float = _SHA
 
 
 def _checked(noisy: PartitionAddedDiagLinearOperator, offset: Tensor) -> Tensor:
-    """The weights by the most precise solver, unless means would be far off."""
+    """Return the weights by the most precise solver, unless means would be far off."""
     found = InDouble(noisy).within(offset, _accurate_means(noisy))
     noise = noisy._diag_tensor._diagonal().unsqueeze(-1)
     error = float((found.residual.square() / noise).mean(-2).max()) ** 0.5
@@ -311,7 +299,7 @@ def _spread(values: Tensor, rows: Tensor, num_rows: int) -> Tensor:
 
 
 def _carries_gradients(prior: LinearOperator | Tensor) -> bool:
-    """Whether variances carry gradients: by hyperparameters if caches do, and by points that require it."""
+    """Return whether variances carry gradients: by hyperparameters if caches do, and by points that require it."""
     by_points = prior.requires_grad if torch.is_tensor(prior) else getattr(prior, "points_require_grad", False)
     return torch.is_grad_enabled() and (gpytorch_settings.detach_test_caches.off() or by_points)
 
@@ -327,36 +315,52 @@ def _with_covariance(distribution: MultivariateNormal, covariance: LinearOperato
     return distribution.__class__(distribution.loc, covariance)
 
 
-class EffectTables:
+class TaskPredictiveCovarianceLinearOperator(PredictiveCovarianceLinearOperator):
     r"""
-    The tables :math:`S Z^\top \alpha` of the terms of a covariance of new points and training rows.
+    The predictive covariance (`N T x N T`) of points on all of T tasks: :math:`\sum_t C_t \otimes v_t v_t^\top`.
 
-    One is kept for each term while the training rows have the same codes and loadings, so a value at a new point costs
-    :math:`O(m)`. If new points open clusters of their own, S is applied anew.
+    :math:`C_t` are predictive covariances of the independent tasks, with unit noise, and :math:`v_t` the columns of
+        :math:`W^{-\top}` (:mod:`gpytorch_partition.solvers.independent_tasks`): T solves of N rows for a point. With
+        gradients, and for some of the rows or columns, the parent's solves are used.
     """
 
-    def __init__(self) -> None:
-        # By the term's number in the sum, and whether S is in the table.
-        self._kept: dict[tuple[int, bool], tuple[LoadedRows, Tensor]] = {}
+    @staticmethod
+    def is_possible(prior: LinearOperator, cross: LinearOperator, noisy: LinearOperator) -> bool:
+        """Return whether prior, cross-covariance and noisy training covariance are of all points on all tasks."""
+        has_batch = any(part.batch_shape for part in (prior, cross, noisy))
+        if has_batch or single_task(prior) is None or single_task(cross) is None:
+            return False
+        return getattr(noisy, "independent_tasks", None) is not None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_kept": {}}  # they are computed again
+    @cached_property
+    def _each(self) -> list[PredictiveCovarianceLinearOperator]:
+        tasks = cast(IndependentTasks, self.noisy.independent_tasks)
+        (prior, _), (cross, _) = (
+            cast(tuple[PartitionLinearOperator, Tensor], single_task(part)) for part in (self.prior, self.left)
+        )
+        is_dense = tasks.covariance.size(-1) <= linear_settings.max_cholesky_size.value()
+        options, one = {**self._kwargs, "is_dense": is_dense}, tasks.rotation.new_ones(())
+        each = []
+        for variance in tasks.signal_variances.detach():
+            own = [part._mul_constant(variance) for part in (prior, cross, tasks.covariance)]
+            noisy = own[2].add_diagonal(one)
+            each.append(PredictiveCovarianceLinearOperator(own[0], own[1], own[1], noisy, **options))
+        return each
 
-    def of(self, place: int, term: PartitionLinearOperator, weights: Tensor) -> Tensor:
-        """
-        Return the table of a term of which no part is trained: its `row_values` is the product of the term and the
-        weights.
+    def to_dense(self) -> Tensor:
+        """Return the whole matrix, symmetric."""
+        if self._carries_gradients or not self.shape.numel():
+            return super().to_dense()
+        each, mixing = torch.stack([covariance.to_dense() for covariance in self._each]), self._mixing
+        dense = torch.einsum("snm,ts,us->ntmu", each, mixing, mixing).reshape(self.shape)
+        return 0.5 * (dense + dense.mT)
 
-        :param place: The term's number in the sum.
-        :param term: `*batch x N_test x N`.
-        :param weights: `*batch x N x t`, the same in every call.
-        """
-        rows = LoadedRows(term.right, term.right_loadings)
-        key = (place, term.has_same_clusters)
-        known, kept = self._kept.get(key, (None, weights))
-        if known is None or not known.are_same(rows):
-            with torch.no_grad():
-                kept = term.cluster_sums(weights)
-                kept = term.cluster_product(kept) if term.has_same_clusters else kept
-        self._kept[key] = (rows, kept)
-        return kept if term.has_same_clusters else term.cluster_product(kept)
+    def _variances_by_the_cheapest_method(self) -> Tensor:
+        if self._carries_gradients or not self.shape.numel():
+            return super()._variances_by_the_cheapest_method()
+        each = torch.stack([covariance.diagonal() for covariance in self._each], -1)
+        return (each @ self._mixing.square().mT).flatten()
+
+    @property
+    def _mixing(self) -> Tensor:
+        return cast(IndependentTasks, self.noisy.independent_tasks).mixing

@@ -20,17 +20,15 @@ class UnknownCells:
     r"""
     The means of a model at rows with missing cells, completed in K likely ways, with the variances to add.
 
-    A prediction from the known cells is a mixture over the values of the missing ones,
-    :math:`p(y \mid x_{\text{known}}) = \int p(y \mid x)\, p(x_{\text{missing}} \mid x_{\text{known}})`, whose variance
-    is the mean of variances plus the *variance of means*. The model's variance at the row is the first. The second is
-    added, with the excess of the noise at the completed rows over the noise at the row. A noise that varies with x was
-    learned from residuals of rows with missing cells too: where it is larger at the row than at the completed ones, so
-    much less is added, down to nothing. Where most rows have missing cells, all variances may include the second: for a
-    cell that training rows miss too, the default model adds the share found at held-out rows.
+    A prediction from the known cells is a mixture over the values of the missing ones, :math:`p(y \mid
+    x_{\text{known}}) = \int p(y \mid x)\, p(x_{\text{missing}} \mid x_{\text{known}})`, whose variance is the mean of
+    variances plus the *variance of means*. The model's variance at the row is the first. The second is added, with the
+    excess of the noise at the completed rows over the noise at the row, which may have been learned from rows with
+    missing cells too: together down to nothing. For a cell that training rows miss too, the default model adds the
+    share found at held-out rows.
 
     If the row misses a cell that no training row misses, the mean is the mixture's. (K means estimate it, so a K-th of
-    the variance of means is added.) If training rows miss the cell as well, the model's own mean stays: it has learned
-    what a missing cell implies.
+    the variance of means is added.) Else the model's own mean stays: it has learned what a missing cell implies.
     """
 
     rows: np.ndarray  #: `h` numbers of the rows with missing cells
@@ -75,10 +73,7 @@ def unknown_cells(
     """
     Return the means and variances for rows with missing cells; None without such rows, or for a single training row.
 
-    Each such row costs K + 1 means and a search for donors.
-
     :param x: `N x D` standardized rows; NaN is a missing cell.
-    :param train_x: Training rows.
     :param categories: Numbers of columns that hold codes.
     :param mean_of: From rows (`n x D`), which may have missing cells, to the means (`n`) of the model.
     :param noise_of: To the variances of the noise there (`n`); None for predictions without noise.
@@ -101,19 +96,15 @@ def unknown_cells(
 
 def completions(x: Tensor, train_x: Tensor, categories: Collection[int]) -> Tensor:
     r"""
-    Return rows with their missing cells completed from similar training rows, in K likely ways.
+    Return rows with their missing cells completed from similar training rows, in K ways (`n x K x D`).
 
     A *donor* gives all missing cells of a row, so dependent cells stay together (hot-deck imputation: Andridge & Little
-    2010, "A review of hot deck imputation for survey non-response"). The donors of a row are the K nearest of 2,000
-    random training rows. The distance is the mean squared difference of standardized numbers in the columns that both
-    know. Categories that differ count 2, the average of two random rows. Columns that are unrelated to the missing ones
-    thus give a random sample of their values. Rows that know all missing cells come first; a fixed permutation orders
-    equally near ones. Completions are therefore a function of the row alone, at :math:`O(D \min(N, 2000))`.
-
-    :param x: `n x D` standardized rows, each with a missing cell (NaN).
-    :param train_x: `N x D` training rows, in which NaN is a missing cell.
-    :param categories: Numbers of columns that hold codes.
-    :return: `n x K x D`, with K = 10, or N if that is less. Cells that the donor misses as well stay missing.
+    2010, "A review of hot deck imputation for survey non-response"). The donors of a row are the K nearest (10, or N if
+    that is less) of 2,000 random training rows. The distance is the mean squared difference of standardized numbers in
+    the columns that both know. Categories that differ count 2, the average of two random rows. Columns that are
+    unrelated to the missing ones thus give a random sample of their values. Rows that know all missing cells come
+    first; a fixed permutation orders equally near ones. Completions are therefore a function of the row alone, at
+    :math:`O(D \min(N, 2000))`. Cells that the donor misses as well stay missing.
     """
     order = torch.from_numpy(np.random.RandomState(0).permutation(len(train_x))[:_MOST_CANDIDATES])
     donors, is_code = train_x[order], [column in categories for column in range(x.shape[1])]
@@ -130,7 +121,7 @@ def _completed(x: Tensor, donors: Tensor, is_code: Sequence[bool]) -> Tensor:
 
 
 def _distances(x: Tensor, donors: Tensor, is_code: Sequence[bool]) -> Tensor:
-    """Mean squared differences in the columns that both know (`n x M`), 0 without any."""
+    """Return mean squared differences in the columns that both know (`n x M`), 0 without any."""
     total, count = x.new_zeros(len(x), len(donors)), x.new_zeros(len(x), len(donors))
     for column, differ in enumerate(is_code):
         difference = x[:, column, None] - donors[:, column]

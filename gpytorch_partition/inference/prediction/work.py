@@ -27,10 +27,13 @@ import os
 import torch
 
 from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior
 from gpytorch_partition.inference.spaces.feature_space import cached_feature_space
+from gpytorch_partition.linalg.conjugate_gradients import UnconvergedError
 from gpytorch_partition.operators.addition import structured_terms
+from gpytorch_partition.settings import num_variance_samples, predictive_variances
 from gpytorch_partition.solvers.by_conjugate_gradients import expected_iterations, most_iterations
-from gpytorch_partition.solvers.direct import is_small
+from gpytorch_partition.solvers.direct import MOST_ROWS, is_small
 from gpytorch_partition.solvers.feature_factor import has_feature_factor, num_columns
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 
@@ -44,6 +47,7 @@ _EIGENVECTORS = 10**6  # cubes of clusters over rows, up to which eigenvectors t
 _CHOLESKY = 2 * 10**7  # the same of a Cholesky factor, which may take four times as long
 _MOST_CLUSTERS = 20_000  # for more the feature space is never chosen
 _MOST_EIGENVECTORS = 10_000  # clusters of an exact fit where Lanczos steps do not suffice: two minutes
+_MARGIN = 5  # samples of up to 10,000 rows were 2.4 to 4 times as fast as estimated, at a noise of .1 and .01
 _PAIR_BYTES = 5 * 8  # five numbers held for a pair of clusters: those of all pairs must fit in half of the memory
 
 
@@ -75,7 +79,7 @@ def _most_clusters() -> float:
 
 
 def _memory() -> float:
-    """Bytes of this machine's memory, 8 GiB if unknown."""
+    """Return the bytes of this machine's memory, 8 GiB if unknown."""
     if hasattr(os, "sysconf") and {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= os.sysconf_names.keys():
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return 2**33
@@ -127,7 +131,7 @@ def _slowness(noisy: PartitionAddedDiagLinearOperator) -> float:
 
 
 def _iterations(noisy: PartitionAddedDiagLinearOperator) -> float:
-    """Iterations for a sample, no more than are tried before a better method is."""
+    """Return the iterations for a sample, no more than are tried before a better method is."""
     return min(expected_iterations(noisy.size(-1), noise_ratio(noisy)), most_iterations(noisy))
 
 
@@ -135,8 +139,7 @@ def noise_ratio(noisy: PartitionAddedDiagLinearOperator) -> float:
     """
     Return the noise (its harmonic mean) over the prior variance of the terms that take iterations.
 
-    A term with a single cluster has a few large eigenvalues, which the preconditioner removes: inducing points of
-    outputscale 10 beside a forest of .3 took 1 to 1.7 times the iterations of the forest alone.
+    A term with a single cluster has a few large eigenvalues, which the preconditioner removes.
     """
     covariances = structured_terms(noisy._linear_op)
     hard = [term for term in covariances if term.left.num_clusters > 1] or covariances
@@ -144,3 +147,68 @@ def noise_ratio(noisy: PartitionAddedDiagLinearOperator) -> float:
     tiny = torch.finfo(noisy.dtype).tiny
     noise = 1 / float(noisy._diag_tensor._diagonal().clamp_min(tiny).reciprocal().mean())
     return max(noise, tiny) / max(variance, tiny)
+
+
+# The choice for the posterior of cluster effects at some points.
+
+
+def can_take(posterior: ClusterPosterior, method: str) -> bool:
+    """Return whether a method of variances other than conjugate gradients applies."""
+    if method == "factor":
+        return posterior.noisy.feature_factor is not None
+    return method == "samples" or posterior.has_feature_space
+
+
+def makes_factor(posterior: ClusterPosterior, num_solves: int) -> bool:
+    """Make a factor of a root's coefficients if it is faster than so many solves; return whether there is one."""
+    if posterior.has_feature_space:
+        return False
+    solves = of_conjugate_gradients(posterior.noisy, num_solves)
+    return of_feature_factor(posterior.noisy) < solves and posterior.noisy.feature_factor is not None
+
+
+def choose_for_samples(posterior: ClusterPosterior, num_samples: int) -> None:
+    """Make a factor if that is faster than solves; an UnconvergedError if a factor of A is."""
+    if _is_free(posterior):
+        makes_factor(posterior, num_samples)
+    if not posterior.has_factor:
+        check_iterations(posterior, num_samples, of_samples(posterior.noisy, num_samples))
+
+
+def check_iterations(posterior: ClusterPosterior, num_solves: int, products: float) -> None:
+    """Raise an UnconvergedError if a factor of A in float64 takes less time than so many solves, or products."""
+    is_free = not posterior.is_precise and _is_free(posterior)
+    if is_free and _MARGIN * of_direct(posterior.noisy, num_solves) < products:
+        raise UnconvergedError("iterations would take longer than a factor: solve in float64")
+
+
+def _is_free(posterior: ClusterPosterior) -> bool:
+    return predictive_variances.value() == "auto" and not posterior.is_dense
+
+
+def cheapest_method(posterior: ClusterPosterior) -> str:
+    """Return the method for variances with the least work; an UnconvergedError if a factor of A takes less."""
+    products = _products(posterior)
+    if products.get("factor") == min(products.values()) and posterior.noisy.feature_factor is None:
+        del products["factor"]  # rounding would be felt
+    method = min(products, key=lambda name: products[name])
+    check_iterations(posterior, posterior.num_points, products[method])
+    return method
+
+
+def _products(posterior: ClusterPosterior) -> dict[str, float]:
+    """Work of each method for variances; a factor of A, where small, counts as conjugate gradients."""
+    noisy, num_points, num_samples = posterior.noisy, posterior.num_points, num_variance_samples.value()
+    by_factor = posterior.is_precise and is_small(noisy)
+    of_solves = of_direct if by_factor else of_conjugate_gradients
+    products = {"conjugate_gradients": of_solves(noisy, num_points)}
+    if posterior.has_feature_space:
+        rows, scale = posterior.covariance.left, float(posterior.covariance.scale)
+        products["feature_space"] = of_feature_space(noisy, rows, scale)
+    else:
+        products["factor"] = of_feature_factor(noisy)
+    if by_factor and num_points > MOST_ROWS:
+        products["samples"] = of_direct(noisy, num_samples)
+    elif not by_factor and num_points > num_samples:
+        products["samples"] = of_samples(noisy, num_samples)
+    return products

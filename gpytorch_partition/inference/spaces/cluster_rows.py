@@ -1,8 +1,4 @@
-r"""
-Training rows as seen by solvers in cluster space: :math:`C \mapsto Z^\top (Z C)`, and sums of targets, once.
-
-Rows may be on one machine or in shards on many, whose partial products are added up.
-"""
+"""Training rows as seen by solvers in cluster space, on one machine or in shards on many, whose products add up."""
 
 from __future__ import annotations
 
@@ -19,12 +15,7 @@ from gpytorch_partition.linalg.random import solver_generator
 
 
 class Moments(NamedTuple):
-    r"""
-    Sums of targets Y less reference values c, over the rows of each cluster and over all rows, in float64.
-
-    The reference values are near the means: squares of targets far from zero would lose to rounding what clusters
-    explain.
-    """
+    """Sums of targets Y less reference values c near the means, over each cluster and over all rows, in float64."""
 
     num_rows: int  # N
     sums: Tensor  # p x (t + 1), Z^T [Y - c, 1]
@@ -38,11 +29,7 @@ class Moments(NamedTuple):
         return Moments(self.num_rows, self.sums @ shift, shift.mT @ self.squares @ shift, centers)
 
     def merged(self, other: Moments) -> Moments:
-        """
-        Return the moments of both sets of rows, with the same clusters, and the reference values of the first.
-
-        A tree of reductions adds shards up.
-        """
+        """Return the moments of both sets of rows, with the same clusters, and the reference values of the first."""
         centers = self.centers if self.num_rows else other.centers
         one, two = self.moved(centers), other.moved(centers)
         return Moments(self.num_rows + other.num_rows, one.sums + two.sums, one.squares + two.squares, centers)
@@ -89,21 +76,13 @@ class Rows(Protocol):
 
 
 class LocalRows:
-    r"""
+    """
     Training rows in memory: a product with t columns costs :math:`O(N m t)` and holds `N x t` numbers meanwhile.
 
     :param incidence: `N x p` Z, without batch dimensions; a shard may have no rows.
     :param targets: `N x t` finite targets Y; times `level` if that is given.
     :param level: `N` roots of the rows' weights: Z is multiplied by them, and so is the 1 of the moments. (Default:
         ones.)
-
-    Example:
-        >>> Z = Incidence(torch.tensor([[0, 2], [0, 3], [1, 3]]), num_clusters=4)
-        >>> rows = LocalRows(Z, torch.tensor([[1.0], [2.0], [6.0]]))
-        >>> rows.gram(torch.ones(4, 1, dtype=torch.float64)).squeeze(-1)  # two for each row of a cluster
-        tensor([4., 2., 2., 4.], dtype=torch.float64)
-        >>> rows.moments().centers, rows.moments().sums[:, 0]
-        (tensor([3.], dtype=torch.float64), tensor([-3.,  3., -2.,  2.], dtype=torch.float64))
     """
 
     def __init__(self, incidence: Incidence, targets: Tensor, level: Tensor | None = None) -> None:
@@ -112,25 +91,21 @@ class LocalRows:
 
     @property
     def num_rows(self) -> int:
-        """Number N of rows."""
         return self.incidence.num_rows
 
     @property
     def num_clusters(self) -> int:
-        """Number p of clusters."""
         return self.incidence.num_clusters
 
     def gram(self, effects: Tensor) -> Tensor:
-        r"""Return :math:`Z^\top (Z C)` (`p x t`), in float64."""
         values = self.incidence.row_values(effects)
         return self.incidence.cluster_sums(values if self.level is None else values * self.level.square())
 
     def moments(self) -> Moments:
-        """Return the sums of the targets, computed in one pass and kept."""
         return self._moments
 
     def normal_sums(self, num_columns: int, seed: int) -> Tensor:
-        r"""Return :math:`Z^\top E` (`p x k`, float64) of normal numbers from the seed, a column at a time."""
+        r"""Return :math:`Z^\top E` of normal numbers from the seed, a column at a time."""
         generator, shape = solver_generator(seed, "rows", self.targets.device), (self.num_rows, 1)
         level = 1.0 if self.level is None else self.level
         normal = partial(torch.randn, shape, generator=generator, dtype=torch.float64, device=generator.device)

@@ -3,21 +3,17 @@ The marginal likelihood, means, variances and samples by iterations in cluster s
 
 With :math:`S = F F^\top` and :math:`\Phi = Z F`, the covariance :math:`K = \Phi \Phi^\top` (`N x N`) has the nonzero
 eigenvalues of :math:`M = \Phi^\top \Phi` (`q x q`), whose vectors have q numbers: one for each cluster, or node of a
-tree. The Krylov space of M from :math:`\Phi^\top v` is that of K from v without v itself, so that after as many Lanczos
-steps quadratic forms are the same numbers. Traces are better: K has at least N - q zeros among its eigenvalues, which
-probe vectors of N numbers estimate, while those of q numbers leave them out. With q a twentieth of N, 4 probes leave a
-third of the standard error. If q is at most the number of columns that the first steps would multiply, M itself costs
-no more products, and everything is exact.
+tree. Lanczos steps on M from :math:`\Phi^\top v` give the same quadratic forms as those on K from v. Traces are better:
+probe vectors of q numbers leave out the N - q zeros among K's eigenvalues. With q a twentieth of N, 4 probes leave a
+third of the standard error.
 
 With :math:`f = \Phi w`, :math:`w \sim N(0, s I)` and :math:`\lambda = \sigma^2 / s`, the posterior of w has the mean
-:math:`(M + \lambda)^{-1} \Phi^\top (y - c)` and the covariance :math:`\sigma^2 (M + \lambda)^{-1}`, in which nothing
-cancels; cluster effects are :math:`u = F w`. A residual r moves f at the training rows by
-:math:`\Phi (M + \lambda)^{-1} r`, of length :math:`|r| / (2 \sqrt\lambda)` at most; solves stop by this bound.
+:math:`(M + \lambda)^{-1} \Phi^\top (y - c)` and the covariance :math:`\sigma^2 (M + \lambda)^{-1}`; cluster effects are
+:math:`u = F w`. A residual r moves f at the training rows by :math:`\Phi (M + \lambda)^{-1} r`, of length :math:`|r| /
+(2 \sqrt\lambda)` at most; solves stop by this bound.
 
-For means to within 3e-4 at N = 50,000, m = 50 and a noise of .1, fast clusters (q = 2,881) took 171 iterations without
-a preconditioner, 155 with the diagonal of M, and 72 with a Nystrom approximation of rank 100. Forests (q = 29,020) took
-168, 430 and 79: nested clusters are far from orthogonal. Relative residuals are ten times smaller than among the rows
-for the same error.
+At N = 50,000, m = 50 and a noise of .1, forests (q = 29,020) took 168 iterations without a preconditioner, 430 with the
+diagonal of M (nested clusters are far from orthogonal), and 79 with a Nystrom approximation of rank 100.
 """
 
 from __future__ import annotations
@@ -86,21 +82,17 @@ def space_width(cluster_operator: ClusterOperator) -> int:
 def space_measures(
     rows: Rows, cluster_operator: ClusterOperator, num_probes: int | None, seed: int
 ) -> Iterator[SpectralMeasure]:
-    r"""
+    """
     Yield measures of increasing accuracy from one Lanczos run on M, after 20, 30, 40, ... and at most 300 steps.
 
     Without a given number of probe vectors, yield the exact measure for up to 1,000 features, if these are no more than
-    the columns of 20 steps: it takes :math:`O(q^3)`, holds `3 q` numbers for each column, and may have any N.
+    the columns of 20 steps: it takes :math:`O(q^3)`, holds `3 q` numbers for each column, and may have any N. Each step
+    is one product of the rows with `t + 1 + num_probes` columns. About `64 + 4 (t + 1 + num_probes)` numbers are held
+    for each of the q columns of F. Use it where q < N; above, probe vectors of rows are better.
 
-    Each step is one product of the rows with `t + 1 + num_probes` columns. About `64 + 4 (t + 1 + num_probes)` numbers
-    are held for each of the q columns of F. Use it where q < N; above, N - q is negative, and probe vectors of rows are
-    better.
-
-    :param rows: The rows and their targets.
     :param cluster_operator: `p x p` S, of unit scale.
     :param num_probes: Number of probe vectors for the traces. (None: as many as among rows, for a smaller error, or
         exact traces.)
-    :param seed: Seed of the probe vectors.
     """
     root, moments = space_root(cluster_operator), rows.moments()
     num_features, device, is_free = root.shape[-1], moments.sums.device, num_probes is None
@@ -137,18 +129,17 @@ def _exact_measure(rows: Rows, root: LinearOperator) -> SpectralMeasure:
 
 
 def _sizes(moments: Moments) -> Tensor:
-    """Norms of the centred targets and of the level (`t + 1`): columns of very different sizes would lose digits."""
+    """Return norms of the centred targets and the level (`t + 1`): columns of very different sizes lose digits."""
     sizes = moments.squares.diagonal().clamp_min(0).sqrt()
     return torch.where(sizes > 0, sizes, 1)
 
 
 def _of_rows(nodes: Tensor, coefficients: Tensor, moments: Moments, sizes: Tensor) -> tuple[Tensor, Tensor]:
     r"""
-    The quadrature of :math:`V^\top f(K) V` from that of :math:`(\Phi^\top V)^\top f(M)\, \Phi^\top V`.
+    Return the quadrature of :math:`V^\top f(K) V` from that of :math:`(\Phi^\top V)^\top f(M)\, \Phi^\top V`.
 
-    Coefficients are divided by the roots of their nodes; the rest of :math:`V^\top V`, outside of the span of the
-    features, belongs to the eigenvalue 0. This is the Gauss-Radau quadrature of as many steps among the rows, an upper
-    bound of forms in the inverse.
+    The rest of :math:`V^\top V`, outside of the span of the features, belongs to the eigenvalue 0. This is the
+    Gauss-Radau quadrature of as many steps among the rows, an upper bound of forms in the inverse.
     """
     squares, kept = moments.squares / sizes / sizes.unsqueeze(-1), nodes > _ROUNDING * nodes[-1]
     inside = coefficients[kept] / nodes[kept].sqrt().unsqueeze(-1)
@@ -189,11 +180,7 @@ class SpacePosterior:
 
     @cached_property
     def mean_effects(self) -> Tensor:
-        """
-        The posterior means of the cluster effects (`p x 1`, float64), computed once.
-
-        :raises UnconvergedError: If means would be off by more than a tenth of the noise's standard deviation.
-        """
+        """The posterior means of the cluster effects (`p x 1`); an UnconvergedError if they would be far off."""
         moments = self._rows.moments()
         sums = moments.sums[:, :1] - (self._values.mean - moments.centers[0]) * moments.sums[:, -1:]
         with doing("solving for means"):
@@ -241,12 +228,11 @@ class SpacePosterior:
         return self._root._t_matmul(Incidence(codes, self._root.shape[-2]).cluster_sums(one))
 
     def _form(self, features: Tensor) -> Tensor:
-        r""":math:`\varphi^\top A^{-1} \varphi` (`n`) as :math:`2 \varphi^\top x - x^\top A x`, never too large."""
+        r"""Return :math:`\varphi^\top A^{-1} \varphi` (`n`) as :math:`2 \varphi^\top x - x^\top A x`."""
         found = self._solve(features, self._accurate_forms)
         return (found.solution * (features + found.residual)).sum(0)
 
     def _solve(self, right: Tensor, stop: Rule) -> CGResult:
-        r""":math:`(M + \lambda)^{-1} B`, with a warning if the rule is missed."""
         return conjugate_gradients(
             lambda columns: self._gram(columns) + self._ratio * columns,
             right,
@@ -256,7 +242,7 @@ class SpacePosterior:
         )
 
     def _error(self, residual_norm: Tensor) -> Tensor:
-        """A bound of the root mean squared error of means at the training rows, over the noise's standard deviation."""
+        """Bound the root mean squared error of means at the training rows, over the noise's standard deviation."""
         return residual_norm / (4 * self._ratio * self._rows.num_rows * self._values.noise) ** 0.5
 
     def _accurate_means(self, state: CGState) -> Tensor:
@@ -279,7 +265,7 @@ class SpacePosterior:
 
     @cached_property
     def _inverse(self) -> Callable[[Tensor], Tensor] | None:
-        """The inverse of a Nystrom approximation of M plus the ratio; None where there are too few features."""
+        """Invert a Nystrom approximation of M plus the ratio; None where there are too few features."""
         num_features = self._root.shape[-1]
         rank = min(preconditioner_rank.value(), num_features // _FEATURES_PER_RANK)
         if not rank:

@@ -1,21 +1,19 @@
 r"""
 The exact Gaussian process of a partition kernel by p x p matrices in feature space, for any number of rows.
 
-:math:`K = Z S Z^\top` has rank p at most, the number of clusters. With :math:`S = F F^\top` and co-occurrence counts
-:math:`G = Z^\top Z`, the eigenpairs :math:`F^\top G F = V \Lambda V^\top` suffice for evidence, means, variances and
-samples at every outputscale and noise. The rows are only counted.
+With :math:`S = F F^\top` and co-occurrence counts :math:`G = Z^\top Z`, the eigenpairs :math:`F^\top G F = V \Lambda
+V^\top` suffice for evidence, means, variances and samples of :math:`K = Z S Z^\top` at every outputscale and noise.
 
-As rows arrive (Balog et al. 2016, section 5, supplement C), the posterior is updated. The paper keeps the inverse, or a
-Cholesky factor, of the regularized counts; here it is the mean w of the effects and a root R of their covariance,
-:math:`C = R R^\top`. New rows Z with residuals r lead to
+As rows arrive (Balog et al. 2016, section 5, supplement C), the posterior is updated: the mean w of the effects and a
+root R of their covariance, :math:`C = R R^\top`. New rows Z with residuals r lead to
 
 .. math::
 
     w' = w + C Z^\top B^{-1} (r - Z w), \qquad C' = C - C Z^\top B^{-1} Z C, \qquad B = Z C Z^\top + \sigma^2 I,
 
-and with :math:`B = L L^\top, X = L^{-1} Z R` the root of C' is :math:`R (I - X^\top M X)` with
-:math:`M = (I + (I - X X^\top)^{1/2})^{-1}`, where :math:`I - X X^\top = \sigma^2 L^{-1} L^{-\top}` without any
-cancellation. (For a single row this is Potter's square root filter.)
+and with :math:`B = L L^\top, X = L^{-1} Z R` the root of C' is :math:`R (I - X^\top M X)` with :math:`M = (I + (I - X
+X^\top)^{1/2})^{-1}`, where :math:`I - X X^\top = \sigma^2 L^{-1} L^{-\top}` without any cancellation. (For a single row
+this is Potter's square root filter.)
 """
 
 from __future__ import annotations
@@ -50,8 +48,8 @@ class FeatureSpace:
     The p x p matrix :math:`F^\top G F`, with its eigenpairs (the nonzero ones are K's own) and Cholesky factors.
 
     Eigenpairs serve every outputscale and noise, at some :math:`10 p^3` operations once; a factor serves one
-    outputscale and noise, at :math:`\tfrac23 p^3`. Each is computed at its first use, and kept. `p^2` to `3 p^2`
-    numbers are held (float64), and four to five times `p^2` during computation.
+    outputscale and noise, at :math:`\tfrac23 p^3`. Each is computed at its first use, and kept: up to `3 p^2` numbers
+    (float64).
 
     :param counts: `p x p` G, float64.
     :param cluster_operator: `p x p` S, positive semidefinite.
@@ -82,7 +80,6 @@ class FeatureSpace:
 
     @property
     def is_decomposed(self) -> bool:
-        """Whether the eigenpairs are computed already."""
         return "_eigenpairs" in self.__dict__
 
     def has_root(self, outputscale: float, noise: float) -> bool:
@@ -139,12 +136,7 @@ class FeatureSpace:
 
 
 def summed_variances(rows: Incidence, root: Tensor) -> Tensor:
-    r"""
-    Return the variances :math:`|z_i^\top R|^2` (`N`) of the sums of effects over each row's clusters, in O(N m q).
-
-    :param rows: One-hot rows Z (`N x p`).
-    :param root: `p x q` root R of the covariance of the effects, in any memory layout.
-    """
+    r"""Return the variances :math:`|z_i^\top R|^2` (`N`) of sums of effects with a root R (`p x q`), in O(N m q)."""
     variances = root.new_zeros(rows.num_rows)
     size = max(1, min(_BLOCK_COLUMNS, _BLOCK_ENTRIES // max(1, rows.num_rows)))
     for columns in progress(root.split(size, -1), "predictive variances"):
@@ -176,8 +168,7 @@ def measure_of(covariance: PartitionLinearOperator, targets: Tensor) -> Spectral
     """
     Return the exact spectral measure of a covariance of unit scale (`N x N`) and of targets (`N x t`).
 
-    Targets are centred and scaled, and their coefficients transformed back. Otherwise, for targets far from zero or of
-    very different sizes, rounding would exceed the part that the clusters do not explain.
+    Targets are centred and scaled, and their coefficients transformed back, so that rounding stays small.
     """
     targets = targets.detach().double()
     centres = targets.mean(0)
@@ -198,11 +189,7 @@ class EffectsPosterior(NamedTuple):
     root: Tensor  # p x q, R
 
     def extended(self, places: Tensor, num_clusters: int, deviation: float) -> EffectsPosterior:
-        """
-        Return the posterior with clusters without rows added, of zero mean and the prior deviation of an effect.
-
-        The present clusters have the new codes `places` (`p`).
-        """
+        """Add clusters without rows, with a prior deviation; `places` (`p`) are the new codes of the others."""
         is_new = torch.ones(num_clusters, dtype=torch.bool).index_fill_(0, places, False).nonzero().squeeze(-1)
         if not len(is_new):
             return EffectsPosterior(*(torch.empty_like(part).index_copy_(0, places, part) for part in self))

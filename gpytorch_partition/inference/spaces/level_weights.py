@@ -1,23 +1,20 @@
 r"""
 Weights of the tree depths of a random forest kernel, learned by maximum marginal likelihood from counts of clusters.
 
-Cut at depth d, m trees have the kernel :math:`K_d`, and :math:`K(u) = \sum_d u_d K_d = Z S(u) Z^\top` with
-:math:`u \ge 0, \sum_d u_d = 1` is the random forest kernel with the height d drawn from u (Davies & Ghahramani 2014,
-section 4.3.1, draw it uniformly). S(u) are path sums, linear in u, and the rows are in nothing but :math:`Z`. With
-:math:`G = Z^\top Z = Q \Gamma Q^\top` (rank r) and :math:`R = Q \Gamma^{1/2}`, the columns of
-:math:`U = Z Q \Gamma^{-1/2}` are orthonormal and :math:`Z = U R^\top`, so that
+Cut at depth d, m trees have the kernel :math:`K_d`, and :math:`K(u) = \sum_d u_d K_d = Z S(u) Z^\top` with :math:`u \ge
+0, \sum_d u_d = 1` is the random forest kernel with the height d drawn from u (Davies & Ghahramani 2014, section 4.3.1,
+draw it uniformly). S(u) are path sums, linear in u. With :math:`G = Z^\top Z = Q \Gamma Q^\top` (rank r) and :math:`R =
+Q \Gamma^{1/2}`, the columns of :math:`U = Z Q \Gamma^{-1/2}` are orthonormal and :math:`Z = U R^\top`, so that
 
 .. math::
 
     s K(u) + \sigma^2 I = U B U^\top + \sigma^2 (I - U U^\top), \qquad B = s R^\top S(u) R + \sigma^2 I.
 
-All trees share the weights. Weights relative to the heights of each tree, as the kernel's own learned ones are
-(`softmax_node_weights`), had log marginal likelihoods .9 to 3.1 nats lower on two of five regression sets, and S is
-then not linear in u.
-
 The evidence of N rows is that of the r numbers :math:`U^\top y = \Gamma^{-1/2} Q^\top Z^\top y` with the covariance B,
-and of N - r numbers of pure noise whose squares sum up to :math:`y^\top y - |U^\top y|^2`. B is as well conditioned as
-the N x N covariance itself, whatever weights are zero.
+and of N - r numbers of pure noise whose squares sum up to :math:`y^\top y - |U^\top y|^2`.
+
+All trees share the weights. Weights relative to the heights of each tree (`softmax_node_weights`) had log marginal
+likelihoods .9 to 3.1 nats lower on two of five regression sets.
 """
 
 from __future__ import annotations
@@ -49,13 +46,11 @@ class LevelEvidence:
     r"""
     The exact log marginal likelihood as a differentiable function of level weights, outputscale and noise.
 
-    Building it costs one eigendecomposition of the counts. An evaluation with its gradient costs a third to all of
-    that, :math:`O(p^3)` as well. It holds `12 p^2` bytes for p leaves, and `120 p^2` while it is built.
+    Building it costs one eigendecomposition of the counts; an evaluation with its gradient :math:`O(p^3)` as well. It
+    holds `12 p^2` bytes for p leaves, and `120 p^2` while it is built.
 
     :param counts: `p x p` G, float64.
-    :param sums: `p x 2` :math:`Z^\top [y, 1]`.
-    :param squares: `2 x 2` :math:`[y, 1]^\top [y, 1]`.
-    :param layout: The trees.
+    :param sums: `p x 2` :math:`Z^\top [y, 1]`; `squares` are :math:`[y, 1]^\top [y, 1]`.
     """
 
     def __init__(self, counts: Tensor, sums: Tensor, squares: Tensor, layout: TreeLayout) -> None:
@@ -81,14 +76,14 @@ class LevelEvidence:
         return -0.5 * (form + log_determinant + self.num_rows * float(np.log(2 * np.pi)))
 
     def _gram(self, level_weights: Tensor) -> Tensor:
-        """R^T S R, with S from a table: path sums of p columns take five times as long."""
+        """Return R^T S R, with S from a table: path sums of p columns take five times as long."""
         shares = torch.cat([level_weights.new_zeros(1), level_weights.cumsum(0)]) / self.num_trees
         operator = shares.index_select(0, self.shared_levels.view(-1)).view_as(self.shared_levels)
         return self.root.mT @ (operator @ self.root)
 
 
 def _shared_levels(layout: TreeLayout) -> Tensor:
-    """For each pair of leaves the number of depths 0 ... H at which they share a cluster (`p x p`, int32)."""
+    """Return for each pair of leaves the number of depths 0 ... H at which they share a cluster (`p x p`, int32)."""
     nodes = PathSumLinearOperator((~layout.is_auxiliary).double(), layout=layout).to_dense()
     return nodes.fill_diagonal_(int(layout.heights.max()) + 1).to(torch.int32)
 
@@ -99,15 +94,9 @@ def maximize_level_weights(
     """
     Return the level weights (`H + 1`, float64) with the largest marginal likelihood, 0 or more, that sum to 1.
 
-    L-BFGS-B searches the weights, the outputscale and the noise; the mean has a closed form. The likelihood may have
-    several maxima: the one uphill from the start is found. A :class:`~sklearn.exceptions.ConvergenceWarning` is given
-    if the iterations do not suffice.
-
-    :param evidence: The likelihood.
-    :param start: Outputscale and noise to start from, and the log likelihood there.
-    :param level_weights: `H + 1` positive weights to start from.
-    :param bounds: Bounds of outputscale and noise.
-    :param max_iterations: L-BFGS iterations at most.
+    L-BFGS-B searches the weights, the outputscale and the noise, from a start; the mean has a closed form. The
+    likelihood may have several maxima: the one uphill from the start is found. A
+    :class:`~sklearn.exceptions.ConvergenceWarning` is given if the iterations do not suffice.
     """
     space, steps = _Coordinates(evidence), iter(progress(range(max_iterations), "learning level weights"))
     found = minimize_lbfgsb(
@@ -127,8 +116,7 @@ class _Coordinates:
     """
     The coordinates of L-BFGS: softmax coordinates of the weights, then the logarithms of outputscale and noise.
 
-    The logarithms are in units of their standard errors, had all r effects and all N rows been seen: no direction is
-    far steeper than the others.
+    The logarithms are in units of their standard errors: no direction is far steeper than the others.
     """
 
     def __init__(self, evidence: LevelEvidence) -> None:

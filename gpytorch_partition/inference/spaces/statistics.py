@@ -33,31 +33,16 @@ class ClusterStatistics:
     The sums :math:`G = Z^\top Z`, :math:`Z^\top [y - c, 1]` and :math:`[y - c, 1]^\top [y - c, 1]` over rows so far.
 
     The reference value c (:attr:`center`) is near the mean target of the first rows: squares of targets far from zero
-    would lose to rounding what clusters explain. Statistics with other reference values add up.
+    would lose to rounding what clusters explain.
 
     Rows are added, and removed again, a chunk at a time; counts are exact, so removing undoes adding. The statistics of
     two shards add up to those of both. This is the online learning of Balog et al. 2016, section 5.
 
-    A chunk of n rows costs its labels and :math:`O(n m^2 + p^2)` for p clusters; it holds `8 p^2` bytes. As many more
-    are held while a chunk is counted: a chunk that fails or is interrupted changes nothing. Where labels are unbounded
-    (Mondrian kernels), p grows with the cells that rows fall in, and one row of each cluster is held as its example:
-    `8 p D` bytes more. Examples locate their clusters in coarser partitions (:meth:`coarsened`).
-
-    :param partition: The partitions.
-    :param max_clusters: Most clusters allowed, now or later. (Default: 65,536, whose counts take 34 GB.)
-    :raises ValueError: If there are more.
-
-    Example:
-        >>> from gpytorch_partition.partitions import CallablePartition
-        >>> stripes = CallablePartition(lambda x: x.floor().long())
-        >>> a, b = ClusterStatistics(stripes), ClusterStatistics(stripes)
-        >>> _ = a.add(torch.tensor([[0.5], [0.7]]), torch.tensor([1.0, 3.0]))
-        >>> _ = b.add(torch.tensor([[0.1], [5.0]]), torch.tensor([5.0, 7.0]))
-        >>> total = a + b
-        >>> total.sums, total.center  # 9 and 7, less 2 for each row
-        (tensor([[3., 3.],
-                [5., 1.],
-                [0., 0.]], dtype=torch.float64), 2.0)
+    A chunk of n rows costs its labels and :math:`O(n m^2 + p^2)` for p clusters; it holds `8 p^2` bytes, and twice as
+    many while a chunk is counted: one that fails or is interrupted changes nothing. Where labels are unbounded
+    (Mondrian kernels), p grows with the cells that rows fall in, and one row of each cluster is held as its example: `8
+    p D` bytes more. Examples locate their clusters in coarser partitions (:meth:`coarsened`). More clusters than
+    `max_clusters`, now or later, are a ValueError.
     """
 
     def __init__(self, partition: Partition, max_clusters: int = MAX_CLUSTERS) -> None:
@@ -82,15 +67,10 @@ class ClusterStatistics:
 
     @property
     def num_rows(self) -> int:
-        """The number N of rows counted."""
         return round(float(self.squares[1, 1]))
 
     def add(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """
-        Count rows (`n x D`) with finite targets (`n`).
-
-        :return: The new numbers (`p`) of the clusters known before, and the codes of the rows (`n x m`).
-        """
+        """Count rows; return the new numbers (`p`) of the old clusters, and the codes of the rows (`n x m`)."""
         self.check_partition()
         labels, places = self.partition.labels(x), torch.arange(len(self.sums))
         if isinstance(self.index, SeenClusterIndex):
@@ -102,11 +82,7 @@ class ClusterStatistics:
         return places, codes
 
     def remove(self, x: Tensor, y: Tensor) -> None:
-        """
-        Subtract rows that were added before.
-
-        :raises ValueError: If such rows were not added, as far as counts and sums can tell; nothing changes then.
-        """
+        """Subtract rows that were added before; a ValueError if counts and sums tell that they were not."""
         self.check_partition()
         self._count(self.codes(self.partition.labels(x)), y, -1)
 
@@ -119,7 +95,6 @@ class ClusterStatistics:
         return torch.tensor(ends, dtype=torch.int64)
 
     def codes(self, labels: Tensor) -> Tensor:
-        """Return the codes (`n x m`) of labels."""
         return self.index.codes(labels)
 
     def __add__(self, other: ClusterStatistics) -> ClusterStatistics:
@@ -128,11 +103,7 @@ class ClusterStatistics:
         return total.merge_(self).merge_(other)
 
     def merge_(self, other: ClusterStatistics) -> ClusterStatistics:
-        """
-        Add the statistics of other rows, in place: :math:`O(p^2)` time, and no memory where labels are bounded.
-
-        :raises ValueError: If the partitions are not the same, or there would be too many clusters.
-        """
+        """Add the statistics of other rows, in place; a ValueError for other partitions or too many clusters."""
         _check_same(fingerprint(self.partition), fingerprint(other.partition))
         places = torch.arange(len(other.counts))
         if isinstance(self.index, SeenClusterIndex) and isinstance(other.index, SeenClusterIndex):
@@ -143,13 +114,11 @@ class ClusterStatistics:
 
     def coarsened(self, partition: Partition) -> ClusterStatistics:
         """
-        Return the statistics of the same rows under coarser partitions, exactly, without the rows.
+        Return the statistics of the same rows under coarser partitions, exactly, by the labels of p examples.
 
-        Each cluster is located by its example. This costs the labels of p points and :math:`O(p^2)`.
-
-        :param partition: As many partitions, whose clusters are unions of clusters of these (Mondrian trees cut at an
-            earlier lifetime). This is not checked.
-        :raises ValueError: If clusters have no examples, as those of trees and of fast cluster partitions.
+        Clusters of the partitions must be unions of clusters of these (Mondrian trees cut at an earlier lifetime),
+        which is not checked. A ValueError where clusters have no examples, as those of trees and of fast cluster
+        partitions.
         """
         if not isinstance(self.index, SeenClusterIndex):
             raise ValueError("expected statistics of unbounded labels, as of Mondrian trees: others have no examples")
@@ -243,12 +212,9 @@ class ClusterStatistics:
 
 def merged_states(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Return the state of the rows of both, added while packed, as a tree of reductions does with messages.
+    Return the state of the rows of both, added while packed.
 
-    Labels must be bounded (trees, fast clusters): all statistics then have the same clusters. This costs one addition
-    of :math:`p^2 / 2` counts.
-
-    :raises ValueError: If the partitions are not the same, or their labels are unbounded.
+    Labels must be bounded (trees, fast clusters), and partitions the same; else it is a ValueError.
     """
     _check_same(first["partition"], second["partition"])
     if first["values"] is not None:
@@ -264,7 +230,7 @@ def _moments(state: Mapping[str, Any]) -> Moments:
 
 
 def _near_mean(y: Tensor) -> float:
-    """A number within a standard deviation of the mean, with few digits: whole numbers less it are whole numbers."""
+    """Return a number near the mean, with few digits: whole numbers less it are whole numbers."""
     mean, deviation = float(y.mean()), float(y.std(correction=0))
     if not deviation > abs(mean) * torch.finfo(y.dtype).eps:
         return float(y[0])
@@ -274,10 +240,9 @@ def _near_mean(y: Tensor) -> float:
 
 def _checked_remainder(sums: Tensor, squares: Tensor, before: float) -> tuple[Tensor, Tensor]:
     """
-    The sums and squares left after rows were removed; zero in clusters without rows.
+    Return the sums and squares left after rows were removed; zero in clusters without rows.
 
-    No targets can have sums in empty clusters, or squares below those that a partition explains, up to the rounding of
-    the sum of squares before.
+    No targets can have sums in empty clusters, or squares below those that a partition explains, up to rounding.
     """
     totals, counts = sums.unbind(-1)
     num_rows, rounding = round(float(squares[1, 1])), _ROUNDING * before
