@@ -56,7 +56,7 @@ def test_killed_while_counting(tmp_path):
             time.sleep(0.05)
         killed.append(_kill_one(client))
 
-    with processes(2) as client:
+    with processes(1) as client:
         thread = threading.Thread(target=killer, args=(client,))
         thread.start()
         count_chunks(model, [dask.delayed(_slowly)(pair, str(log)) for pair in chunks()], client)
