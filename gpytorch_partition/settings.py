@@ -177,7 +177,7 @@ class predictive_variances(_local_value):  # noqa: N801
       one level of noise. `"auto"` takes it for up to 20,000 clusters, if its workspace of `40 p^2` bytes fits in
       half of the memory; 12,000 clusters take half a minute.
     - `"factor"`: exact, from a factor of the coefficients of a sum's columns
-      (:class:`~gpytorch_partition.solvers.feature_factor.FeatureFactor`); for sums of inducing points, linear kernels
+      (:class:`~gpytorch_partition.solvers.direct.FeatureFactor`); for sums of inducing points, linear kernels
       and coarse trees, 6,000 columns at most in all, and noise that float64 resolves.
     - `"conjugate_gradients"`: one solve per test point, to :class:`variance_tolerance`, never too small.
     - `"samples"`: from :class:`num_variance_samples` pathwise samples, solved to :class:`variance_tolerance`.

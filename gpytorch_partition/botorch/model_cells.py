@@ -13,7 +13,7 @@ from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixtureKernel
 from gpytorch_partition.kernels.wrapper_kernels import IterativeKernel, StandardizedKernel
 from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition
-from gpytorch_partition.partitions.keyed_random import hashed
+from gpytorch_partition.partitions.hashed_cells import hashed
 
 
 class _Source(NamedTuple):

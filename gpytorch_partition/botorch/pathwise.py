@@ -21,7 +21,7 @@ from gpytorch_partition.kernels import IterativeKernel, PartitionKernel
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator, PartitionLinearOperator
 from gpytorch_partition.partitions import Partition
-from gpytorch_partition.partitions.keyed_random import hashed
+from gpytorch_partition.partitions.hashed_cells import hashed
 
 _BUCKETS = 2**10  # clusters of a partition whose labels are unbounded
 

@@ -1,9 +1,8 @@
 """GPyTorch kernels: random partition kernels, combinations of them, and a smooth kernel to add to them."""
 
-from gpytorch_partition.kernels.gamma_mondrian_kernel import GammaMondrianKernel
 from gpytorch_partition.kernels.landmark_kernel import LandmarkKernel
 from gpytorch_partition.kernels.local_linear_kernel import LocalLinearKernel
-from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
+from gpytorch_partition.kernels.mondrian_kernels import GammaMondrianKernel, MondrianKernel
 from gpytorch_partition.kernels.observed_groups import GroupKernel, MembershipKernel
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixtureKernel

@@ -18,7 +18,7 @@ from gpytorch_partition.inputs.numbers import checked_count, same_bits
 from gpytorch_partition.inputs.training_rows import MISSING
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.kernels.wrapper_kernels import checked_kernel
-from gpytorch_partition.operators.addition import structured_terms
+from gpytorch_partition.operators.algebra import structured_terms
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 
 

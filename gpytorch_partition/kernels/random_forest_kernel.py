@@ -15,11 +15,9 @@ from gpytorch_partition.clusters.tree_layout import (
     softmax_node_weights,
 )
 from gpytorch_partition.descriptions import listed
-from gpytorch_partition.kernels.logits import Logits
-from gpytorch_partition.kernels.partition_kernel import PartitionKernel, training_points
+from gpytorch_partition.kernels.partition_kernel import Logits, PartitionKernel, training_points
 from gpytorch_partition.kernels.seen_targets import SeenTargets, is_unsupervised, warn_of_overconfidence
-from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
-from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
+from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, FlatLinearOperator
 from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import PathSumLinearOperator
 from gpytorch_partition.partitions.ensembles import array_trees, trees_of
 from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition

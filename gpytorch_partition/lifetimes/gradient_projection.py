@@ -22,7 +22,7 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows
-from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
+from gpytorch_partition.kernels.mondrian_kernels import MondrianKernel
 from gpytorch_partition.linalg.factors import stable_eigh
 from gpytorch_partition.models.counted_rows import check_rows
 from gpytorch_partition.models.partition_gp import PartitionGP

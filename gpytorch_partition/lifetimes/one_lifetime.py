@@ -23,11 +23,11 @@ from gpytorch_partition.inference.evidence.spectral_likelihood import (
 )
 from gpytorch_partition.inference.prediction import work
 from gpytorch_partition.inference.spaces.feature_space import FeatureSpace
-from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
+from gpytorch_partition.kernels.mondrian_kernels import MondrianKernel
 from gpytorch_partition.lifetimes.cluster_ridge import ClusterRidge, Regression
 from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.models.partition_gp import PartitionGP
-from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
+from gpytorch_partition.operators.cluster_operators.cluster_operator import FlatLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.partitions.mondrian.mondrian_partition import MondrianPartition
 from gpytorch_partition.partitions.mondrian.mondrian_trees import Attachments, Cells, GrownRows

@@ -21,7 +21,7 @@ from sklearn.base import clone, is_classifier
 from torch import Tensor
 
 from gpytorch_partition.inputs.numbers import random_state_of
-from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
+from gpytorch_partition.kernels.mondrian_kernels import MondrianKernel
 from gpytorch_partition.models.cluster_features import cluster_columns, one_hot
 from gpytorch_partition.progress import progress
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.inputs.numbers import checked_positive
-from gpytorch_partition.kernels.mondrian_kernel import LONGER, MondrianKernel
+from gpytorch_partition.kernels.mondrian_kernels import LONGER, MondrianKernel
 from gpytorch_partition.lifetimes.cluster_ridge import ClusterRidge, Regression, along_cuts
 from gpytorch_partition.lifetimes.one_lifetime import (
     HeldOut,

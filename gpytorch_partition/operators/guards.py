@@ -52,12 +52,12 @@ class CovarianceOperator(LinearOperator):
 
     Conjugate gradients stop column by column, at the residuals of :mod:`gpytorch_partition.operators.accuracy`.
     Factorizations and products over a batch dimension are dense up to `max_cholesky_size` rows, and errors above; so
-    are elementwise products, except those of :mod:`gpytorch_partition.operators.elementwise`.
+    are elementwise products, except those of :mod:`gpytorch_partition.operators.algebra`.
     """
 
     points_require_grad = False  #: whether it was evaluated at points that require a gradient
 
-    # Set by `addition`, `elementwise` and `solvers`, which import every class that a sum or a product can become.
+    # Set by `algebra` and `solvers`, which import every class that a sum or a product can become.
     _sum_of: Callable[[LinearOperator, Any], LinearOperator]
     _product_with: Callable[[LinearOperator, LinearOperator], LinearOperator]
     _plus_noise: Callable[[LinearOperator, DiagLinearOperator], LinearOperator]

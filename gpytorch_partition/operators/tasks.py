@@ -23,8 +23,8 @@ from torch import Tensor
 from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.clusters.cluster_index import code_dtype
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
-from gpytorch_partition.operators.cluster_operators.task_linear_operator import TaskLinearOperator
+from gpytorch_partition.operators.cluster_operators.cluster_operator import FlatLinearOperator
+from gpytorch_partition.operators.cluster_operators.composed_operators import TaskLinearOperator
 from gpytorch_partition.operators.guards import check_dense
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.likelihoods.scale_mixture import gaussian_log_densities, log_densities
-from gpytorch_partition.linalg.minimum import minimize_lbfgsb
+from gpytorch_partition.linalg.parallel import minimize_lbfgsb
 from gpytorch_partition.presets.options import Options
 
 

@@ -24,8 +24,7 @@ from gpytorch_partition.operators import guards
 from gpytorch_partition.operators.accuracy import solve_residual
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.settings import probe_seed
-from gpytorch_partition.solvers.direct import DirectSolver, is_small
-from gpytorch_partition.solvers.feature_factor import MOST_COLUMNS
+from gpytorch_partition.solvers.direct import MOST_COLUMNS, DirectSolver, is_small
 from gpytorch_partition.solvers.solver import Rule, Terms, expanded, quadratic_forms
 
 _REMEDY = "Raise the noise (a constraint of the likelihood), or make the outputscale smaller."

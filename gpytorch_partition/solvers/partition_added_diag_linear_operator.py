@@ -21,9 +21,13 @@ from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 from gpytorch_partition.operators.partition_sum_linear_operator import exact_root, sum_of_roots
 from gpytorch_partition.solvers.by_conjugate_gradients import expected_iterations_of
 from gpytorch_partition.solvers.decision_table import choose_solver
-from gpytorch_partition.solvers.dense import has_few_rows
-from gpytorch_partition.solvers.direct import DirectSolver, direct_solver, has_direct_solver
-from gpytorch_partition.solvers.feature_factor import FeatureFactor, feature_factor
+from gpytorch_partition.solvers.direct import (
+    DirectSolver,
+    FeatureFactor,
+    direct_solver,
+    feature_factor,
+    has_direct_solver,
+)
 from gpytorch_partition.solvers.in_double import check_entries, check_resolution
 from gpytorch_partition.solvers.independent_tasks import IndependentTasks, independent_tasks
 from gpytorch_partition.solvers.preconditioners import (
@@ -33,7 +37,7 @@ from gpytorch_partition.solvers.preconditioners import (
     partition_inverse,
     probe_vectors,
 )
-from gpytorch_partition.solvers.solver import Factorized
+from gpytorch_partition.solvers.solver import Factorized, has_few_rows
 
 
 class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperator):

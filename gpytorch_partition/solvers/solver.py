@@ -1,4 +1,4 @@
-"""The protocol of solvers, and the solver made of an exact factorization."""
+"""The protocol of solvers, the solver made of an exact factorization, and dense algebra for few rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from linear_operator.operators import AddedDiagLinearOperator
+from linear_operator import settings
+from linear_operator.operators import AddedDiagLinearOperator, LinearOperator
 from torch import Tensor
 
 from gpytorch_partition.linalg.conjugate_gradients import CGState
@@ -70,3 +71,23 @@ def expanded(noisy: AddedDiagLinearOperator, rhs: Tensor) -> Tensor:
     """Return right-hand sides with all batch dimensions of A."""
     batch_shape = torch.broadcast_shapes(rhs.shape[:-2], noisy.batch_shape)
     return rhs.expand(*batch_shape, *rhs.shape[-2:])
+
+
+def has_few_rows(noisy: AddedDiagLinearOperator) -> bool:
+    """Return whether there are at most `max_cholesky_size` rows."""
+    return noisy.size(-1) <= settings.max_cholesky_size.value()
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A solver by a Cholesky factor of A (`*batch x N x N`) in its own dtype, :math:`O(N^3)` once, with gradients."""
+
+    noisy: AddedDiagLinearOperator
+
+    def solve(self, rhs: Tensor) -> Tensor:
+        r"""Return :math:`A^{-1} V` (`*batch x N x t`), with gradients."""
+        return torch.cholesky_solve(rhs, self.noisy.dense_root())
+
+    def inv_quad_logdet(self, rhs: Tensor | None, logdet: bool | None, reduce: bool | None) -> Terms:
+        """Return linear_operator's terms."""
+        return LinearOperator.inv_quad_logdet(self.noisy, rhs, logdet, reduce)

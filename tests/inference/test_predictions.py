@@ -19,7 +19,7 @@ from gpytorch_partition.inference.prediction.predictive_covariance import Predic
 from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
 from gpytorch_partition.operators import guards, loadings
 from gpytorch_partition.solvers import preconditioners
-from gpytorch_partition.solvers.feature_factor import has_feature_factor
+from gpytorch_partition.solvers.direct import has_feature_factor
 from tests.inference.prediction_problems import (
     FAR,
     FEW_COLUMNS,

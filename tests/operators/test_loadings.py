@@ -17,7 +17,7 @@ from linear_operator.operators import (
 from gpytorch_partition import FastClusterKernel, IterativeKernel
 from gpytorch_partition.clusters.incidence import Incidence, one_cluster
 from gpytorch_partition.operators import PartitionLinearOperator, loadings, partition_linear_operator
-from gpytorch_partition.operators.addition import structured_terms
+from gpytorch_partition.operators.algebra import structured_terms
 from gpytorch_partition.operators.loadings import LoadedRows, cluster_sums, loadings_derivative, row_values
 from gpytorch_partition.operators.tasks import on_own_tasks
 from gpytorch_partition.solvers import preconditioners

@@ -10,7 +10,7 @@ from linear_operator.utils.warnings import NumericalWarning
 
 from gpytorch_partition.linalg.conjugate_gradients import UnconvergedError, relative_residual
 from gpytorch_partition.operators import FlatLinearOperator, PartitionLinearOperator, accuracy
-from gpytorch_partition.operators.addition import low_rank_operator
+from gpytorch_partition.operators.algebra import low_rank_operator
 from gpytorch_partition.solvers import PartitionAddedDiagLinearOperator, direct
 from gpytorch_partition.solvers.by_conjugate_gradients import ConjugateGradients, is_hard
 from gpytorch_partition.solvers.direct import DirectSolver

@@ -27,7 +27,7 @@ from gpytorch_partition.inference.spaces.feature_space import (
 )
 from gpytorch_partition.linalg.conjugate_gradients import CGState, UnconvergedError
 from gpytorch_partition.linalg.random import solver_generator
-from gpytorch_partition.operators.addition import structured_terms
+from gpytorch_partition.operators.algebra import structured_terms
 from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator, PartitionLinearOperator
 from gpytorch_partition.progress import progress
@@ -39,11 +39,10 @@ from gpytorch_partition.settings import (
     variance_tolerance,
 )
 from gpytorch_partition.solvers.by_conjugate_gradients import ConjugateGradients
-from gpytorch_partition.solvers.dense import Dense
-from gpytorch_partition.solvers.direct import MOST_ROWS, is_small
-from gpytorch_partition.solvers.feature_factor import FeatureFactor
+from gpytorch_partition.solvers.direct import MOST_ROWS, FeatureFactor, is_small
 from gpytorch_partition.solvers.in_double import InDouble
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+from gpytorch_partition.solvers.solver import Dense
 
 _ROUNDOFFS = 256  # smallest relative residual that rounding allows, in units of roundoff
 # Samples of up to 10,000 rows were 2.4 to 4 times as fast as estimated, at a noise of .1 and .01.

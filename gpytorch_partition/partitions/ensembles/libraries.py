@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from gpytorch_partition.partitions.ensembles.catboost_trees import catboost_trees
+from gpytorch_partition.partitions.ensembles.json_trees import bart_trees, catboost_trees, xgboost_trees
 from gpytorch_partition.partitions.ensembles.lightgbm_trees import lightgbm_trees
 from gpytorch_partition.partitions.ensembles.scikit_learn import scikit_learn_trees
-from gpytorch_partition.partitions.ensembles.stochtree_trees import bart_trees
 from gpytorch_partition.partitions.ensembles.tree_arrays import Trees
-from gpytorch_partition.partitions.ensembles.xgboost_trees import xgboost_trees
 
 # Top-level module and base class of each library's models.
 _READERS = {

@@ -41,7 +41,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from gpytorch_partition.partitions.keyed_random import exponentials, hashed, uniforms
+from gpytorch_partition.partitions.hashed_cells import exponentials, hashed, uniforms
 from gpytorch_partition.partitions.sites import LARGEST
 
 # Salts: the purposes of the hashes of a key.
