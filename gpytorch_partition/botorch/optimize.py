@@ -34,7 +34,7 @@ def optimize_acqf_cells(
     max_batch_size: int = 2048,
     random_state: int | np.random.RandomState | None = None,
 ) -> tuple[Tensor, Tensor]:
-    r"""
+    """
     Return the points of highest acquisition value for a model with partition kernels, over numbers, integers and
     categories.
 
@@ -52,9 +52,8 @@ def optimize_acqf_cells(
     partitions, and models whose input transformation has no inverse, have 128 equal intervals. The returned point is
     the middle of its cell; integers and categories keep the values found.
 
-    Batches are found one point after another, with earlier points pending, and have no duplicates. Costs an evaluation
-    for each cell that is tried, a few thousand, and a label for each of its neighbors. Other arguments are those of
-    `optimize_acqf` and `optimize_acqf_mixed_alternating` of BoTorch; constraints are within points only.
+    Batches are found one point after another, with earlier points pending, and have no duplicates. Other arguments are
+    those of `optimize_acqf` and `optimize_acqf_mixed_alternating` of BoTorch; constraints are within points only.
 
     :param acq_function: An acquisition function of BoTorch, analytic or by Monte Carlo, whose value depends on points
         through the posterior only. Its model has a constant mean and a kernel made of partition kernels by scales,

@@ -32,8 +32,8 @@ class PartitionFeatureMap(FeatureMap):
 
     BoTorch uses it in its path samplers (`draw_kernel_feature_paths`, `draw_matheron_paths`) for any model whose kernel
     is one of this package or a :class:`gpytorch.kernels.ScaleKernel` around it, once `gpytorch_partition.botorch` is
-    imported. There is a feature for each cluster or node of a tree, regardless of the number that BoTorch asks for.
-    They are never dense: paths at N points cost as much as a product, :math:`O(N m)` each.
+    imported. There is a feature for each cluster or node of a tree, never dense: paths at N points cost as much as a
+    product, :math:`O(N m)` each.
 
     Features are exact where labels are bounded (forests, fast clusters, landmarks, mixtures and local slopes of these).
     Mondrian kernels, grids and functions of users have unboundedly many cells. Their features are hashed into 1,024 for

@@ -4,9 +4,8 @@ The one-hot matrix :math:`Z` (rows by clusters), and products with :math:`Z` and
 
 `codes[i, r]` is the column of the cluster that row i falls in under partition r. Clusters are numbered partition by
 partition, so the codes of partition r lie in a range of their own. Codes are int32 where possible. Compiled loops over
-8 and 16 bits were measured to be no faster than PyTorch's sums for one column, and slower for many. Rows sorted by one
-partition's clusters are summed 1.0 to 1.7 times as fast, with the largest gain for tables larger than the cache. Only
-solves for many samples sort a copy.
+8 and 16 bits were no faster. Rows sorted by one partition's clusters are summed 1.0 to 1.7 times as fast; only solves
+for many samples sort a copy.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ class Incidence(Movable):
     """
     The matrix :math:`Z` (`*batch x N x p`) of zeros and m ones in every row, one for each cluster that holds the row.
 
-    Memory: the codes and, from the first :meth:`cluster_sums` on, the rows of each cluster, 8 bytes per (row,
-    partition) with 32-bit codes. Products cost :math:`O(N m t)` for t columns and :math:`O(p t)` workspace.
+    Memory is 8 bytes per (row, partition) with 32-bit codes. Products cost :math:`O(N m t)` for t columns and
+    :math:`O(p t)` workspace.
 
     :param codes: `*batch x N x m` integer columns of :math:`Z`; ranges of the partitions follow one another.
     :param num_clusters: Number p of columns of :math:`Z`.
@@ -87,26 +86,18 @@ class Incidence(Movable):
         return self.codes.shape[-1]
 
     def row_values(self, table: Tensor) -> Tensor:
-        """
-        Return :math:`Z C` (`*batch x N x t`): for every row, the sum of the table (`*batch x p x t`) over the row's
-        clusters.
-        """
+        """Return :math:`Z C` (`*batch x N x t`): the sum of C (`*batch x p x t`) over each row's clusters."""
         return self._over_batch(table, _row_values, _cluster_sums)
 
     def cluster_sums(self, values: Tensor) -> Tensor:
-        r"""
-        Return :math:`Z^\top V` (`*batch x p x t`): for every cluster, the sum of the values (`*batch x N x t`) of its
-        rows.
-        """
+        r"""Return :math:`Z^\top V` (`*batch x p x t`): the sum of V (`*batch x N x t`) over each cluster's rows."""
         return self._over_batch(values, _cluster_sums, _row_values)
 
     def select(self, rows: Any, batch: tuple[Any, ...] = (), batch_shape: torch.Size | None = None) -> Incidence:
         """
         Return the incidence of some of the rows: this object for all rows, and one object for repeated calls with equal
-        rows. A covariance that is indexed one side at a time thus keeps equal rows on both sides.
+        rows.
 
-        :param rows: A slice or a tensor of row numbers.
-        :param batch: One index per batch dimension.
         :param batch_shape: Batch shape that the indices refer to. (Default: that of the codes.)
         """
         if isinstance(rows, slice):
@@ -262,11 +253,7 @@ def _cluster_sums(incidence: Incidence, values: Tensor) -> Tensor:
 
 
 def sums_over_members(members: Members, values: Tensor, ones: dict[torch.dtype, Tensor]) -> Tensor:
-    """
-    Return the sum (`p x t`) over the rows (values `N x t`) of every cluster: over blocks of rows, then over blocks.
-
-    :param ones: A cache of the ones of sparse matrices.
-    """
+    """Return the sum (`p x t`) over each cluster's rows: over blocks, then over blocks' sums; `ones` is a cache."""
     if _needs_sparse_product(values):
         num_clusters = members.cluster_starts.numel()
         block_sums = _sparse_product(ones, members.block_starts, members.rows, values)
@@ -279,13 +266,7 @@ def sums_over_members(members: Members, values: Tensor, ones: dict[torch.dtype, 
 
 
 def sums_at(starts: Tensor, places: Tensor, table: Tensor, ones: dict[torch.dtype, Tensor]) -> Tensor:
-    """
-    Return for every row the sum (`N x t`) of the table (`p x t`) at the row's places, of which rows may have any
-    number.
-
-    :param starts: `N + 1` where the places of each row begin.
-    :param ones: A cache of the ones of sparse matrices.
-    """
+    """Return for every row the sum (`N x t`) of the table (`p x t`) at the row's places, which begin at `starts`."""
     if _needs_sparse_product(table):
         return _sparse_product(ones, starts, places, table)
     return embedding_bag(places, table, starts[:-1], mode="sum")
@@ -297,11 +278,7 @@ def _needs_sparse_product(operand: Tensor) -> bool:
 
 
 def _sparse_product(ones: dict[torch.dtype, Tensor], row_starts: Tensor, columns: Tensor, operand: Tensor) -> Tensor:
-    """
-    Multiply by a matrix of ones in the given places, a few columns at a time.
-
-    PyTorch's sparse matrices store their values, so the matrix is made in pieces that share one short tensor of ones.
-    """
+    """Multiply by a matrix of ones, in pieces that share a tensor of ones: PyTorch's sparse matrices store values."""
     num_rows, num_ones = row_starts.numel() - 1, columns.numel()
     begins = torch.arange(0, num_ones, _ONES, dtype=row_starts.dtype)
     cuts = torch.searchsorted(row_starts, begins).unique().tolist()

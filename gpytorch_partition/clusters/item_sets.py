@@ -18,8 +18,7 @@ class Memberships(Movable):
     """
     The matrix B (`n x m`) with a one where an item is in a set; an item may be in any number of sets.
 
-    Products cost :math:`O(E t)` for E ones and t columns. Memory: 4 bytes for a one (8 above :math:`2^{31}` ones), and
-    4 more from the first :meth:`set_sums` on.
+    Products cost :math:`O(E t)` for E ones and t columns.
 
     :param starts: `n + 1` where the sets of each item begin.
     :param sets: `E` set numbers, each once for an item, sorted within an item.

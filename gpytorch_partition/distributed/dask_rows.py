@@ -51,10 +51,7 @@ def sampled_rows(client: Client, shards: Shards, size: int, seed: int) -> Sample
 
 
 def forest_of_shards(client: Client, shards: Shards, sizes: Tensor, num_trees: int, seed: int) -> BaggingRegressor:
-    """
-    Grow a forest in which each tree is grown on rows of one shard; shards with rows have equal numbers of trees, up to
-    one.
-    """
+    """Grow a forest with equal numbers of trees, up to one, on each shard with rows."""
     filled = sizes.nonzero().squeeze(-1).tolist()
     shares = [len(part) for part in np.array_split(np.arange(num_trees), len(filled))]
     own = seeds(seed, len(shards.names))
@@ -68,9 +65,8 @@ def count_chunks(model: FeatureSpaceGP, chunks: Any, client: Client | None = Non
     Count the rows of many chunks on workers, as :meth:`FeatureSpaceGP.add_chunks` does in one process.
 
     Counts equal those of one process bit for bit, and sums up to rounding. Both have equal bits for any number of
-    workers, also if workers die. All rows are counted, or none. A worker holds a chunk and `20 p^2` bytes for p
-    clusters. Messages are packed states, `2 p^2` bytes for each chunk (21 MB for p = 3,200), so make chunks large:
-    100,000 rows or more.
+    workers, also if workers die. All rows are counted, or none. Messages take `2 p^2` bytes for each chunk (21 MB for p
+    = 3,200), so make chunks large: 100,000 rows or more.
 
     :param model: The model, at the driver; its kernel is sent to the workers.
     :param chunks: A pair (X, y) of Dask arrays or dataframes with equal partitions; or an iterable of chunks, which are
@@ -78,7 +74,6 @@ def count_chunks(model: FeatureSpaceGP, chunks: Any, client: Client | None = Non
     :param client: The cluster's client. (Default: Dask's current one.)
     :raises TypeError: If `chunks` are none of these.
     :raises ValueError: If there are no chunks, or X and y have different partitions, or there is no client.
-    :raises RuntimeError: If a chunk fails; the message has its name.
 
     Example:
         >>> import torch

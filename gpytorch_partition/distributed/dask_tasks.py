@@ -43,8 +43,6 @@ def shards_of(chunks: Any) -> Shards:
 
     :param chunks: A pair (X, y) of Dask arrays or dataframes, or an iterable of chunks: delayed objects of pairs, or
         pairs of arrays or of delayed objects.
-    :raises TypeError: If `chunks` are none of these.
-    :raises ValueError: If there are no chunks, or X and y have different partitions.
     """
     is_pair = isinstance(chunks, tuple | list) and len(chunks) == 2
     if is_pair and all(map(has_partitions, chunks)):
@@ -128,10 +126,7 @@ def sent(client: Client, name: str, value: Any) -> Future:
 
 
 def on_chunks(client: Client, task: Task, chunks: Sequence[Any]) -> list[Future]:
-    """
-    Start one task for each chunk (delayed, a tuple of these, or a value), together with the tasks that compute the
-    chunk.
-    """
+    """Start a task for each chunk (delayed, a tuple of these, or a value), with the tasks that compute the chunk."""
     token, call = uuid4().hex[:8], dask.delayed(task.function, pure=False)
     return client.compute(
         [call(chunk, *task.shared, dask_key_name=f"{task.name}-{token}-{i}") for i, chunk in enumerate(chunks)]
@@ -145,12 +140,7 @@ def on_shards(client: Client, name: str, function: Callable[..., Any], *columns:
 
 
 def reduced(client: Client, merge: Task, parts: list[Future], fan_in: int = FAN_IN) -> Future:
-    """
-    Merge all parts to one, by a tree that depends only on their number; ready parts are merged before new shards start.
-
-    :param merge: `function(first, second, *shared)`.
-    :param fan_in: Number of parts that a task merges, and its worker holds.
-    """
+    """Merge all parts to one, by a tree that depends only on their number; ready parts are merged first."""
     level, token = 0, uuid4().hex[:8]
     while len(parts) > 1:
         level += 1
@@ -165,12 +155,7 @@ def reduced(client: Client, merge: Task, parts: list[Future], fan_in: int = FAN_
 
 
 def map_reduced(client: Client, shards: Shards, doing: str, task: Task, merge: Task, fan_in: int = FAN_IN) -> Any:
-    """
-    Apply a task to each shard and merge the results to one, with equal bits for any number of workers.
-
-    :param doing: Label of the progress bar.
-    :raises RuntimeError: If a shard fails; the message has its name.
-    """
+    """Apply a task to each shard and merge the results to one, with equal bits for any number of workers."""
     parts = on_chunks(client, task, shards.chunks)
     total = reduced(client, merge, parts, fan_in)
     wait_for(parts, shards.names, doing)
@@ -178,11 +163,7 @@ def map_reduced(client: Client, shards: Shards, doing: str, task: Task, merge: T
 
 
 def wait_for(shards: list[Future], names: Sequence[str], doing: str) -> None:
-    """
-    Wait until all shards are done, with a progress bar, and empty the list, so workers can drop finished ones.
-
-    :raises RuntimeError: If a shard fails; the message has its name.
-    """
+    """Wait for all shards, and empty the list, so workers drop them; a `RuntimeError` names one that fails."""
     known = {future.key: name for future, name in zip(shards, names, strict=True)}
     finished = as_completed(shards)
     shards.clear()

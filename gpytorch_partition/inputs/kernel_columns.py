@@ -25,9 +25,6 @@ class Columns(torch.nn.Module):
 
     GPyTorch's own buffer `active_dims` stays None: a wrapper kernel copies it, sets it to None while it evaluates and
     does not restore it after an error, so that later calls would see the wrong columns.
-
-    :param dims: Column indices, from 0. (Default: None, all columns.)
-    :raises ValueError: If they are none, or not distinct integers from 0.
     """
 
     def __init__(self, dims: Sequence[int] | Tensor | None = None) -> None:
@@ -40,10 +37,7 @@ class Columns(torch.nn.Module):
         return listed(self.numbers.tolist()) if self.numbers.numel() else "all"
 
     def select(self, x: Tensor) -> Tensor:
-        """
-        Return the columns `*batch x N x k` of points `*batch x N x D` (`N` stands for `N x 1`): a copy, or x itself for
-        all columns. Errors say if x is no tensor, or has too few columns.
-        """
+        """Return the columns `*batch x N x k` of points: a copy, or x itself for all columns; `N` is `N x 1`."""
         if not torch.is_tensor(x):
             raise TypeError(
                 f"expected points as a tensor, got {type(x).__name__}: torch.from_numpy makes one of an array"
@@ -79,8 +73,7 @@ class OtherUnitsWarning(UserWarning):
     """
     A warning that a kernel compares points in other units than those of the rows on which it was built.
 
-    Build it on rows in the units of later points; where a model has an input transformation, on the transformed ones,
-    `RandomForestKernel(transform(train_X), train_Y)`.
+    Build it on rows in the units of later points, `RandomForestKernel(transform(train_X), train_Y)`.
     """
 
 
@@ -89,9 +82,8 @@ class BuildingRange(torch.nn.Module):
     The middle 80 % of each column of the rows on which a kernel was built, as state, to detect points in other units.
 
     A column of points is elsewhere if 95 % of them lie outside that middle, or their own middle is less than a quarter
-    of it. This happens where a model transforms its inputs and the kernel was not built on transformed ones. Columns
-    with fewer than three values in the building rows are not judged, nor are fewer than 10 points or building rows.
-    Costs the time of 2,000 rows at most, and 16 bytes per column.
+    of it. Columns with fewer than three values in the building rows are not judged, nor are fewer than 10 points or
+    building rows.
     """
 
     middle: Tensor  # (2, D) bit patterns of float64; (2, 0) where nothing is known
@@ -111,10 +103,7 @@ class BuildingRange(torch.nn.Module):
             self.middle = bits_of(torch.stack([low, torch.where(_has_three_values(some), high, low)]))
 
     def elsewhere(self, x: Tensor) -> Tensor:
-        """
-        Return, for each column that varies, whether the points (`*batch x N x D`) are elsewhere (bool); an empty tensor
-        where they cannot be judged.
-        """
+        """Return whether points are elsewhere in each column that varies (bool); empty if they are not judged."""
         low, high = floats_of(self.middle)
         some = _sample(x)
         if not low.numel() or len(some) < _FEWEST or some.shape[1] != low.numel():

@@ -119,8 +119,7 @@ def take_shapes(module: torch.nn.Module, state: Mapping[str, Any], prefix: str) 
     """
     Give a module's own buffers the shapes of saved ones, so that `load_state_dict` copies them unchanged.
 
-    Buffers hold bit patterns, codes and flags, which a cast to floats would change. A state that was cast, or has other
-    dimensions, raises a RuntimeError, and nothing has changed.
+    A state that was cast, or has other dimensions, raises a RuntimeError, and nothing has changed.
     """
     found = {name: state[prefix + name] for name in module._buffers if prefix + name in state}
     for name, saved in found.items():

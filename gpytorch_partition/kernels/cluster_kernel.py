@@ -43,10 +43,7 @@ class ClusterKernel(Kernel):
         self.built_on, self._has_warned = BuildingRange(), False
 
     def _register_unit(self) -> None:
-        """
-        Register the constant 1 (`*batch`) that carries dtype and batch shape of a kernel without parameters. It is a
-        buffer, since GPyTorch sets `requires_grad` of all parameters of a kernel, frozen or not, if one of them has it.
-        """
+        """Register 1 (`*batch`) as a buffer: GPyTorch sets `requires_grad` of all parameters of a kernel."""
         self.register_buffer("unit", torch.ones(self.batch_shape))
 
     @property
@@ -156,12 +153,7 @@ class ClusterKernel(Kernel):
             self._check_points(x)
 
     def _warn_of_other_units(self, x1: Tensor, x2: Tensor) -> None:
-        """
-        Warn once if most columns of the points lie elsewhere than in the rows that the kernel was built on.
-
-        New points alone may lie anywhere: they are judged in training, and in prediction together with the training
-        rows.
-        """
+        """Warn once if most columns lie elsewhere than in the rows that the kernel was built on."""
         if self._has_warned or not (self.training or x1.shape != x2.shape):
             return
         elsewhere = self._elsewhere(x1, x2)

@@ -33,15 +33,9 @@ class LandmarkPartition(Partition):
     A partition with one cluster of all points, and the inducing points (landmarks) of a low-rank kernel.
 
     The partition alone does not distinguish points; a kernel's loadings do, which are covariances with the inducing
-    points. Memory: 8 bytes per coordinate of an inducing point and 4 per row.
+    points.
 
     :param landmarks: `k x D` inducing points. (Default: None, an unfitted partition for `load_state_dict`.)
-    :raises ValueError: If the inducing points are not finite or empty.
-
-    Example:
-        >>> partition = LandmarkPartition(torch.tensor([[0.0], [1.0]]))
-        >>> partition.labels(torch.tensor([[5.0], [6.0]])).flatten(), partition.landmarks.flatten()
-        (tensor([0, 0]), tensor([0., 1.], dtype=torch.float64))
     """
 
     num_partitions = 1
@@ -80,19 +74,12 @@ class LandmarkPartition(Partition):
 
 
 def choose_landmarks(x: Tensor, num_landmarks: int | None, random: np.random.RandomState) -> Tensor:
-    r"""
-    Draw inducing points (`k x D`) uniformly among distinct rows, in :math:`O(N)`, or :math:`O(N \log N)` if most rows
-    repeat others.
+    """
+    Draw inducing points (`k x D`) uniformly among distinct rows.
 
-    Other choices were tried on 10,000 rows of kin40k, elevators and protein, with 125 to 1,000 inducing points and
-    Matern kernels with learned lengthscales. Centers of k-means had a lower root mean squared error by up to .07 for
-    125 points on kin40k, and were no better elsewhere or from 500 points on. The greedy choice of the largest
-    conditional variance preferred outliers, and was worse by .01 on elevators and .06 on protein.
-
-    :param x: `N x D` rows.
-    :param num_landmarks: Number k of inducing points. (Default: 500, or the number of distinct rows if that is less.)
-    :param random: Source of the draws.
-    :raises ValueError: If k is less than 1, or more than the number of distinct rows.
+    Centers of k-means had a lower root mean squared error by up to .07 for 125 points on kin40k, and were no better
+    elsewhere or from 500 points on. The greedy choice of the largest conditional variance was worse by .01 on elevators
+    and .06 on protein.
     """
     wanted = _DEFAULT_NUM_LANDMARKS if num_landmarks is None else num_landmarks
     wanted = checked_count(wanted, "inducing points", "num_landmarks")
@@ -133,20 +120,16 @@ class LandmarkKernel(ClusterKernel):
     one cluster of all points with the loadings :math:`\kappa(x, Z) L^{-\top}`, :math:`L L^\top = \kappa(Z, Z)`: a
     product costs :math:`O(N k)`. By default :math:`\kappa` is a Matern-3/2 kernel with a lengthscale per column,
     learned once from a subsample (:func:`~gpytorch_partition.inference.evidence.lengthscales.learn_lengthscales`) and
-    then frozen. The loadings of the training rows are thus computed once, and only the outputscale of the `ScaleKernel`
-    around it is trained.
+    then frozen.
 
     More inducing points approximate :math:`\kappa` more closely: on 10,000 rows of kin40k the root mean squared error
     falls from .42 (250) to .32 (500) and .26 (1,000). The prior lacks the variance that the inducing points do not
-    span, which is all of it many lengthscales away from them: there the kernel is overconfident that the function is
-    its mean. Central 90 % intervals cover 90 % of new rows like the training rows, and 73 to 93 % of rows beyond them.
-    :class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood` adds the missing diagonal, for a scale and a noise
-    chosen with it.
+    span, which is all of it many lengthscales away from them: central 90 % intervals cover 73 to 93 % of rows beyond
+    the training rows. :class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood` adds the missing diagonal, for a
+    scale and a noise chosen with it.
 
-    Learning costs some seconds (1,000 rows). Loadings cost :math:`O(N k^2)`, some 30 seconds for 1,000,000 rows and 500
-    inducing points on one core, and k numbers per row. If lengthscales are trained
-    (`kernel.base_kernel.requires_grad_(True)`), they are computed in every step, with some 20 k numbers per row of
-    temporary memory. The kernel has gradients with respect to x.
+    Learning costs some seconds (1,000 rows), loadings :math:`O(N k^2)` and k numbers per row; with trained lengthscales
+    (`kernel.base_kernel.requires_grad_(True)`) in every step. The kernel has gradients with respect to x.
 
     **Use float64** (inputs, targets and model). Smooth functions with long lengthscales are fitted with outputscales of
     hundreds, and float32 represents N outputscales plus the noise only up to a ratio of some :math:`10^6`.
@@ -157,9 +140,7 @@ class LandmarkKernel(ClusterKernel):
     :param num_rows: Rows of the subsample that lengthscales are learned on, at most N. (Default: 1,000.)
     :param random_state: Seed of inducing points and subsample, as in :class:`~gpytorch_partition.PartitionKernel`, and
         so are `batch_shape`, whose elements share inducing points and lengthscales, and `active_dims`.
-    :raises ValueError: If rows or targets are not finite floating point numbers, do not match or do not vary, there are
-        fewer than two, or another option cannot be used. In calls, for points that are not finite or of another width.
-    :raises RuntimeError: In calls, for `last_dim_is_batch` and while the kernel is unfitted.
+    :raises ValueError: If rows, targets or an option cannot be used; in calls, if points cannot.
 
     Example:
         >>> x = torch.linspace(0, 1, 200).unsqueeze(-1)
@@ -216,11 +197,9 @@ class LandmarkKernel(ClusterKernel):
         Build any kernel of GPyTorch through given inducing points.
 
         :param base_kernel: The kernel, which is kept, not copied. Its parameters are trained if they require gradients,
-            with new loadings in every step; `base_kernel.requires_grad_(False)` freezes them. Its own `active_dims` are
-            positions among the columns chosen here.
+            with new loadings in every step; `base_kernel.requires_grad_(False)` freezes them.
         :param landmarks: `k x D` inducing points, all columns; None for an unfitted kernel for `load_state_dict`.
         :param batch_shape: As in the constructor, and so are `active_dims`.
-        :raises ValueError: If the inducing points are not finite or empty, or the base kernel has a batch shape.
 
         Example:
             >>> from gpytorch.kernels import RBFKernel

@@ -37,8 +37,7 @@ class LocalLinearKernel(ClusterKernel):
     as one of :math:`k_0`, :math:`O(N m D)`, and a mean O(m D) per point.
 
     Standardize columns: :math:`v_d` is the variance that a slope adds one unit from 0, and a function is least certain
-    far from 0. A missing value (NaN, or its code by :func:`~gpytorch_partition.encode_missing`) counts as 0 in the
-    linear part. There is no gradient with respect to x, since the partition kernel has none.
+    far from 0. A missing value counts as 0 in the linear part.
 
     :param base_kernel: A partition kernel :math:`k_0` (or a sum or multiple of partition kernels), with its own
         `active_dims`.
@@ -47,10 +46,7 @@ class LocalLinearKernel(ClusterKernel):
     :param variance_prior: Prior of :math:`v`. (Default: none.)
     :param variance_constraint: Constraint of :math:`v`. (Default: `Positive`; v begins at 1 / D.)
     :param batch_shape: Batch shape of :math:`v`. (Default: none.)
-    :raises ValueError: If `active_dims` are not as many distinct columns as `num_dims`; in calls, for points of another
-        width.
-    :raises TypeError: In calls, if the base kernel is not a partition kernel. Other errors are those of the base
-        kernel.
+    :raises TypeError: In calls, if the base kernel is not a partition kernel.
 
     Example:
         >>> from gpytorch_partition import PartitionKernel

@@ -46,10 +46,8 @@ class MondrianKernel(PartitionKernel):
     (proposition 1), for all points, also outside the box of the training rows. Standardize columns, or give them
     lengthscales by `projection`.
 
-    :attr:`lifetime` can be set to any positive value up to :attr:`max_lifetime` (section 4.1). The trees stay
-    unchanged, and the codes of cached rows are looked up in :math:`O(N m)`. :func:`~gpytorch_partition.lifetime_sweep`
-    chooses it. As after any other change of hyperparameters, a model that has predicted must be put into training mode
-    once.
+    :attr:`lifetime` can be set to any positive value up to :attr:`max_lifetime` (section 4.1).
+        :func:`~gpytorch_partition.lifetime_sweep` chooses it.
 
     `projection` gives each column a lengthscale, or other directions to cut across. It is fixed: cuts cannot be removed
     from a tree to lower the rate of a column, so lengthscales have no gradient.
@@ -94,10 +92,7 @@ class MondrianKernel(PartitionKernel):
 
     @property
     def lifetime(self) -> float:
-        r"""
-        The lifetime :math:`\lambda`, in units of 1/x, positive and up to :attr:`max_lifetime`; 0 while the kernel is
-        unfitted, where it cannot be set.
-        """
+        """The lifetime, in units of 1/x, positive and up to :attr:`max_lifetime`; 0 while unfitted."""
         return cast(MondrianPartition, self.partition).lifetime
 
     @lifetime.setter
@@ -111,11 +106,7 @@ class MondrianKernel(PartitionKernel):
         return cast(MondrianPartition, self.partition).max_lifetime
 
     def cut(self, lifetime: float) -> MondrianKernel:
-        """
-        Return a copy with the same trees and another lifetime, in :math:`O(N m)` for cached rows.
-
-        :param lifetime: As of :attr:`lifetime`, with the same errors.
-        """
+        """Return a copy with the same trees and another :attr:`lifetime`, in :math:`O(N m)` for cached rows."""
         partition = cast(MondrianPartition, self.partition).cut(lifetime)
         kernel = deepcopy(self)
         kernel.partition, kernel.has_usual_width = partition, False
@@ -145,19 +136,16 @@ class GammaMondrianKernel(PartitionKernel):
     Use it in place of a Mondrian kernel to train the width by gradients, like a lengthscale.
 
     With F the distribution function of the lifetime, a node of a tree that is alive from its birth to its end has the
-    weight :math:`F(\text{end}) - F(\text{birth})`, :math:`\text{end} = \infty` for leaves, so k(x, x) is 1. The
-    partitions do not depend on a and b: the marginal likelihood is smooth in them, and its gradient exact. With
+    weight :math:`F(\text{end}) - F(\text{birth})`, :math:`\text{end} = \infty` for leaves, so k(x, x) is 1. With
     :math:`r = \|x - x'\|_1` the limit of many trees is the rational quadratic in the L1 distance,
 
     .. math:: k(x, x') = \mathbb{E}\, e^{-\lambda r} = (1 + r / b)^{-a},
 
     and :math:`e^{-(a / b) r}` for :math:`a \to \infty` with a / b fixed. Lifetimes longer than :attr:`max_lifetime`
-    count as that one. One function is a sum of parts of all widths here; in the posterior mixture of
-    :meth:`~gpytorch_partition.lifetimes.LifetimeSweep.predict` the whole function has one uncertain width.
+    count as that one.
 
-    A product costs :math:`O(N m)` and :math:`O(V)` for the V nodes of the trees, a gradient about one product. Trees
-    take 200 bytes per cell of training rows. Variances need solves, and joint samples of more than `max_cholesky_size`
-    points are an error.
+    A product costs :math:`O(N m)` and :math:`O(V)` for the V nodes of the trees, a gradient about one product.
+    Variances need solves, and joint samples of more than `max_cholesky_size` points are an error.
 
     :param train_x: `N x D` rows whose bounding box the trees begin with. (Default: None, an unfitted kernel for
         `load_state_dict`.)
@@ -167,8 +155,7 @@ class GammaMondrianKernel(PartitionKernel):
     :param max_lifetime: Cuts are sampled up to it. (Default: twice the 99.9 % quantile of the initial distribution.)
     :param random_state: As in :class:`~gpytorch_partition.PartitionKernel`, and so are `batch_shape`, whose elements
         share a and b, and `active_dims`.
-    :raises ValueError: If the rows are empty, not finite or not a floating point matrix, are all the same and no
-        lifetime is given, or another option cannot be used.
+    :raises ValueError: If the rows or an option cannot be used.
 
     Example:
         >>> x = torch.linspace(0, 1, 50).unsqueeze(-1)
@@ -270,9 +257,8 @@ class GammaMondrianKernel(PartitionKernel):
 
     def _between(self, births: Tensor, ends: Tensor, trees: MondrianTrees, like: Tensor) -> Tensor:
         r"""
-        Weights :math:`(F(\text{end}) - F(\text{birth})) / m` of times in the trees, which a float holds exactly.
+        Weights :math:`(F(\text{end}) - F(\text{birth})) / m` in whole steps, so that parts of a path sum to the whole.
 
-        With F / m rounded to whole steps (at most :math:`2^{24}` in float32), the parts of a path sum to the whole.
         Weights rounded one by one give an indefinite matrix, by more than a small noise makes up for.
         """
         steps = 2.0 ** (floor(log2(trees.num_trees)) - floor(log2(torch.finfo(like.dtype).eps)) + 1)
@@ -287,11 +273,7 @@ class GammaMondrianKernel(PartitionKernel):
 
 
 class GammaLifetime(gpytorch.Module):
-    r"""
-    The distribution :math:`\lambda \sim \mathrm{Gamma}(a, b)` with trained concentration a and rate b, in units of x.
-    It is a submodule of the kernel, since GPyTorch indexes a kernel's own parameters as if they began with its batch
-    dimensions.
-    """
+    """The distribution of the lifetime; a submodule, since GPyTorch takes a kernel's own parameters for batched."""
 
     raw_concentration: torch.nn.Parameter
     raw_rate: torch.nn.Parameter

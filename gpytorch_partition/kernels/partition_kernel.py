@@ -31,16 +31,13 @@ class PartitionKernel(ClusterKernel):
     Use it when you have a program, labels or fitted clusterers that divide points.
 
     (Davies & Ghahramani 2014, definition 2.) It evaluates to a
-    :class:`~gpytorch_partition.operators.PartitionLinearOperator`, whose products cost :math:`O(N m)`. Labels of the
-    training rows are computed once and cached, in 8 bytes per (row, partition). The kernel has no hyperparameters: wrap
-    it in a :class:`gpytorch.kernels.ScaleKernel` for an outputscale. The buffer `unit`, which is 1, carries the dtype
-    and the batch shape. It is piecewise constant, so it has no gradient with respect to x, and requesting one is an
-    error.
+    :class:`~gpytorch_partition.operators.PartitionLinearOperator`, whose products cost :math:`O(N m)`. The kernel has
+    no hyperparameters: wrap it in a :class:`gpytorch.kernels.ScaleKernel` for an outputscale. It is piecewise constant,
+    so it has no gradient with respect to x, and requesting one is an error.
 
     :attr:`sum_dtype` is the dtype in which sums over clusters are computed; by default (None) that of the covariance.
-    With float32, a float64 covariance is several times as fast and right to 7 digits of its norm. This is enough if the
-    noise is a millionth of that norm or more, and in a sum with a smooth kernel of large eigenvalues. It is not saved
-    with the state. A :class:`~gpytorch_partition.PartitionMixtureKernel` uses its own.
+        With float32, a float64 covariance is several times as fast and right to 7 digits of its norm, enough if the
+        noise is a millionth of that norm or more. It is not saved with the state.
 
     Kernels that draw their partitions at random take a `random_state`: an int, a :class:`numpy.random.RandomState`
     (which is advanced), or None for a fresh seed from the operating system. NumPy's global state is never used.
@@ -51,13 +48,13 @@ class PartitionKernel(ClusterKernel):
         :class:`~gpytorch_partition.partitions.ClusteringPartition` where their rule for new points is known. Or a
         :class:`~gpytorch_partition.partitions.Partition`. For a program with a seed see :meth:`from_sampler`.
     :param batch_shape: Batch shape of the kernel; all elements share the partitions. (Default: none.)
-    :param active_dims: Numbers of the columns of x that the partitions see. They are kept in :attr:`columns`;
-        GPyTorch's own buffer of this name stays None. They can be assigned later if none are given. (Default: all.)
+    :param active_dims: Numbers of the columns of x that the partitions see. They are kept in :attr:`columns`, and can
+        be assigned later if none are given. (Default: all.)
     :raises TypeError: If `partition` is none of these.
     :raises ValueError: If `active_dims` are not distinct numbers of columns from 0; in calls, for points that the
         partitions cannot label.
-    :raises RuntimeError: In calls, for inputs that require a gradient, for `last_dim_is_batch`, for traces of
-        TorchScript, and while the kernel is unfitted.
+    :raises RuntimeError: In calls, for inputs that require a gradient, for `last_dim_is_batch` and while the kernel is
+        unfitted.
 
     Example:
         >>> kernel = PartitionKernel(lambda x: torch.stack([x[..., 0].round(), x[..., 0].floor()], -1).long())
@@ -124,12 +121,8 @@ class PartitionKernel(ClusterKernel):
 
     def cluster_ids(self, x: Tensor) -> Tensor:
         """
-        Return the label of the cluster that each point falls in, for each partition (`*batch x N x m`, int64), computed
-        anew.
-
-        :param x: `*batch x N x D` points, all columns (`active_dims` is applied here).
-        :raises RuntimeError: If the kernel is unfitted.
-        :raises ValueError: If x is not a floating point tensor of the right width, or holds NaN or infinity.
+        Return the label (`*batch x N x m`, int64) of each point's cluster in each partition, as
+        :meth:`.Partition.labels` does.
         """
         return self.partition.labels(self._active(x))
 
@@ -149,20 +142,16 @@ class PartitionKernel(ClusterKernel):
         is fitted.
 
         A single partition predicts the mean target, or the most frequent class, of the rows in a point's cluster, or of
-        all rows if the cluster has no others. For trees at all heights the mean is weighted by the tree's share of the
-        kernel. Strong partitions whose errors are hardly correlated make a good ensemble (Breiman 2001; Zhu 2008,
-        section 3.3). These predictions are votes of an ensemble; a Gaussian process with the kernel weighs all clusters
-        jointly.
+        all rows if the cluster has no others. Strong partitions whose errors are hardly correlated make a good ensemble
+        (Breiman 2001; Zhu 2008, section 3.3).
 
         By default each row is predicted without its own target. **For partitions that have seen the targets, such as
         those of a** :class:`~gpytorch_partition.RandomForestKernel`, **this is too good**: splits lie where they suit
         the point that is left out. Then give new `points`.
 
         The standard error of the kernel, over other draws of the partitions, falls as :math:`1 / \sqrt m`. It is at
-        most :math:`1 / (2 \sqrt m)` (Davies & Ghahramani 2014, lemma 3.2), and less for trees at all heights. It is
-        estimated from these m, taken as independent (boosted trees are not), for 10,000 random pairs.
-
-        Up to 10,000 random points are judged. Costs two sums over clusters (C + 1 for C classes), :math:`O(N m)`.
+        most :math:`1 / (2 \sqrt m)` (Davies & Ghahramani 2014, lemma 3.2), estimated from these m, taken as
+        independent, for 10,000 random pairs.
 
         :param x: `N x D` rows.
         :param y: `N` targets, a tensor or an array: numbers, or classes.
@@ -171,10 +160,8 @@ class PartitionKernel(ClusterKernel):
         :param random_state: Seed of the points and pairs that are looked at. (Default: 0.)
         :return: The numbers, readable when printed; its `num_partitions_for(standard_error)` returns how many are
             enough.
-        :raises RuntimeError: If the kernel is unfitted.
         :raises TypeError: If the kernel is a mixture, whose partitions are not draws of one kind.
-        :raises ValueError: If rows cannot be used, there is one partition only, or targets do not match the rows, are
-            not finite or do not vary.
+        :raises ValueError: If rows or targets cannot be used, or there is one partition only.
 
         Example:
             >>> from gpytorch_partition import MondrianKernel
@@ -232,12 +219,7 @@ def _check_matrix(x: Any, name: str) -> None:
 
 
 def training_points(x: Any, active_dims: tuple[int, ...] | None) -> Tensor | None:
-    """
-    Select the columns of training inputs (`N x D`, or `N`) that a kernel is built on (`N x k`, detached); None for
-    None.
-
-    :raises ValueError: If x is not a floating point tensor of such a shape, or the columns are not among its own.
-    """
+    """Select the columns of training inputs (`N x D`, or `N`) that a kernel is built on, detached; None for None."""
     if x is None:
         return None
     if not torch.is_tensor(x) or not x.is_floating_point() or x.dim() not in (1, 2):
@@ -251,10 +233,9 @@ def training_points(x: Any, active_dims: tuple[int, ...] | None) -> Tensor | Non
 
 class Logits(torch.nn.Module):
     """
-    A module of named vectors of logits as parameters, whose softmaxes are the weights.
+    A module of named vectors of logits as parameters, whose softmaxes are the weights; of any number in saved states.
 
-    It is a submodule of the kernel, since GPyTorch indexes and expands a kernel's own parameters as if they began with
-    its batch dimensions. Logits have none; all batch elements share them. Saved logits of any number are loaded.
+    It is a submodule, since GPyTorch takes a kernel's own parameters for batched; all batch elements share logits.
     """
 
     def get(self, name: str) -> torch.nn.Parameter | None:

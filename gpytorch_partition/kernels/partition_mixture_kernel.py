@@ -35,21 +35,8 @@ class JointPartition(Partition):
     """
     A partition that joins the partitions of several sources, one after another, each seeing its own columns.
 
-    Codes are held only here, 8 bytes per (row, partition) with the members of clusters; the sources compute labels and
-    hold the state. Where some labels are unbounded, the others keep their known numbers of clusters.
-
-    :param sources: Objects with a `partition` and `columns`, such as partition kernels.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> from gpytorch_partition.inputs.kernel_columns import Columns
-        >>> from gpytorch_partition.partitions import CallablePartition
-        >>> floor, half = CallablePartition(lambda x: x.floor().long()), CallablePartition(lambda x: (x / 2).long())
-        >>> every, second = Columns(), Columns((1,))
-        >>> sources = [SimpleNamespace(partition=p, columns=c) for p, c in ((floor, every), (half, second))]
-        >>> JointPartition(sources).labels(torch.tensor([[0.5, 1.5], [2.5, 5.2]]))
-        tensor([[0, 1, 0],
-                [2, 5, 2]])
+    Codes are held only here; the sources, such as partition kernels, compute labels and hold the state. Where some
+    labels are unbounded, the others keep their known numbers of clusters.
     """
 
     def __init__(self, sources: Sequence[Source]) -> None:
@@ -122,18 +109,12 @@ class PartitionMixtureKernel(PartitionKernel):
     maximize the marginal likelihood. Unlike a sum of kernels it is a partition kernel itself: a product is one pass
     over the codes of all partitions. With fixed weights one Lanczos run fits outputscale and noise.
 
-    Time and memory equal those of one kernel with all the partitions: 8 bytes per (row, partition). The gradient of the
-    weights costs about one more product with S, O(p) or the number of nodes of the trees. Weights have no batch
-    dimensions: all elements of a `batch_shape` share them.
-
     :param kernels: Any partition kernels (mixtures too), each with its own `active_dims` and trained weights, and no
         `batch_shape`.
     :param weights: Initial weights of the kernels, which need not sum to 1. (Default: all the same.)
     :param learn_weights: Whether weights are trained. (Default: True.)
     :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.
-    :raises TypeError: If a kernel is not a :class:`~gpytorch_partition.PartitionKernel`.
-    :raises ValueError: If there are no kernels, a kernel has a `batch_shape`, or weights are not one positive number
-        for each.
+    :raises ValueError: If kernels cannot be mixed, or weights are not one positive number for each.
 
     Example:
         >>> from gpytorch_partition import FastClusterKernel, RandomForestKernel

@@ -63,14 +63,12 @@ class RandomForestKernel(PartitionKernel):
       impurity i that the ensemble keeps: for regression trees the variance of the targets in the node. The root has the
       weight .01. k(x, x) is then not 1, but about the share of the variance that the trees explain.
 
-    Trained weights have no batch dimensions: all elements of a `batch_shape` share them. A gradient costs about one
-    product; above `max_cholesky_size` rows each evaluation also renews the preconditioner, a quarter more products.
+    Trained weights have no batch dimensions: all elements of a `batch_shape` share them.
 
     The kernel is fitted on the targets that the Gaussian process is then trained on. With an ordinary bootstrap forest
     the process becomes overconfident (90 % intervals cover 70 to 85 % on noisy data). The defaults are therefore those
     of :func:`~gpytorch_partition.partitions.grow_forest`, which has the parameters not listed here, with their errors
-    and the cost of growing. Labelling N rows costs :math:`O(N m h)`. Memory: some 50 to 70 bytes per node and 8 per
-    (row, tree).
+    and the cost of growing.
 
     :param train_x: `N x D` rows to grow the forest on. (Default: None, an unfitted kernel for `load_state_dict`, which
         also takes over `heights`.)
@@ -156,8 +154,8 @@ class RandomForestKernel(PartitionKernel):
         Trees fit targets closely if they have more than a leaf for 15 rows in each tree, or for two rows in all trees
         of boosting. A process that is trained by marginal likelihood on the same targets then takes noise for signal:
         on noisy targets its 90 % intervals cover 40 to 85 %. Such a training begins with an
-        :class:`OverconfidenceWarning`. Other rows and shallow trees, whose intervals are right, give none.
-        :func:`gpytorch_partition.presets.ensemble_model` chooses by held-out rows instead.
+        :class:`OverconfidenceWarning`. :func:`gpytorch_partition.presets.ensemble_model` chooses by held-out rows
+        instead.
 
         Where the ensemble weighs its trees (AdaBoost, and DART of XGBoost), so does the kernel; k(x, x) stays 1.
 
@@ -165,9 +163,8 @@ class RandomForestKernel(PartitionKernel):
             scikit-learn, LightGBM, XGBoost, CatBoost or stochtree. With `active_dims` it must have been fitted on these
             columns only.
         :param heights: As for the class, and so are `random_state`, `batch_shape` and `active_dims`.
-        :raises TypeError: As :class:`~gpytorch_partition.partitions.ForestPartition`.
-        :raises ValueError: Likewise, and if `heights` is `"impurity"` and the ensemble keeps no impurities (only
-            scikit-learn's decision trees do).
+        :raises ValueError: As :class:`~gpytorch_partition.partitions.ForestPartition`, and if `heights` is `"impurity"`
+            and the ensemble keeps no impurities (only scikit-learn's decision trees do).
         """
         kernel = cls(heights=heights, batch_shape=batch_shape, active_dims=active_dims)
         trees = trees_of(forest)
@@ -193,18 +190,13 @@ class RandomForestKernel(PartitionKernel):
         Build the kernel of trees of any program from arrays; a split may have more than two children. Costs
         :math:`O(V)`.
 
-        Points at or below the first threshold of a node go to its first child, points up to the second threshold to the
-        second child, and points above all thresholds to the last. All children of a node are one level below it.
+        Splits and arrays are those of :func:`~gpytorch_partition.partitions.ensembles.array_trees`. All children of a
+        node are one level below it.
 
         No warning is given, since it is unknown whether the trees have seen the targets. If they have, a process
         trained on the same targets is overconfident.
 
-        :param trees: For each tree its children (`n x k`, integers; the root is node 0, and -1 is no child), columns
-            (`n` integers) and thresholds (`n`, or `n x (k - 1)`); leaves have no child.
-        :param num_columns: Number D of columns of the points, or of those in `active_dims`.
         :param heights: As for the class, except `"impurity"`; `random_state`, `batch_shape` and `active_dims` likewise.
-        :param weights: A weight for each tree, 0 or more. (Default: all the same.)
-        :raises ValueError: If arrays do not fit or are not trees, or an option cannot be used.
 
         Example:
             >>> children = [[1, 2, 3], [-1, -1, -1], [-1, -1, -1], [-1, -1, -1]]  # a root with three leaves
@@ -244,10 +236,7 @@ class RandomForestKernel(PartitionKernel):
 
     @property
     def level_weights(self) -> Tensor | None:
-        """
-        Weights of the heights 0 ... H (`H + 1`, float64) with `heights="learned"`, H the height of the tallest tree;
-        else None. Lower trees scale those of their own heights to a sum of 1. They can be set to positive numbers.
-        """
+        """Weights of the heights 0 ... H (`H + 1`, float64), scaled to a sum of 1 in lower trees; else None."""
         return self.logits.weights("raw_level_weights")
 
     @level_weights.setter

@@ -67,8 +67,8 @@ class SeenTargets(NamedTuple):
         Return whether rows (`N x D`) are those that the ensemble was fitted to, and its trees fit their targets
         closely.
 
-        The number of rows must match, and nearly every leaf must hold at least as many rows as in the ensemble, or one
-        if that is unknown. With other rows about half of the leaves hold fewer.
+        Their number must match, and nearly every leaf hold as many rows as in the ensemble; with others half the leaves
+        do not.
         """
         if self.num_rows is not None and abs(len(x) - self.num_rows) > _ROUNDING * self.num_rows + 1:
             return False

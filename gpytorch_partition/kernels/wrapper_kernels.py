@@ -42,42 +42,35 @@ class _WrapperKernel(Kernel):
         return type(self)(base_kernel)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
-        """Return the covariance of points `*batch x N1 x D` and `*batch x N2 x D`, or its diagonal."""
         return self.base_kernel(self.seen(x1), self.seen(x2), diag=diag, **params)
 
     def __getitem__(self, index: Any) -> Self:
-        """Return the kernel of some batch elements."""
         return self._around(self.base_kernel[index])
 
     def expand_batch(self, *sizes: Any) -> Self:
-        """Return the kernel with a larger batch shape."""
         return self._around(self.base_kernel.expand_batch(*sizes))
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the base kernel, which may have no parameters."""
         return self.base_kernel.dtype
 
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> Any:
-        """Return the base kernel's number of outputs per input."""
         return self.base_kernel.num_outputs_per_input(x1, x2)
 
     def prediction_strategy(self, *args: Any) -> Any:
-        """Return the prediction strategy of the kernel inside."""
         return self.base_kernel.prediction_strategy(*args)
 
 
 class IterativeKernel(_WrapperKernel):
-    r"""
+    """
     A kernel with the covariance of `base_kernel`, as an operator with this package's solver, noise and predictions.
 
     Use it for kernels of GPyTorch with a fast product, such as a sum of low-rank kernels. A sum with a partition kernel
     in it needs no wrapper (:mod:`gpytorch_partition.composition`).
 
-    Time and memory are those of the terms: a dense RBF remains :math:`O(N^2)`, a constant costs :math:`O(N)`, and
-    low-rank kernels :math:`O(N k)` (`LinearKernel(ard_num_dims=D)`, random Fourier features). If all terms are of these
-    kinds or partition kernels, means cost :math:`O(m + k)` per point. GPyTorch's `InducingPointKernel` is an exception:
-    it adds a diagonal of its own in evaluation.
+    Time and memory are those of the terms: a dense RBF remains :math:`O(N^2)`, and low-rank kernels cost :math:`O(N k)`
+    (`LinearKernel(ard_num_dims=D)`, random Fourier features). GPyTorch's `InducingPointKernel` adds a diagonal of its
+    own.
 
     :param base_kernel: Any kernel.
 
@@ -114,7 +107,7 @@ class EncodedKernel(_WrapperKernel):
 
     Use it to compare rows of a table by a smooth, linear or distance-based kernel: :math:`\phi` has numbers for the
     levels of categories and medians for missing cells. Forests do not need it: they split on sets of levels and accept
-    missing values. Costs one pass over the points.
+    missing values.
 
     :param base_kernel: :math:`k_0`, built on the view of the training rows.
     :param view: :math:`\phi`. (Default: None, an unfitted one for `load_state_dict`.)
@@ -145,12 +138,10 @@ class StandardizedKernel(_WrapperKernel):
     A kernel of standardized columns, :math:`k(x, x') = k_0((x - \mu) / \sigma, (x' - \mu) / \sigma)`.
 
     Use it for points in any units with a kernel that compares columns with each other (fast cluster, Mondrian) or with
-    0 (linear kernels). Means and standard deviations are those of the training rows. The kernel inside gets NaN for NaN
-    and for its code by :func:`~gpytorch_partition.encode_missing`. Costs one pass over the points.
+    0 (linear kernels). Means and standard deviations are those of the training rows.
 
     :param base_kernel: :math:`k_0`, built on standardized rows.
     :param train_x: `N x D` rows, or their means and scales; None for an unfitted kernel for `load_state_dict`.
-    :raises ValueError: If the rows are not a floating point tensor, are empty, or hold infinity.
 
     Example:
         >>> from gpytorch.kernels import LinearKernel
@@ -166,12 +157,7 @@ class StandardizedKernel(_WrapperKernel):
         self.units = _Units(train_x if isinstance(train_x, Standardization) else _columns_of(train_x))
 
     def standardized(self, x: Tensor) -> Tensor:
-        """
-        Standardize points (`*batch x N x D`) for the kernel inside.
-
-        :raises RuntimeError: If the kernel is unfitted.
-        :raises ValueError: If there are not as many columns as the training rows have.
-        """
+        """Standardize points (`*batch x N x D`) for the kernel inside."""
         columns = Standardization(floats_of(self.units.mean), floats_of(self.units.scale))
         if not columns.scale.numel():
             raise RuntimeError("StandardizedKernel is not fitted: give it training rows, or load a state")
@@ -205,7 +191,6 @@ class _Units(torch.nn.Module):
         self.register_buffer("scale", bits_of(columns.scale))
 
     def extra_repr(self) -> str:
-        """Describe the number of columns."""
         return counted(self.mean.numel(), "column") if self.mean.numel() else "unfitted"
 
 

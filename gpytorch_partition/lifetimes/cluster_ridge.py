@@ -26,10 +26,7 @@ from gpytorch_partition.progress import progress
 
 @dataclass(frozen=True)
 class Regression:
-    r"""
-    The quantities of the regression that do not depend on the clusters: s, :math:`\sigma^2`, m, N, :math:`y^\top y` of
-    targets less their prior mean, and that mean, if it is chosen.
-    """
+    """The numbers of the regression without the clusters; targets are less their prior mean, which may be chosen."""
 
     outputscale: float
     noise: float
@@ -45,8 +42,7 @@ class Regression:
 
     def log_marginal_likelihood(self, explained: float, log_determinant: float, num_clusters: int) -> float:
         r"""
-        Return the log marginal likelihood of all rows, in nats, from :math:`b^\top M^{-1} b` with :math:`b = Z^\top y`,
-        :math:`\log |M|` and p.
+        Return the log marginal likelihood in nats, from :math:`b^\top M^{-1} b`, :math:`\log |M|` and p.
 
         .. math::
 
@@ -60,10 +56,7 @@ class Regression:
 
 @dataclass(frozen=True, eq=False)
 class ClusterRidge:
-    r"""
-    The regression on p clusters, from G (`p x p`) and :math:`b = Z^\top y`, by one Cholesky factor of M: :math:`p^3 /
-    3` operations, `16 p^2` bytes.
-    """
+    r"""The regression on p clusters, from G and :math:`b = Z^\top y`, by a Cholesky factor of M: `16 p^2` bytes."""
 
     regression: Regression
     counts: Tensor
@@ -116,17 +109,12 @@ def along_cuts(terminal: ClusterRidge, cells: Cells, trees: MondrianTrees) -> It
     r"""
     Yield the regression after every single cut, in ascending order (Balog et al. 2016, section 4.2.1).
 
-    A cut deletes a row and a column of M and appends two. Updating :math:`M^{-1}` one cut at a time loses a digit every
-    few cuts (1e-15 to 1e-6 in 20 cuts of 30 rows), and updating a Cholesky factor runs in slow loops. Instead, cuts are
-    taken in blocks of :math:`\sqrt C` for C cells at the terminal lifetime. Cells that no cut of a block splits are
-    eliminated once. This leaves a small Schur complement on the parts into which the others are split by the end of the
-    block. The cells after each of its cuts are unions of these parts, and M is linear in G: their Schur complement is
-    that of the parts, summed over rows and columns. Costs :math:`O(C^{3.5})` operations in all, most of them in
-    Cholesky factors, and `24 C^2` bytes.
-
-    :param terminal: The regression on the cells at the terminal lifetime.
-    :param cells: The cells at the terminal lifetime.
-    :param trees: The trees.
+    A cut deletes a row and a column of M and appends two. Updates of :math:`M^{-1}` lose a digit every few cuts.
+    Instead, cuts are taken in blocks of :math:`\sqrt C` for C cells at the terminal lifetime. Cells that no cut of a
+    block splits are eliminated once. This leaves a small Schur complement on the parts into which the others are split
+    by the end of the block. The cells after each of its cuts are unions of these parts, and M is linear in G: their
+    Schur complement is that of the parts, summed over rows and columns. Costs :math:`O(C^{3.5})` operations in all,
+    most of them in Cholesky factors, and `24 C^2` bytes.
     """
     times = torch.sort(trees.cut_times[trees.cut_times < math.inf]).values
     size = math.isqrt(len(times)) + 1
@@ -148,10 +136,7 @@ def _is_cut(before: Cells, after: Cells) -> Tensor:
 
 
 class _SchurComplement:
-    """
-    The regression on the cells that a block of cuts splits. The effects of the others, which are eliminated, are
-    `alone` - `spread` times those of the split cells.
-    """
+    """The regression on cells that cuts split; effects of the others are `alone` less `spread` times theirs."""
 
     def __init__(self, ridge: ClusterRidge, is_cut: Tensor) -> None:
         self.regression, counts, sums = ridge.regression, ridge.counts, ridge.sums

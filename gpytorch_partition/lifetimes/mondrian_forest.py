@@ -46,10 +46,7 @@ class MondrianForest:
         \mathrm{Var}(\theta_c \mid y) = \frac{\sigma^2}{n_c + \delta}.
 
     The prior mean is 0, which clusters without rows predict as well: center the targets. This is the baseline of
-    figures 9 and 10, without the hierarchical smoothing of Lakshminarayanan et al. 2016.
-
-    Fitting costs the labels and :math:`O(N m)`. Memory is that of the training inputs, `16 p` bytes for p clusters, and
-    the codes of rows that the kernel caches: one kernel serves the forest and the joint fit.
+    figures 9 and 10, not the smoothed forest of Lakshminarayanan et al. 2016.
 
     :param kernel: A kernel of flat partitions of equal weight: Mondrian, random binning, fast clusters, a user's own,
         or a random forest with `heights` of `"leaf"` or `"sampled"`.
@@ -59,7 +56,6 @@ class MondrianForest:
     :param noise: :math:`\sigma^2`, in the same unit.
     :raises ValueError: If rows and targets do not match or cannot be used, outputscale or noise is not positive and
         finite, or the partitions are nested or weighted.
-    :raises RuntimeError: If the kernel is unfitted.
 
     Example:
         >>> kernel = PartitionKernel(lambda x: torch.stack([x[..., 0].floor(), x[..., 0].round()], -1).long())
@@ -92,10 +88,7 @@ class MondrianForest:
         return self._averages(x, self._means.unsqueeze(-1)).squeeze(-1)
 
     def variance(self, x: Tensor) -> Tensor:
-        """
-        Return the variance of the mixture of the trees' posteriors (`N_test`, float64), without noise: the mean of
-        their variances plus the variance of their means.
-        """
+        """Return the variance of the mixture of the trees' posteriors (`N_test`, float64), without noise."""
         deviations = self._means - self._means.median()  # smaller numbers, whose squares lose fewer digits
         table = torch.stack([deviations, deviations**2 + self._variances], -1)
         mean, square = self._averages(x, table).unbind(-1)
@@ -125,13 +118,10 @@ def joint_weights(kernel: PartitionKernel, x: Tensor, y: Tensor, *, outputscale:
     With :math:`\alpha = (s K + \sigma^2 I)^{-1} y` the posterior mean is :math:`s Z S Z^\top \alpha`, :math:`S = I /
     m`, so that :math:`\theta = m s S Z^\top \alpha = s Z^\top \alpha`.
 
-    This costs the labels, :math:`O(N m)`, and a solve in the dtype of the kernel and the inputs: dense up to
-    `max_cholesky_size` rows, by conjugate gradients above. These stop at GPyTorch's `eval_cg_tolerance`, whose default
-    of .01 left an error of 4 % in 295 parameters of 1,500 rows.
+    The solve stops at GPyTorch's `eval_cg_tolerance` above `max_cholesky_size` rows; its default of .01 left an error
+    of 4 % in 295 parameters of 1,500 rows.
 
     Parameters and errors are those of :class:`MondrianForest`, with s the prior variance of f.
-
-    :return: `p` parameters (float64), clusters numbered as in :attr:`MondrianForest.weights`.
     """
     _check(kernel, x, y, outputscale, noise)
     covariance = kernel(x).evaluate_kernel()

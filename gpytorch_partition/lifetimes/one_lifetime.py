@@ -38,10 +38,7 @@ _LEAST_NOISE = 1e-6  # least noise that is chosen, in mean squares of the target
 
 
 class SweepData(NamedTuple):
-    """
-    A copy of the kernel, training data (targets in float64, less their own mean), the trees over these rows,
-    outputscale and noise (1 and 1 if they are to be chosen), and whether these are given.
-    """
+    """A copy of the kernel, training data less their mean, the trees over these rows, and the values that are given."""
 
     kernel: MondrianKernel
     x: Tensor

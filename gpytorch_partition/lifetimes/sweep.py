@@ -50,8 +50,7 @@ class LifetimeSweep:
     The results of :func:`lifetime_sweep`, for L lifetimes in ascending order.
 
     Use it to see how certain the width of these trees is (:meth:`posterior`, :meth:`plot`), and to predict by the
-    average over all widths (:meth:`predict`). Trees of another `random_state` have other best widths, the more so where
-    columns have few distinct values.
+    average over all widths (:meth:`predict`).
 
     :param lifetimes: `L`, in units of 1/x.
     :param log_marginal_likelihood: `L`, in nats, of all rows together.
@@ -100,11 +99,7 @@ class LifetimeSweep:
         Return the means and latent variances of points (`N_test` each), averaged over the lifetimes by their posterior.
 
         The predictive distribution is the mixture of those of all lifetimes (supplement B). Add the noise for the
-        variances of new targets. Each lifetime with a posterior probability above 1e-4 costs a prediction, with its
-        solves.
-
-        :param x: `N_test x D` points.
-        :param prior: Prior of the lifetime, as in :meth:`posterior`, with the same errors.
+        variances of new targets. Each lifetime with a posterior probability above 1e-4 costs a prediction.
         """
         weights = self.posterior(prior)
         weights = torch.where(weights > _NEGLIGIBLE, weights, 0)
@@ -148,12 +143,10 @@ def lifetime_sweep(
     likely ones at each lifetime. The grid is refined where the posterior is, by halving its steps (in the logarithm),
     until no lifetime has more than a tenth of the posterior or steps are a thousandth.
 
-    Rows are sorted into the trees once. At a lifetime with p cells the likelihood is exact, by a p x p Cholesky factor,
-    if that takes at most a few times as long as an estimate; shorter lifetimes sum rows and columns of counts that are
-    taken once, :math:`O(N m^2)`. With too many cells for this, each lifetime takes one Lanczos run, whose estimate has
-    a standard error, or, up to 2,000 rows, dense algebra. 1,000 rows and 200 trees take 17 processor seconds in all.
-    Choose the width by 2,000 random rows where there are more; the kernel may be built on all of them. A sweep over
-    every cut costs :math:`O(p^{3.5})` in all and `24 p^2` bytes, for up to 10,000 cells at the longest lifetime.
+    Rows are sorted into the trees once. At a lifetime with few cells the likelihood is exact; with many, up to 2,000
+    rows take dense algebra, and more an estimate with a standard error. 1,000 rows and 200 trees take 17 processor
+    seconds in all. Choose the width by 2,000 random rows where there are more; the kernel may be built on all of them.
+    A sweep over every cut costs :math:`O(p^{3.5})` in all, for up to 10,000 cells at the longest lifetime.
 
     **With few trees the best lifetime is too long**, the more so the smaller a given noise is. The kernel of m trees
     misses the Laplace kernel by up to :math:`1 / (2 \sqrt m)`, and only smaller cells explain targets with less noise
@@ -176,10 +169,8 @@ def lifetime_sweep(
         the shortest: a longer one may be better.
     :raises TypeError: If the kernel is not a :class:`~gpytorch_partition.MondrianKernel`, or rows or targets are no
         tensors.
-    :raises RuntimeError: If the kernel is unfitted.
-    :raises ValueError: If rows, targets, outputscale, noise or lifetimes cannot be used; for cuts, also if there are
-        too many cells, or outputscale and noise are not given; or if the noise is so small that rounding makes the
-        Cholesky factor fail.
+    :raises ValueError: If rows, targets or a number cannot be used, cells are too many for cuts, or the noise is lost
+        in rounding.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)

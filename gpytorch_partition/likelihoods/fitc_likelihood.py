@@ -74,7 +74,6 @@ class UnspannedNoise(Noise):
         self.base_noise.initialize(noise=value)
 
     def extra_repr(self) -> str:
-        """Return a description of the threshold."""
         return f"threshold {float(self.threshold):.4g}"
 
     def forward(self, *params: Any, shape: Any = None, **kwargs: Any) -> DiagLinearOperator:

@@ -34,8 +34,7 @@ class ForestNoise(Noise):
 
     z(x) is a forest's prediction of the log squared residuals, less their mean: one product with the one-hot rows of
     its leaves gives all variances in :math:`O(N m)`. Two parameters are trained: `noise`, :math:`\sigma^2`, and
-    `exponent`, b between 0 (the noise is constant) and 3; b = 1 is the forest's own prediction. Memory: the trees, and
-    4 bytes per (row, tree) of the rows last seen.
+    `exponent`, b between 0 (the noise is constant) and 3; b = 1 is the forest's own prediction.
 
     :param train_x: `N x D` rows; NaN is a missing value. (Default: None, an unfitted noise for `load_state_dict`.)
     :param residuals: `N` *out-of-sample* residuals: those of a cross-validation, or out of bag. Only the relative sizes
@@ -43,8 +42,7 @@ class ForestNoise(Noise):
     :param num_trees: Number of trees. It and `min_samples_leaf`, `random_state` and `n_jobs` are options of
         :func:`grow_residual_forest`.
     :param noise_constraint: Constraint of `noise`. (Default: greater than 1e-4.)
-    :raises ValueError: If rows and residuals do not match, are empty or infinite, all residuals are 0, or an option
-        cannot be used; in calls, without inputs.
+    :raises ValueError: If rows, residuals or an option cannot be used; in calls, without inputs.
     """
 
     leaf_values: Tensor  # (p,) mean of the log squared residuals in each leaf, over m
@@ -88,7 +86,6 @@ class ForestNoise(Noise):
         return noise
 
     def extra_repr(self) -> str:
-        """Return level and exponent of the noise."""
         return f"level {self.noise.item():.4g}, exponent {self.exponent.item():.4g}"
 
     def _set_forest(self, forest: RandomForestRegressor) -> None:
@@ -164,7 +161,6 @@ class ForestNoiseGaussianLikelihood(NoiseLikelihood):
 
     @property
     def exponent(self) -> Tensor:
-        """Return the exponent b."""
         return self.noise_covar.exponent
 
     @exponent.setter
@@ -186,15 +182,10 @@ def grow_residual_forest(
 
     Call it to look at the forest before it becomes a noise (:meth:`ForestNoise.from_forest`), or for its out-of-bag
     predictions, `oob_prediction_`. Its leaves are large, since single residuals carry little information. Each tree is
-    grown on at most 20,000 rows.
+    grown on at most 20,000 rows. Other parameters and errors are those of :class:`ForestNoise`.
 
-    :param x: `N x D` rows; NaN is a missing value.
-    :param residuals: `N` out-of-sample residuals.
     :param num_trees: Number m of trees. (Default: 100.)
     :param min_samples_leaf: Fewest rows in a leaf. (Default: None, half the square root of N, but at least 5.)
-    :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
-    :param n_jobs: Trees grown at a time, as in scikit-learn. (Default: None, one.)
-    :raises ValueError: As :class:`ForestNoise` does.
     """
     from sklearn.ensemble import RandomForestRegressor
 

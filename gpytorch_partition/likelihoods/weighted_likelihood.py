@@ -53,7 +53,6 @@ class WeightedNoise(Noise):
         self.register_buffer("factor", torch.tensor(factor, dtype=torch.float64))
 
     def extra_repr(self) -> str:
-        """Return the range of the weights."""
         return f"weights from {self.weights.min():.4g} to {self.weights.max():.4g}"
 
     def forward(self, *params: Any, shape: Any = None, **kwargs: Any) -> LinearOperator:
@@ -159,7 +158,6 @@ class StudentTNoise(WeightedNoise):
         self.register_buffer("df", torch.tensor(df, dtype=torch.float64))
 
     def extra_repr(self) -> str:
-        """Return degrees of freedom, and the range of the weights."""
         return f"{float(self.df):g} degrees of freedom, {super().extra_repr()}"
 
     @property

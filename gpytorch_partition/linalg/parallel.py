@@ -87,13 +87,8 @@ def minimize_lbfgsb(
     """
     Minimize a function by SciPy's L-BFGS-B, with the BLAS of SciPy and NumPy limited to one thread.
 
-    OpenBLAS would wake all its threads for the small matrices of L-BFGS-B, which then spin on the cores that PyTorch
-    needs for the objective: on two cores the default model of 1,100 rows took 1.7 times as long.
-
-    :param objective: From a position (`k`, float64) to a value and its gradient (`k`).
-    :param bounds: `k` pairs of limits; None for no limit. (Default: none.)
-    :param callback: SciPy's: called with each position, or with a result if its parameter is `intermediate_result`.
-    :param options: SciPy's: `maxiter`, `ftol`, `gtol`, `maxls`.
+    OpenBLAS would wake all its threads for small matrices, which spin on the cores that PyTorch needs: on two cores the
+    default model of 1,100 rows took 1.7 times as long.
     """
     with ThreadpoolController().select(prefix="libscipy_openblas").limit(limits=1):
         return minimize(

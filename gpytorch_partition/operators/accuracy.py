@@ -68,7 +68,7 @@ _CHECK: ContextVar[_Check | None] = ContextVar("the check of log determinants", 
 @contextmanager
 def checked_determinants(least: float, *, is_fatal: bool, most: int) -> Iterator[None]:
     """
-    Check the log determinants inside this context, given a lower bound of the spectrum of the preconditioned matrix.
+    Check log determinants inside, given a lower bound of the spectrum of the preconditioned matrix.
 
     Inaccuracy raises an `UnconvergedError` if it is fatal, else it warns; solves take so many iterations at most.
     """
@@ -105,12 +105,7 @@ def check_determinant(result: CGResult) -> None:
 
 
 def log_bias(tridiagonal: Tensor, least: float) -> Tensor:
-    r"""
-    Return bounds (`q x *batch`) of the error of :math:`e_1^\top \log(T) e_1` for Lanczos matrices T with a least
-    eigenvalue.
-
-    After the end of a Krylov space, the diagonals have uncoupled ones.
-    """
+    r"""Return bounds (`q x *batch`) of the error of :math:`e_1^\top \log(T) e_1` for Lanczos matrices T."""
     matrices = tridiagonal.detach().double()
     upper, lower = (_first_log(each, least) for each in (matrices, radau_matrix(matrices, least)))
     return (upper - lower).clamp_min(0)

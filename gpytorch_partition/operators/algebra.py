@@ -47,10 +47,7 @@ def add(operator: LinearOperator, other: Any) -> LinearOperator:
     Return the sum of an operator of this package (`*batch x N x M`) and anything that linear_operator can add.
 
     A diagonal gives a :class:`~gpytorch_partition.solvers.PartitionAddedDiagLinearOperator`, everything else a
-    :class:`PartitionSumLinearOperator`; zero gives the operator itself. Nothing is computed or copied.
-
-    :raises TypeError: If `other` is no matrix and not 0.
-    :raises ValueError: If `other` is not `N x M`.
+    :class:`PartitionSumLinearOperator`; zero gives the operator itself.
     """
     if isinstance(other, ZeroLinearOperator) or (isinstance(other, Number) and other == 0):
         return operator

@@ -32,11 +32,7 @@ _ITERATIVE = (
 
 
 def check_dense(operator: LinearOperator, task: str, remedy: str = _ITERATIVE) -> None:
-    """
-    Refuse dense work (a task, named for the message) on more rows than linear_operator's `max_cholesky_size`.
-
-    :raises RuntimeError: If there are more; the message names the remedies, iterative solves unless another is given.
-    """
+    """Refuse dense work on more rows than `max_cholesky_size` by a `RuntimeError`, which names task and remedy."""
     num_rows, limit = operator.shape[-2], settings.max_cholesky_size.value()
     if num_rows > limit:
         raise RuntimeError(
@@ -66,11 +62,7 @@ class CovarianceOperator(LinearOperator):
         return self._sum_of(self, other)
 
     def add_diagonal(self, diag: Tensor) -> LinearOperator:
-        """
-        Return the covariance plus a diagonal (a number, `*batch x 1` or `*batch x N`), with this package's solvers.
-
-        :raises ValueError: If it does not fit the rows.
-        """
+        """Return the covariance plus a diagonal (a number, `*batch x 1` or `*batch x N`), with our solvers."""
         return self + as_diagonal(diag, self.size(-1))
 
     def _solve(

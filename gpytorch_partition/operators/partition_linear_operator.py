@@ -38,9 +38,9 @@ class PartitionLinearOperator(CovarianceOperator):
     A partition kernel's covariance :math:`K = s \sum_r \mathrm{diag}(R_r)\, Z S Z'^\top\, \mathrm{diag}(R'_r)`, never
     formed.
 
-    Use it as what a kernel class of your own returns, with an :class:`~gpytorch_partition.IterativeKernel` around that
-    kernel for this package's predictions. A subclass of :class:`~gpytorch_partition.PartitionKernel` need only give S
-    (`_cluster_operator`). Kernels of this package evaluate to it, `kernel(x).evaluate_kernel()`.
+    Kernels of this package evaluate to it. A kernel class of your own may return it, with an
+    :class:`~gpytorch_partition.IterativeKernel` around that kernel; a subclass of
+    :class:`~gpytorch_partition.PartitionKernel` need only give S (`_cluster_operator`).
 
     Z and Z' are the one-hot rows of two sets of points in feature space, S is an operator there, and R and R' are
     optional loadings of the rows (absent: 1). With :math:`S = I/m` this is the random partition kernel, "how often two
@@ -48,14 +48,12 @@ class PartitionLinearOperator(CovarianceOperator):
     partitions.
 
     A product costs :math:`O((N + N') m t)` for t columns and k times that with k loadings, plus the product with S;
-    nothing of size N x N or N x p is held. The operator keeps its class under scaling, indexing, transposition, batch
-    expansion and moves; K is square and symmetric when both sides are the *same* :class:`Incidence` object.
+    nothing of size N x N or N x p is held. K is square and symmetric when both sides are the *same* :class:`Incidence`
+    object.
 
-    :param scale: `*batch`, the factor s, whose dtype is that of K. Rows that elements of the batch share are not
-        repeated.
+    :param scale: `*batch`, the factor s, whose dtype is that of K.
     :param cluster_operator: `p x p'` S, with no batch dimensions; its own transpose where both sides have the same
-        clusters. Sums over clusters are computed in its dtype, which loadings must have: float32 in a float64 K takes a
-        fifth of the time, and the product agrees to 7 digits of its norm.
+        clusters. Sums over clusters are computed in its dtype, which loadings must have.
     :param left: Rows Z (`N x p`); its batch shape must broadcast to that of the scale.
     :param right: Rows Z' (`N' x p'`).
     :param left_loadings: `*batch x N x k` R. (Default: none.)
@@ -186,8 +184,7 @@ class PartitionLinearOperator(CovarianceOperator):
         r"""
         Return the dense matrix; up to `max_cholesky_size` rows the part without the scale is computed once and kept.
 
-        With loadings it is :math:`(s Z S Z'^\top) \circ (R R'^\top)`, without sums for each loading. Where clusters are
-        small, or trees have many leaves, it is summed over the pairs of rows that share clusters.
+        With loadings it is :math:`(s Z S Z'^\top) \circ (R R'^\top)`, without sums for each loading.
         """
         if self.left_loadings is not None and self.right_loadings is not None:
             unloaded = self._with(left_loadings=None, right_loadings=None)
@@ -326,12 +323,7 @@ class PartitionLinearOperator(CovarianceOperator):
     # Algebra.
 
     def with_loadings(self, left: Tensor, right: Tensor) -> PartitionLinearOperator:
-        r"""
-        Return the entrywise product of K and :math:`R R'^\top`; R' is R itself (the same tensor) for points with
-        themselves.
-
-        :raises RuntimeError: If K has loadings already.
-        """
+        r"""Return the entrywise product of K and :math:`R R'^\top`; R' is R itself for points with themselves."""
         if self.left_loadings is not None:
             raise RuntimeError("expected a covariance without loadings, got one that has them already")
         batch_shape = torch.broadcast_shapes(self.batch_shape, left.shape[:-2], right.shape[:-2])
@@ -362,11 +354,7 @@ class PartitionLinearOperator(CovarianceOperator):
     # Roots and samples: K = (sqrt(s) diag(R) Z F)(...)^T with S = F F^T.
 
     def sparse_root(self) -> IncidenceLinearOperator:
-        """
-        Return the exact root of a square K as an operator: `*batch x N x kq` with q clusters (or nodes), not dense.
-
-        :raises RuntimeError: If rows and columns are not the same points.
-        """
+        """Return the exact root of a square K as an operator: `*batch x N x kq` with q clusters or nodes."""
         if not self.is_symmetric:
             raise RuntimeError("only the covariance of points with themselves has a root")
         root = self.cluster_operator.root()
@@ -380,11 +368,7 @@ class PartitionLinearOperator(CovarianceOperator):
         return ExactRootLinearOperator(self)
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
-        """
-        Draw exact samples from N(0, K) (`num_samples x *batch x N`): random effects, summed over each row's clusters.
-
-        This costs one product with the root, and O(q) numbers per sample from the global random state.
-        """
+        """Draw exact samples from N(0, K) (`num_samples x *batch x N`) by the root and the global random state."""
         root = self.sparse_root()
         shape, dtype = (*root.batch_shape, root.size(-1), num_samples), self.cluster_operator.dtype
         return root._matmul(torch.randn(*shape, dtype=dtype, device=self.device)).movedim(-1, 0)
@@ -394,9 +378,8 @@ class IncidenceLinearOperator(LinearOperator):
     r"""
     The exact root :math:`\sqrt{s}\, [\mathrm{diag}(R_1) Z F, \ldots, \mathrm{diag}(R_k) Z F]` (`*batch x N x kq`).
 
-    Use it for features of rows rather than their covariance, as for samples of functions:
-    :meth:`PartitionLinearOperator.sparse_root` returns it. For other points, with codes of the same feature space,
-    construct it with the same scale and factor.
+    :meth:`PartitionLinearOperator.sparse_root` returns it. Construct it yourself for other points of the same feature
+        space.
 
     :param scale: `*batch`, the factor :math:`\sqrt{s}`.
     :param factor: `p x q` operator F in feature space.

@@ -208,14 +208,9 @@ class ClusteringPartition(Partition):
     subset of the rows, a subset of the columns and a random projection of these. Coordinates are scaled so that
     distances equal, on average, those in all columns, and a radius is comparable between views.
 
-    For KMeans, MiniBatchKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture and BayesianGaussianMixture new
-    points join the cluster that the clusterer's `predict` gives. For all others (DBSCAN, HDBSCAN,
-    AgglomerativeClustering, pipelines, your own) they join the cluster of the nearest row that was clustered, the first
-    in a tie. Both rules are evaluated here in float64, from buffers, so a label is a pure function of the point; the
-    clusterers are not kept.
-
-    Building costs m fits. Labels cost :math:`O(C K)` per (point, clustering) with C centers or clustered rows of K
-    dimensions, :math:`O(C K^2)` for Gaussian mixtures. Memory: 8 K bytes per center or clustered row.
+    New points join the cluster that the `predict` of KMeans, MiniBatchKMeans, MeanShift, AffinityPropagation, Birch and
+    Gaussian mixtures gives; for all other clusterers, that of the nearest row that was clustered. Both rules are
+    evaluated here in float64, from buffers, so a label is a pure function of the point.
 
     :param x: `N x D` rows, possibly more than have targets; standard deviations of columns that differ by more than 100
         times give a `UserWarning`. (Default: None, an unfitted partition for `load_state_dict`.)

@@ -40,11 +40,7 @@ class FastClusterPartition(Partition):
     it on the dimensions kept, the lower number in a tie. Distances are sums of squares in float64 for any dtype of the
     points. With `num_centers` and `columns="all"` clusters are the Voronoi cells of the isolation kernel (Qin, Ting,
     Zhu & Lee 2019, "Nearest-neighbour-induced isolation similarity and its impact on density-based clustering"). A
-    projection is Gaussian, and drawn for each partition: labels cost :math:`O(D K)` more per (row, partition), and
-    matrices 8 D K bytes per partition.
-
-    :raises ValueError: If the rows or an option cannot be used: fewer than :math:`2^h` or `num_centers` rows among
-        them.
+    projection is Gaussian, and drawn for each partition.
 
     Example:
         >>> x = torch.linspace(0, 1, 16, dtype=torch.float64).unsqueeze(-1)

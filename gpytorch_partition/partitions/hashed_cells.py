@@ -43,13 +43,7 @@ _ATANH_COEFFICIENTS = [1 / (2 * i + 1) for i in reversed(range(11))]
 
 
 def hashed(keys: Tensor, salt: int) -> Tensor:
-    """
-    Return new keys (`*shape` int64) of keys: for a given salt a bijection of the 64-bit integers.
-
-    Example:
-        >>> hashed(torch.tensor([0, 1]), salt=0)
-        tensor([-2152535657050944081, -7995527694508729151])
-    """
+    """Return new keys (`*shape` int64) of keys: for a given salt a bijection of the 64-bit integers."""
     bits = keys + _signed((salt + 1) * _SALT_STEP)
     bits = (bits ^ _shifted_right(bits, 30)) * _signed(0xBF58476D1CE4E5B9)
     bits = (bits ^ _shifted_right(bits, 27)) * _signed(0x94D049BB133111EB)
@@ -57,24 +51,12 @@ def hashed(keys: Tensor, salt: int) -> Tensor:
 
 
 def uniforms(keys: Tensor, salt: int) -> Tensor:
-    """
-    Return numbers of keys, uniform in the open interval (0, 1): odd multiples of :math:`2^{-53}` (float64).
-
-    Example:
-        >>> uniforms(torch.tensor([1, 2, 3]), salt=0)
-        tensor([0.5666, 0.5912, 0.1135], dtype=torch.float64)
-    """
+    """Return numbers of keys, uniform in the open interval (0, 1): odd multiples of :math:`2^{-53}` (float64)."""
     return (_shifted_right(hashed(keys, salt), 12).to(torch.float64) + 0.5) * 2.0**-52
 
 
 def exponentials(keys: Tensor, salt: int) -> Tensor:
-    """
-    Return numbers of keys with the exponential distribution of mean 1, all positive (float64); divide them by a rate.
-
-    Example:
-        >>> exponentials(torch.tensor([1, 2, 3]), salt=0)
-        tensor([0.5682, 0.5256, 2.1764], dtype=torch.float64)
-    """
+    """Return numbers of keys with the exponential distribution of mean 1, all positive (float64)."""
     return -_log(uniforms(keys, salt))
 
 
@@ -109,9 +91,6 @@ class RandomBinningPartition(Partition):
     :class:`~gpytorch_partition.RandomBinningKernel` uses it, and documents its parameters and costs. Construct it
     yourself for bins without a kernel, for example to find rows near a point by equal labels (Rahimi & Recht 2007,
     algorithm 2). A label is a 64-bit hash of the D integers that number the bin in its grid.
-
-    :raises ValueError: If the rows, the number of grids, the seed or a lengthscale cannot be used, or all rows are
-        equal and no lengthscale is given.
 
     Example:
         >>> from math import exp
@@ -163,10 +142,7 @@ class RandomBinningPartition(Partition):
 
     @property
     def lengthscale(self) -> Tensor:
-        r"""
-        Lengthscales :math:`\ell_d` of the `D` columns, in units of x (float64); empty while the partition is not
-        fitted.
-        """
+        """Lengthscales of the `D` columns, in units of x (float64); empty while the partition is not fitted."""
         return floats_of(self.lengthscale_bits)
 
     def _described(self) -> str:
@@ -220,9 +196,7 @@ class GroupPartition(Partition):
     which needs no weights: `PartitionKernel(GroupPartition(), active_dims=(0, 1))`.
 
     Categories are whole numbers; others, and numbers too large to be distinct in their dtype, raise a `ValueError`. A
-    label is the hash of a point's categories, so no list of categories is needed. Two of n groups of several columns
-    share a label with a probability of :math:`n^2 / 2^{65}`, groups of one column never. Labels cost :math:`O(D)`;
-    there is no state.
+    label is a 64-bit hash of a point's categories, so no list of categories is needed.
 
     Example:
         >>> labels = GroupPartition().labels(torch.tensor([[1.0, 0.0], [1.0, 3.0], [1.0, 0.0]])).squeeze(-1)

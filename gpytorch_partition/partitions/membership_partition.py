@@ -26,8 +26,7 @@ class MembershipPartition(Partition):
     ignores the sets.
 
     A point is the number of an item, so two rows of one item are equal points. Only the covariance of the clusters'
-    effects (:class:`~gpytorch_partition.operators.MembershipLinearOperator`) treats the m sets as m partitions, and
-    keeps them sparse. Memory: 4 bytes for a membership as state, and 8 more from the first product on.
+    effects (:class:`~gpytorch_partition.operators.MembershipLinearOperator`) knows the m sets.
 
     Example:
         >>> viewed = csr_array([[1, 0, 1], [0, 0, 1]])
@@ -82,10 +81,7 @@ class MembershipPartition(Partition):
 
     @cached_property
     def item_scales(self) -> Tensor | None:
-        """
-        Scales of the items (`n`, float64) for `members_only`, which give each item in a set the variance 1; else None.
-        Items without sets have 0.
-        """
+        """Scales (`n`, float64) that give each item in a set the variance 1, for `members_only`; else None."""
         if not bool(self.members_only):
             return None
         strengths = self.memberships.item_sums(self.set_weights.unsqueeze(-1)).squeeze(-1)

@@ -44,12 +44,7 @@ class Partition(torch.nn.Module):
     A source implements `_labels` for a block of rows, :attr:`num_partitions`, :attr:`num_features` and, if its labels
     are `0 ... C_r - 1`, :attr:`cluster_counts`. Its state is in integer buffers (floats as bit patterns), which
     `.float()`, `.double()` and `.to()` leave unchanged, so no label changes. All else is derived from them:
-    `load_state_dict` turns an unfitted partition into the saved one. A deepcopy shares the buffer tensors and the codes
-    of cached rows.
-
-    Memory: the buffers and, for the last four sets of rows in :meth:`incidences`, the rows and their codes: 4 bytes per
-    (row, partition) with 32 bits, 4 more from the first sum over clusters on, and 8 per distinct label where labels are
-    unbounded.
+    `load_state_dict` turns an unfitted partition into the saved one.
 
     Example:
         >>> class Signs(Partition):
@@ -96,13 +91,12 @@ class Partition(torch.nn.Module):
         """
         Return the label (`*batch x N x m`, int64) of the cluster that each point falls in, for each partition.
 
-        Labels depend only on the point, not on other rows of the call or on any random state. Rows are labelled in
-        blocks, so the workspace is bounded.
+        Labels depend only on the point, not on other rows of the call or on any random state.
 
         :param x: `*batch x N x D` points.
         :raises RuntimeError: If the partition is not fitted.
         :raises ValueError: If x is not a floating point tensor of the right width with two dimensions or more, or holds
-            NaN or infinity (which the function of a :class:`CallablePartition` may accept).
+            NaN or infinity.
         """
         self.check_points(x)
         return self._in_blocks(x, torch.int64, lambda labels: labels)
@@ -116,19 +110,12 @@ class Partition(torch.nn.Module):
         return found.view(*x.shape[:-1], self.num_partitions)
 
     def incidences(self, x1: Tensor, x2: Tensor) -> tuple[Incidence, Incidence]:
-        r"""
+        """
         Return the one-hot rows of two sets of points in one feature space; one object for both if the points are equal.
 
-        The codes of the last few sets of rows are cached and found again by the rows' values, in :math:`O(N D)`, so
-        training rows are labelled once. Where labels are unbounded, x2 defines the feature space, or x1 if it is larger
-        and x2 is not cached; new rows then cost :math:`O(m N \log N)` besides their labels. A batch whose elements hold
-        the same rows is coded once.
-
-        :param x1: `*batch x N1 x D` points.
-        :param x2: `*batch x N2 x D` points.
-        :return: Rows of x1 and of x2, `*batch x N1 x p` and `*batch x N2 x p`.
-        :raises RuntimeError: If the partition is not fitted.
-        :raises ValueError: If points cannot be used, as in :meth:`labels`.
+        The codes of the last few sets of rows are cached and found again by the rows' values, so training rows are
+        labelled once. Where labels are unbounded, x2 defines the feature space, or x1 if it is larger and x2 is not
+        cached. A batch whose elements hold the same rows is coded once.
         """
         x1, x2 = _without_repeats(x1), _without_repeats(x2)
         if same_bits(x1, x2):
@@ -171,12 +158,7 @@ class Partition(torch.nn.Module):
         return _CodedRows(x.detach().clone(), index, Incidence(codes, index.num_clusters, index.sizes))
 
     def new_cluster_index(self, num_rows: int, labels: Tensor | None = None) -> ClusterIndex:
-        """
-        Return a feature space, which maps labels to codes.
-
-        :param num_rows: How many rows will be coded.
-        :param labels: `N x m` labels of the rows that define the space, where labels are unbounded.
-        """
+        """Return a feature space, which maps labels to codes, for some rows; unbounded labels (`N x m`) define it."""
         counts = self.cluster_counts
         if counts is not None:
             return BoundedClusterIndex(counts, num_rows=num_rows)

@@ -30,11 +30,7 @@ _ITERATIONS_GROWTH = 0.45  # exponent of the number of rows
 
 @dataclass(frozen=True)
 class ConjugateGradients:
-    """
-    A solver by conjugate gradients and, for log determinants, Lanczos quadrature.
-
-    What does not converge is remembered (`has_failed`), and solved by :class:`.InDouble`.
-    """
+    """A solver by conjugate gradients and Lanczos quadrature; failures are remembered, for :class:`.InDouble`."""
 
     noisy: AddedDiagLinearOperator
 
@@ -46,13 +42,7 @@ class ConjugateGradients:
             return InDouble(self.noisy).solve(rhs)
 
     def within(self, columns: Tensor, stop: Rule, certain: Rule | None = None, **options: Any) -> CGResult:
-        r"""
-        Return :math:`A^{-1} V` (`*batch x N x t`), as accurate as a rule says, without a graph.
-
-        Parameters are those of :meth:`.InDouble.within`.
-
-        :raises UnconvergedError: If iterations do not converge, or have not before: solve in float64.
-        """
+        """Return :math:`A^{-1} V` as :meth:`.InDouble.within` does; an `UnconvergedError` where that is needed."""
         noisy = self.noisy
         if not is_hard(noisy):
             options = {"preconditioner": noisy.preconditioner_inverse(), **options}
@@ -114,11 +104,7 @@ def _has_one_cluster(term: LinearOperator) -> bool:
 
 
 def _least_eigenvalue(noisy: AddedDiagLinearOperator) -> float:
-    r"""
-    A lower bound of the eigenvalues of :math:`P^{-1/2} A P^{-1/2}`, or of A without a preconditioner.
-
-    :math:`A \succeq P - s \lambda_\ell I`, since a Nystrom approximation is at most K.
-    """
+    r"""A lower bound of the eigenvalues of :math:`P^{-1/2} A P^{-1/2}`, as :math:`A \succeq P - s \lambda_\ell I`."""
     noise, preconditioner = noisy._diag_tensor._diagonal().detach(), noisy.nystrom()
     if preconditioner is None:
         return max(float(noise.min()), torch.finfo(torch.float64).tiny)

@@ -45,9 +45,8 @@ class FeatureFactor:
     """
     The factor L for a covariance K with a sparse root, plus noise (`N`, positive).
 
-    It takes :math:`O(N m q)` operations for q columns (`N k` in place of `N m` for k loadings of a single cluster) and
-    `16 q^2` bytes; a root at t points costs :math:`O(t m q)`. `torch.linalg.LinAlgError` says that B is not positive
-    definite in float64.
+    It takes :math:`O(N m q)` operations and `16 q^2` bytes. `torch.linalg.LinAlgError` says that B is not positive
+    definite.
     """
 
     def __init__(self, covariance: LinearOperator, noise: Tensor) -> None:
@@ -83,9 +82,8 @@ class FeatureFactor:
         r"""
         Return whether rounding leaves variances a relative error of a thousandth at most.
 
-        Rounding changes entries of B by :math:`c\, \epsilon \sqrt{b_{ii} b_{jj}}`, where c is at most q. This changes
-        :math:`\phi^\top B^{-1} \phi` by :math:`q \epsilon / \lambda` of itself at most, with :math:`\lambda` the
-        smallest eigenvalue of B scaled to a unit diagonal (Higham 2002, theorem 10.5).
+        Rounding changes :math:`\phi^\top B^{-1} \phi` by :math:`q \epsilon / \lambda` of itself at most, with
+        :math:`\lambda` the smallest eigenvalue of B scaled to a unit diagonal (Higham 2002, theorem 10.5).
         """
         units = self._precision.diagonal().sqrt().unsqueeze(-1)
         generator = solver_generator(0, "probes", units.device)
@@ -170,11 +168,7 @@ _MOST_REFINEMENTS = 10
 
 
 class DirectSolver:
-    """
-    A Cholesky factor in float64 for solves with :math:`A = K + D` (`*batch x N x N`) and its log determinant.
-
-    K and the diagonal of D are float64; `torch.linalg.LinAlgError` says that B is not positive definite there.
-    """
+    """A Cholesky factor for solves with :math:`A = K + D` (`*batch x N x N`, float64) and its log determinant."""
 
     def __init__(self, covariance: LinearOperator, noise: Tensor) -> None:
         self.covariance, self.noise = covariance, noise.unsqueeze(-1)
@@ -190,11 +184,11 @@ class DirectSolver:
         return self.refined(rhs)[0]
 
     def refined(self, rhs: Tensor) -> tuple[Tensor, Tensor]:
-        r"""
+        """
         Return :math:`A^{-1} V` and the residual (`*batch x N x t` each), with B refined as long as that helps.
 
-        Each step leaves a share of the residual that grows with the rows and with one over the noise: 3e-5 for 50,000
-        rows and a noise of 5e-6 of the prior variance; at most 1e-8 is left in the end.
+        Each step leaves a share of the residual, 3e-5 for 50,000 rows and a noise of 5e-6; at most 1e-8 is left in the
+        end.
         """
         solution = self._solve(rhs)
         residual = self._residual(rhs, solution)

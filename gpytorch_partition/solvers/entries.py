@@ -10,8 +10,7 @@ preconditions conjugate gradients. With a Nystrom factor :math:`K \approx L L^\t
 
     P = (L L^\top \otimes C C^\top) + (\lambda I \otimes B) + D
 
-restricted to the entries, where the second and third terms are a block of at most T entries for each row. With five
-tasks and 30 % missing it took a half to a third of the iterations of a Nystrom factor of the entries.
+restricted to the entries, where the second and third terms are a block of at most T entries for each row.
 
 If the errors of a row are correlated, with covariance S, the entries of each row are whitened: multiplied by the
 inverse of a Cholesky factor of S's block of the known entries. Noise is then I, and an entry is a combination of
@@ -41,8 +40,7 @@ _LEAST_SIGNAL = 1.0  # of an independent task, in noises, summed over all rows: 
 
 class Entries(NamedTuple):
     """
-    The known entries (`n`) of `N x T` targets: covariances of rows and tasks, noise of tasks, and numbers of rows and
-    tasks.
+    The known entries (`n`) of `N x T` targets: covariances of rows and tasks, noise, and numbers of rows and tasks.
 
     Entries that combine the functions of several tasks have loadings (`n x T`) in place of their own task.
     """
@@ -129,12 +127,7 @@ class EntriesPlusNoise(PartitionAddedDiagLinearOperator):
 
 
 class _Inverse:
-    r"""
-    :math:`V \mapsto P^{-1} V`, by the matrix inversion lemma.
-
-    C has a column for each independent task with enough signal. The inverses of the rows' own blocks are kept for each
-    pattern of known entries.
-    """
+    r""":math:`V \mapsto P^{-1} V`, by the matrix inversion lemma, with blocks' inverses for each pattern."""
 
     def __init__(self, entries: Entries) -> None:
         with torch.no_grad():
@@ -198,7 +191,7 @@ class WhiteEntries(NamedTuple):
     """
     The known entries of each row times the inverse of a Cholesky factor of their errors' covariance.
 
-    `whitening` (`n x T`) has the coefficients of a row's targets in its entries, 0 for missing ones.
+    :attr:`whitening` (`n x T`) has the coefficients of a row's targets in its entries, 0 for missing ones.
     """
 
     rows: Tensor

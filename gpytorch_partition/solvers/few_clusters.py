@@ -70,7 +70,7 @@ def few_clusters(covariance: LinearOperator, noise: DiagLinearOperator) -> FewCl
     """
     Return a covariance of flat partitions plus the same noise at every row by its clusters; None for others.
 
-    S must have trained weights, and clusters may be half as many as rows, and `max_cholesky_size`, at most.
+    S must have trained weights, and clusters be half as many as rows, and `max_cholesky_size`, at most.
     """
     if not isinstance(noise, ConstantDiagLinearOperator) or noise.dim() > 2:
         return None

@@ -42,8 +42,7 @@ class InDouble:
     """
     A solver in float64: by a factor (:mod:`.direct`), else by conjugate gradients, with a warning where they fail.
 
-    A root's factor is refined until the residual is rounding. A residual that is too large for the rule is a warning,
-    and a factor of no use an error.
+    A residual too large for the rule is a warning, and a factor of no use an error.
     """
 
     noisy: AddedDiagLinearOperator
@@ -59,14 +58,11 @@ class InDouble:
 
     @torch.no_grad()
     def within(self, columns: Tensor, stop: Rule, certain: Rule | None = None, **options: Any) -> CGResult:
-        r"""
-        Return :math:`A^{-1} V`, all in float64, as accurate as a rule says.
+        """
+        Return :math:`A^{-1} V` for V (`*batch x N x t`) as accurate as a rule says, all in float64.
 
-        :param columns: `*batch x N x t` V.
-        :param stop: The stopping rule of iterations.
         :param certain: The accuracy that the rule is for, if rounding may stop it too.
-        :param options: `preconditioner` or `initial_guess` of
-            :func:`~gpytorch_partition.linalg.conjugate_gradients.conjugate_gradients`.
+        :param options: `preconditioner` or `initial_guess` of :func:`.conjugate_gradients`.
         :raises UnconvergedError: If a factor is of no use.
         """
         noisy = self._double

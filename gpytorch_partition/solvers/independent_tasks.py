@@ -30,9 +30,8 @@ from gpytorch_partition.operators.tasks import RepeatedDiagLinearOperator, is_of
 @dataclass(frozen=True)
 class IndependentTasks:
     r"""
-    The covariance :math:`A = K \otimes B + I \otimes \Sigma` as T covariances :math:`\lambda_t K + I`.
-
-    K is `N x N`, B and the noise :math:`\Sigma`, positive definite, are `T x T`.
+    The covariance :math:`A = K \otimes B + I \otimes \Sigma` (`N x N`, `T x T`) as T covariances :math:`\lambda_t K +
+    I`.
     """
 
     covariance: PartitionLinearOperator
@@ -78,9 +77,8 @@ class IndependentTasks:
 
     def log_determinant(self) -> Tensor:
         r"""
-        Return :math:`\log |A| = N \log |\Sigma| + \sum_t \log |\lambda_t K + \nu_t I|`, with gradients.
-
-        All gradients flow through the second term: those of the first cancel with those of :math:`-N \log \nu_t`.
+        Return :math:`\log |A| = N \log |\Sigma| + \sum_t \log |\lambda_t K + \nu_t I|`, with gradients by the second
+        term.
         """
         first = self.covariance.shape[-1] * torch.logdet(self.noise.detach())
         return first + self.covariances.inv_quad_logdet(logdet=True)[1].sum()

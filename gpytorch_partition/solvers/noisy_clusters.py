@@ -85,12 +85,7 @@ _SPAN: Key[ClusterSpan] = Key("span of the clusters")
 
 @dataclass(frozen=True, eq=False)
 class NoisyClusters:
-    r"""
-    The covariance :math:`A = s Z S Z^\top + \sigma^2 I` (`N x N`), in float64, of a signal :math:`s R^\top S R` (`r x
-    r`).
-
-    It takes :math:`O(p^3)` operations and `6 p^2` numbers, beside the span, which may be that of Z and other clusters.
-    """
+    r"""The covariance :math:`A = s Z S Z^\top + \sigma^2 I` (`N x N`, float64) by its signal :math:`s R^\top S R`."""
 
     span: ClusterSpan
     signal: Tensor
@@ -131,10 +126,10 @@ class NoisyClusters:
 
 def noisy_clusters(*noisy: LinearOperator) -> list[NoisyClusters] | None:
     """
-    Return covariances plus noise of the same rows by their clusters, all in one span; None where that does not apply.
+    Return covariances plus noise of the same rows by their clusters, in one span; None where that does not apply.
 
     It applies to one partition kernel each, with the same noise at every row, without loadings, batch dimensions and
-    tasks. The clusters of all must be fewer than the rows, and 5,000 at most.
+    tasks, and clusters that are fewer than the rows, and 5,000 at most.
     """
     parts = [_parts(each) for each in noisy]
     known = [part for part in parts if part is not None]

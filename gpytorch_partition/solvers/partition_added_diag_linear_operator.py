@@ -44,16 +44,13 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     """
     The sum :math:`A = K + D` of a diagonal and any operator K with a fast product (`*batch x N x N`).
 
-    Use it to solve with a covariance plus noise, or for its log determinant. `K.add_diagonal(noise)` returns it for an
-    operator K of this package, and so do GPyTorch's likelihoods. For any other operator call
-    `PartitionSumLinearOperator(K).add_diagonal(noise)`.
+    `K.add_diagonal(noise)` returns it for an operator K of this package, and so do GPyTorch's likelihoods. For any
+    other operator call `PartitionSumLinearOperator(K).add_diagonal(noise)`.
 
     :func:`choose_solver` has the table of its solvers, whose factors are kept. Conjugate gradients stop column by
         column at a relative residual of `cg_tolerance`, at most 1e-4 (1e-2 with log determinants, of 100 Lanczos steps
-        or more). They take the preconditioner of :class:`gpytorch_partition.settings.preconditioner`, one product with
-        K per iteration, and memory of four times the right-hand sides. Probe vectors are the same at every call: the
-        marginal likelihood is a deterministic function of the hyperparameters. Samples are those of K plus independent
-        noise. A dense factorization above `max_cholesky_size` rows is a `RuntimeError`.
+        or more), with the preconditioner of :class:`gpytorch_partition.settings.preconditioner`. Probe vectors are the
+        same at every call. A dense factorization above `max_cholesky_size` rows is a `RuntimeError`.
 
     :param linear_ops: K and the diagonal D, in either order.
     :raises RuntimeError: If not exactly one of the two is a `DiagLinearOperator`.

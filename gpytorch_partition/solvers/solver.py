@@ -57,9 +57,10 @@ class Factorized:
 
 def quadratic_forms(noisy: AddedDiagLinearOperator, rhs: Tensor, parts: Factorization, reduce: bool | None) -> Tensor:
     r"""
-    Return :math:`2 v^\top w - w^\top A w` (`*batch x t`) for each column v (`*batch x N x t`), with a constant w.
+    Return :math:`2 v^\top w - w^\top A w` (`*batch x t`, or its sum) for columns v, with a constant :math:`w = A^{-1}
+    v`.
 
-    At :math:`w = A^{-1} v` this is :math:`v^\top A^{-1} v`, with the same derivatives. It is summed if `reduce`.
+    This is :math:`v^\top A^{-1} v`, with the same derivatives.
     """
     columns = as_columns(rhs)
     weights = parts.solve(columns.detach())

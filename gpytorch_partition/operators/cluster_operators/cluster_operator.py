@@ -34,12 +34,7 @@ class ClusterOperator(LinearOperator):
         raise RuntimeError(f"only the covariance of clusters with themselves has a root, not {type(self).__name__}")
 
     def root_rows(self, clusters: Tensor) -> csr_matrix:
-        """
-        Return rows of the root as a sparse matrix (`n x q`): features of clusters (ascending), whose products are
-        entries of S.
-
-        If S is between two sets of clusters, they are features of the first set, in the feature space of the second.
-        """
+        """Return rows of the root as a sparse matrix (`n x q`): features of clusters (ascending) of the first set."""
         raise NotImplementedError(f"{type(self).__name__} has no sparse root")
 
     def square_root(self) -> LinearOperator:
@@ -188,23 +183,13 @@ class FlatLinearOperator(ClusterOperator):
 
 
 def has_few_pairs(left: Incidence, right: Incidence) -> bool:
-    """
-    Return whether few enough rows share clusters for a sum over pairs to beat a product with the identity.
-
-    That product fills a table of `p x N'`, and took 2 to 16 times as long on one core where clusters had two rows.
-    """
+    """Return whether few enough rows share clusters for a sum over pairs to beat a product with the identity."""
     num_pairs = float(_sizes(left) @ _sizes(right))
     return _COST_OF_PAIR * num_pairs < right.num_rows * right.num_clusters
 
 
 def shared_weights(left: Incidence, right: Incidence, weights: Tensor) -> Tensor:
-    r"""
-    Return :math:`Z \mathrm{diag}(w) Z'^\top` (`N x N'`): for each pair of rows the weights of the clusters that both
-    are in.
-
-    This costs an operation for each such pair and partition, and :math:`O(N N')` to fill the matrix. Rows are on the
-    CPU.
-    """
+    r"""Return :math:`Z \mathrm{diag}(w) Z'^\top` (`N x N'`) of rows on the CPU, by the pairs that share clusters."""
     values = weights.detach().numpy()
     columns = _sparse(right.codes, np.ones_like(values)).T.tocsr()
     result = np.empty((left.num_rows, right.num_rows), values.dtype)

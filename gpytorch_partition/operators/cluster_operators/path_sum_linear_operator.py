@@ -32,8 +32,6 @@ class PathSumLinearOperator(ClusterOperator):
     With the weights of :func:`~gpytorch_partition.clusters.tree_layout.height_average_weights` this is the exact
     average over all heights of the random forest kernel (Davies & Ghahramani 2014, algorithm 1).
 
-    A product costs :math:`O(V t)` time and workspace for V nodes and t columns, an entry a climb to the root.
-
     :param node_weights: `V` nonnegative weights :math:`w_v`, trees one after another.
     :param layout: The trees.
 
@@ -180,7 +178,7 @@ class AttachedPathsLinearOperator(ClusterOperator):
     The covariance :math:`S_{eb} = \sum_{u > v_e} w_u 1[b \in u] + q_e 1[b \in v_e]` (`E x p`) of exits and leaves.
 
     Points that leave the trees at an exit e share with a leaf b the weights of the nodes above :math:`v_e`, and the
-    part :math:`q_e` of this node's weight that lies before the exit. Products cost :math:`O((V + E) t)`.
+    part :math:`q_e` of this node's weight that lies before the exit.
     """
 
     def __init__(self, node_weights: Tensor, shares: Tensor, *, exits: TreeExits) -> None:

@@ -46,9 +46,6 @@ def catboost_trees(model: Any) -> Trees:
     may be empty); leaf j is node :math:`2^d - 1 + j`. Leaves of other trees are numbered from left to right, unlike in
     CatBoost. Missing values go where `nan_mode` sends them. Categories are whole numbers from -1,024 to 65,535; unknown
     and missing ones go left. The model lacks the trees that CatBoost dropped for the best iteration.
-
-    :raises ValueError: If the model is not fitted or has no trees, or numbers do not determine a leaf: categories that
-        are strings or whose statistics the trees compare, texts, embeddings.
     """
     check_fitted(model, model.is_fitted())
     description = _catboost_description(model)
@@ -158,13 +155,10 @@ def _catboost_tree(children: NDArray[np.int64], splits: list[_Split], repeats: l
 
 def xgboost_trees(model: Any) -> Trees:
     """
-    Read the trees that the `predict` of an XGBoost model uses: all of a `Booster`, and of an estimator that stopped
-    early those up to the best iteration.
+    Read the trees that the `predict` of an XGBoost model uses; of an estimator that stopped early, those up to that.
 
     Leaves have the numbers of `apply`, if the trees were not pruned. Trees of DART have its weights. A missing value is
     NaN. Categories are numbers truncated to integers; negative and unknown ones go left.
-
-    :raises ValueError: If the model is not fitted or has no trees, is linear, or has another `missing` than NaN.
     """
     booster, num_iterations = _xgboost_booster(model)
     learner = json.loads(booster.save_raw(raw_format="json"))["learner"]

@@ -40,14 +40,7 @@ _CATBOOST_COUNTS = ("iterations", "n_estimators", "num_trees", "num_boost_round"
 
 
 def trees_of(ensemble: Any) -> Trees:
-    """
-    Read the trees of a fitted ensemble, in :math:`O(V)` for V nodes.
-
-    :param ensemble: As :class:`~gpytorch_partition.partitions.ForestPartition` lists them; :class:`Trees` are returned.
-    :raises TypeError: If `ensemble` is none of these, or an ensemble of other members than trees.
-    :raises ValueError: If the ensemble is not fitted, has no trees or a negative weight, or numbers do not determine a
-        leaf.
-    """
+    """Read the trees of a fitted ensemble, in :math:`O(V)` for V nodes; errors are those of `ForestPartition`."""
     if isinstance(ensemble, Trees):
         return ensemble
     return (reader_of(ensemble) or scikit_learn_trees)(ensemble)
@@ -112,12 +105,9 @@ def num_columns_of(ensemble: Any) -> int | None:
 
 def fitted_clone(ensemble: Any, x: np.ndarray, y: np.ndarray, random: np.random.RandomState) -> Any:
     """
-    Return a new ensemble with the same parameters, fitted to other rows, with the number of trees of one that stopped
-    early.
+    Return a new ensemble with the same parameters, fitted to other rows, with the trees of one that stopped early.
 
-    :param x: `N x D` rows, in the form that the ensemble takes.
-    :param y: `N` targets, in the ensemble's units.
-    :param random: Seeds estimators of scikit-learn that have no seed of their own, which would read the global state.
+    :param random: Seeds estimators of scikit-learn without a seed, which would read the global state.
     """
     if not hasattr(ensemble, "get_params"):
         return _trained_again(ensemble, x, y)

@@ -72,14 +72,9 @@ def joined(
     handles_missing: bool = True,
 ) -> Trees:
     """
-    Join trees of the same D columns side by side.
+    Join trees of the same D columns side by side; a `ValueError` for none, weights that are not, or mixed columns.
 
     :param categories: The nodes that test categories. (Default: those of the trees, which go left.)
-    :param zero_is_missing: `D` flags. (Default: none.)
-    :param weights: `m` weights, 0 or more. (Default: all the same.)
-    :param handles_missing: Whether the ensemble takes missing values.
-    :raises ValueError: If there are no trees, a weight is negative or all are 0, or a column has both categories and
-        thresholds.
     """
     starts = _node_starts(trees)
     children = np.concatenate([tree.children + start for tree, start in zip(trees, starts)])
@@ -164,8 +159,7 @@ def array_trees(
     A node with k children sends a point to child j if its value x in the node's column has :math:`t_{j-1} < x \le t_j`,
     with :math:`t_0 = -\infty, t_k = \infty`. With two children, values up to the threshold go to the first. A split by
     categories 0, 1, 2 has the thresholds .5 and 1.5. Comparisons are in float64, and missing values are refused. Splits
-    into more than two become several binary ones, which are one level of the tree for
-    :class:`~gpytorch_partition.RandomForestKernel`.
+    into more than two become several binary onesof one level.
 
     :param trees: For each tree its children (`n x k`, integers; the root is node 0, and negative numbers are no child),
         columns (`n` integers) and thresholds (`n`, or `n x (k - 1)`, increasing). Columns and thresholds of leaves are

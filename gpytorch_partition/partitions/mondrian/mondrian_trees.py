@@ -45,11 +45,7 @@ class Cells(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MondrianTrees:
-    """
-    Mondrian trees side by side: m trees with V nodes and p leaves, numbered as in :class:`TreeLayout`.
-
-    Memory: `32 V + 8 p` bytes, with V < 2 p and at most one leaf per distinct row in each tree.
-    """
+    """Mondrian trees side by side: m trees with V nodes and p leaves, numbered as in :class:`TreeLayout`."""
 
     left: Tensor  # (V,) lower part of each node; a leaf is its own lower and upper part
     right: Tensor  # (V,) upper part of each node
@@ -92,10 +88,7 @@ class MondrianTrees:
 
 
 class Attachments(NamedTuple):
-    """
-    The places where other points leave the trees of some rows: E exits, at each of which points are separated from all
-    rows of a node.
-    """
+    """The E exits at which other points leave the trees of some rows: cuts that separate them from a node's rows."""
 
     codes: Tensor  # (n, m) the exit of each point from each tree
     nodes: Tensor  # (E,) the last node that the points shared with any row
@@ -117,10 +110,7 @@ class _Growth:
         self._parents, self._times = [self._trees[0][:0]], [torch.empty(0, dtype=torch.float64, device=device)]
 
     def children(self, cells: Tensor, is_split: Tensor, times: Tensor, trees: Tensor) -> Tensor:
-        """
-        Cells (`M`) of nodes below cuts: two new ones, which follow one another, where both parts hold rows, else the
-        parent's.
-        """
+        """Cells (`M`) of nodes below cuts: two new ones in turn where both parts hold rows, else the parent's."""
         count = int(is_split.sum())
         numbers = torch.arange(self.num_cells, self.num_cells + count, device=cells.device)
         self.num_cells += count
@@ -152,10 +142,9 @@ class _Growth:
 
 def grown(front: Front, num_trees: int, num_rows: int, lifetime: float) -> tuple[MondrianTrees, Tensor]:
     """
-    Grow the trees restricted to some rows, up to a lifetime. A row that is alone in its cell descends no further.
+    Grow the trees restricted to the rows of a front, up to a lifetime; return them, and each row's leaf (`trees x n`).
 
-    :param front: The rows at the roots of the trees.
-    :return: The trees, and the leaf of each row (`trees x n`).
+    A row that is alone in its cell descends no further.
     """
     growth = _Growth(num_trees, front.item.numel(), front.x.device)
     roots = torch.arange(num_trees, device=front.x.device)
@@ -198,12 +187,10 @@ def attach(
     front: Front, trees: MondrianTrees, numbers: Tensor, coordinates: Coordinates, lifetime: float
 ) -> Attachments:
     """
-    Let points descend until a cut separates them from all rows of the trees, and return their exits.
+    Let the points of a front descend until a cut separates them from all rows of the trees, and return their exits.
 
-    :param front: The points at the roots of some trees.
-    :param numbers: Numbers of these trees among all.
+    :param numbers: Numbers of the front's trees among all.
     :param coordinates: Coordinates of the rows.
-    :return: Exits of these points; `codes` has a single dimension, that of items.
     """
     exits = _Exits(front)
 

@@ -27,8 +27,7 @@ whose key is the label.
 
 Boxes are closed boxes of float64 numbers: a cut at c leaves the numbers up to c on its lower side and begins the upper
 side with the next number. Sides shrink with every cut, so the descent ends for any lifetime. A cut takes :math:`O(D)`
-for a node, for any number of points that share it. Proposing cuts of the whole box and rejecting those outside the cell
-would take :math:`O(1)` for a proposal, and pay only where nearly all points are alone.
+for a node, for any number of points that share it.
 """
 
 from __future__ import annotations
@@ -93,10 +92,10 @@ class Boxes(NamedTuple):
 
 class Nodes(NamedTuple):
     """
-    Nodes of trees (M of them) on the outermost of L nested boxes, with the key and the next cut of every level.
+    Nodes of trees (M) on the outermost of L nested boxes: level j of a node is its intersection with box j.
 
-    Level j of a node is the intersection of its box with box j. Its next cut is in the gap around the level below. A
-    level that is empty or cannot be cut has an infinite time.
+    Every level has a key, and a next cut in the gap around the level below. A level that is empty or cannot be cut has
+    an infinite time.
     """
 
     lower: Tensor  # (D, M)
@@ -158,10 +157,7 @@ class Front(NamedTuple):
         return self._replace(item=self.item[stays], node=self.node[stays])
 
     def below(self, cuts: Cuts) -> tuple[Front, Tensor, Tensor]:
-        """
-        Return the points one cut further down, the parent of each new node, and whether the new node is above the cut.
-        The parts of a node follow one another, the lower one first; parts without points are omitted.
-        """
+        """Return the points one cut further down, each new node's parent, and whether it is above the cut."""
         entry = self.item % len(self.x) * self.x.shape[1] + cuts.dimensions[self.node]
         is_above = self.x.take(entry) > cuts.places[self.node]
         children, node = renumbered(2 * self.node + is_above, 2 * self.num_nodes)
@@ -180,12 +176,7 @@ class Front(NamedTuple):
 
 
 def descend(step: Callable[..., tuple[Any, ...]], front: Front, *of_nodes: Tensor) -> None:
-    """
-    Let points descend, in parts with a bounded number of boxes, until none is left.
-
-    :param step: Maps a front and values of its nodes to the front one cut further down and values of its nodes.
-    :param of_nodes: Values of the front's nodes, `M` each.
-    """
+    """Let points descend by steps of a front and values of its nodes, in parts of bounded size, until none is left."""
     parts: list[tuple[Any, ...]] = [(front, *of_nodes)]
     while parts:
         front, *known = parts.pop()

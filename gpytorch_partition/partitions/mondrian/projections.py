@@ -72,10 +72,7 @@ class Projections(NamedTuple):
         return weighted_sum(columns.T.unsqueeze(-1), matrices.transpose(0, 1).unsqueeze(2))
 
     def walls(self, x: Tensor) -> Tensor:
-        """
-        Return bounds (`2 x K`) of mapped rows (`N x D`): their box, symmetric around the origin if the trees' maps
-        differ.
-        """
+        """Return bounds (`2 x K`) of mapped rows (`N x D`), around the origin if the trees' maps differ."""
         if not self.differ:
             seen = self.seen(x, slice(0, 1))[0]
             return torch.stack([seen.amin(0), seen.amax(0)])
@@ -83,10 +80,7 @@ class Projections(NamedTuple):
         return torch.stack([-reach, reach])
 
     def coordinates(self, x: Tensor, row: Tensor, dimension: Tensor, tree: Tensor) -> Tensor:
-        """
-        Return single mapped coordinates (`M`), bit for bit those of :meth:`seen`, of points, mapped columns and trees
-        (`M` each).
-        """
+        """Return single mapped coordinates (`M`) of points, columns and trees, with the bits of :meth:`seen`."""
         if not len(self.matrices):
             return x[row, dimension].to(torch.float64)
         tree = tree if self.differ else torch.zeros_like(tree)
