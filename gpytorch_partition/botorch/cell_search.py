@@ -43,7 +43,6 @@ class Space:
 
     @property
     def num_columns(self) -> int:
-        """Return the number d of columns."""
         return self.bounds.shape[-1]
 
     def rounded(self, X: Tensor) -> Tensor:
@@ -230,7 +229,6 @@ class CellSearch:
         return centre if bool(is_inside & self._is_allowed(centre.unsqueeze(0))) else point
 
     def exclude(self, points: Tensor) -> None:
-        """Avoid some more points (`n x d`), which are pending from now on."""
         self._avoided = torch.cat([self._avoided, points])
         self._known = {}
 

@@ -64,7 +64,6 @@ class PartitionFeatureMap(FeatureMap):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """Return the batch shape of the kernel."""
         return self.kernel.batch_shape
 
     def forward(self, x: Tensor) -> LinearOperator:

@@ -74,7 +74,6 @@ class Incidence(Movable):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """Batch shape of the codes: empty when all batch elements share the same rows."""
         return self.codes.shape[:-2]
 
     @property
@@ -113,7 +112,6 @@ class Incidence(Movable):
         return found
 
     def with_codes(self, codes: Tensor) -> Incidence:
-        """Return the incidence with its codes in another (batch) shape; this object if nothing changes."""
         return self if codes is self.codes else Incidence(codes, self.num_clusters)
 
     def expand(self, batch_shape: torch.Size) -> Incidence:
@@ -172,7 +170,6 @@ class Incidence(Movable):
 
 
 def one_cluster(num_rows: int, device: torch.device | None = None) -> Incidence:
-    """Return the incidence (`N x 1`) of rows that are all in a single cluster."""
     return Incidence(torch.zeros(num_rows, 1, dtype=torch.int32, device=device), num_clusters=1)
 
 

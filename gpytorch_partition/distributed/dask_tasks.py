@@ -64,7 +64,6 @@ def has_partitions(collection: Any) -> bool:
 
 
 def blocks_of(collection: Any) -> list[Delayed]:
-    """Return the partitions of a Dask dataframe, or the blocks of rows of an array."""
     if hasattr(collection, "divisions"):  # optimized, partitions of parquet files are put together by their columns
         return collection.to_delayed(optimize_graph=False)
     return list((collection.rechunk({1: -1}) if collection.ndim == 2 else collection).to_delayed().ravel())
@@ -105,7 +104,6 @@ class Task(NamedTuple):
 
 
 def client_of(client: Client | None) -> Client:
-    """Return the given client, or Dask's current one; errors say if it is no client, or there is none."""
     if client is not None and not isinstance(client, Client):
         raise TypeError(f"expected a dask.distributed.Client, got a {type(client).__name__}")
     try:

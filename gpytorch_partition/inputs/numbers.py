@@ -16,14 +16,12 @@ MOST_PARTITIONS = 2**20  # a row holds a code of each
 
 
 def is_real(value: Any) -> bool:
-    """Return whether a value is one real number of Python, NumPy or a tensor with one entry, and no bool."""
     if torch.is_tensor(value):
         return value.numel() == 1 and not value.is_complex() and value.dtype != torch.bool
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def is_whole(value: Any, least: int, most: float = math.inf) -> bool:
-    """Return whether a value is a whole number within bounds, and no bool."""
     return isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) <= most
 
 
@@ -96,7 +94,6 @@ def random_state_of(seed: int | np.random.RandomState | None) -> np.random.Rando
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
-    """Return whether two tensors have the same shape, dtype, device and bits, NaN included."""
     if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device:
         return False
     if a.data_ptr() == b.data_ptr() and a.stride() == b.stride():

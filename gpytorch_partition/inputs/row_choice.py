@@ -59,7 +59,6 @@ def rows_without_copies(x: np.ndarray, y: np.ndarray, *, are_classes: bool = Fal
 
 
 def told_of_copies(num_copies: int, num_rows: int) -> str:
-    """Return the message that copies are left out, and the remedy where they are none."""
     return (
         f"{num_copies:,} of {num_rows:,} rows are copies of others, target included, and are left out: a row that is "
         "predicted from its copy seems to have no noise. If they are measurements of their own that agree, drop them "

@@ -43,7 +43,6 @@ class RowWeights:
         return self.relative.clamp_max(1.0)
 
     def of_rows(self, rows: Tensor | np.ndarray | slice) -> RowWeights:
-        """Return the weights of some rows, in the same unit."""
         return RowWeights(self.values[rows], self.unit)
 
 

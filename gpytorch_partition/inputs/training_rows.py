@@ -95,7 +95,6 @@ def checked_rows(x: Tensor, owner: str, missing: bool = False) -> Tensor:
 
 
 def warn_about_unequal_scales(x: Tensor, owner: str) -> None:
-    """Warn if the standard deviations of columns that vary differ by more than 100 times."""
     scales = x.std(0, correction=0)
     scales = scales[scales > 0]
     if scales.numel() and scales.max() > _MAX_SCALE_RATIO * scales.min():

@@ -51,7 +51,6 @@ class LandmarkPartition(Partition):
 
     @property
     def landmarks(self) -> Tensor:
-        """The inducing points, `k x D` float64."""
         return floats_of(self.bits)
 
     @property

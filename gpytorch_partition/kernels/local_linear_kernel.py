@@ -83,7 +83,6 @@ class LocalLinearKernel(ClusterKernel):
 
     @property
     def num_dims(self) -> int:
-        """Number D of columns of the linear part."""
         return self.raw_variance.shape[-1]
 
     @property

@@ -245,7 +245,6 @@ class GammaMondrianKernel(PartitionKernel):
         return PartitionLinearOperator(scale.expand(batch_shape), operator, left=left, right=right)
 
     def _node_weights(self, trees: MondrianTrees, like: Tensor) -> Tensor:
-        """Weights of the nodes in the kernel (`V`): :math:`w_v / m`."""
         return self._between(trees.births, trees.cut_times, trees, like)
 
     def _attached(self, points: AttachedRows, like: Tensor) -> ClusterOperator:

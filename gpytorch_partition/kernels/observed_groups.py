@@ -136,12 +136,10 @@ class MembershipKernel(PartitionKernel):
 
     @property
     def num_items(self) -> int:
-        """Number n of items."""
         return self._items.num_items
 
     @property
     def num_sets(self) -> int:
-        """Number m of sets."""
         return self._items.num_sets
 
     @property

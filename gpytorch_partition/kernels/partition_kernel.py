@@ -116,7 +116,6 @@ class PartitionKernel(ClusterKernel):
 
     @property
     def num_partitions(self) -> int:
-        """Number m of partitions."""
         return self.partition.num_partitions
 
     def cluster_ids(self, x: Tensor) -> Tensor:
@@ -239,11 +238,9 @@ class Logits(torch.nn.Module):
     """
 
     def get(self, name: str) -> torch.nn.Parameter | None:
-        """Return the logits (`n`) of a name; None if there are none."""
         return self._parameters.get(name)
 
     def set(self, name: str, values: Tensor) -> None:
-        """Register trained logits under a name, or replace them."""
         self.register_parameter(name, torch.nn.Parameter(values.detach().clone()))
 
     def weights(self, name: str) -> Tensor | None:

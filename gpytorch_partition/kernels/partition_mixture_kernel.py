@@ -22,8 +22,6 @@ from gpytorch_partition.partitions.partition import Partition
 
 
 class Source(Protocol):
-    """An object with a partition and the columns that it sees, such as a partition kernel."""
-
     @property
     def partition(self) -> Partition: ...
 
@@ -147,7 +145,6 @@ class PartitionMixtureKernel(PartitionKernel):
 
     @property
     def raw_mixture_weights(self) -> torch.nn.Parameter:
-        """The logits of :attr:`mixture_weights`."""
         return cast(torch.nn.Parameter, self.logits.get("raw_mixture_weights"))
 
     @property
@@ -181,7 +178,6 @@ class PartitionMixtureKernel(PartitionKernel):
         )
 
     def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:
-        """S: block diagonal, each kernel's own S times its weight."""
         parts = zip(self.kernels, cast(tuple[ClusterSizes, ...], sizes), strict=True)
         operators = [cast(PartitionKernel, kernel)._cluster_operator(size, like) for kernel, size in parts]
         return side_by_side(self.mixture_weights.to(like), operators)

@@ -209,7 +209,6 @@ class RandomForestKernel(PartitionKernel):
         return cls.from_forest(array_trees(trees, num_columns, weights=weights), heights, **options)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
-        """Return the covariance of points `*batch x N1 x D` and `*batch x N2 x D`, or its diagonal."""
         covariance = super().forward(x1, x2, diag=diag, **params)
         # Gradients are enabled in a training; code that only compares rows may call in training mode as well.
         if self._seen is not None and self.training and torch.is_grad_enabled() and x1.shape == x2.shape:
@@ -226,12 +225,10 @@ class RandomForestKernel(PartitionKernel):
 
     @property
     def heights(self) -> str:
-        """Levels at which points are compared: `"all"`, `"sampled"`, `"leaf"`, `"learned"` or `"impurity"`."""
         return self._heights.name
 
     @property
     def raw_level_weights(self) -> torch.nn.Parameter | None:
-        """The logits of :attr:`level_weights`, zeros at first."""
         return self.logits.get("raw_level_weights")
 
     @property

@@ -82,7 +82,6 @@ class SeenTargets(NamedTuple):
 
 
 def warn_of_overconfidence(stacklevel: int) -> None:
-    """Give the `OverconfidenceWarning` of tree ensembles."""
     warnings.warn(_OVERCONFIDENT, OverconfidenceWarning, stacklevel=stacklevel + 1)
 
 
@@ -103,14 +102,12 @@ def _is_side_by_side(ensemble: Any) -> bool:
 
 
 def is_unsupervised(ensemble: Any) -> bool:
-    """Return whether the ensemble is of a kind that is fitted without targets."""
     from sklearn.ensemble import IsolationForest, RandomTreesEmbedding
 
     return isinstance(ensemble, (IsolationForest, RandomTreesEmbedding))
 
 
 def _hardly_looks(ensemble: Any) -> bool:
-    """Whether trees split at random, and choose among half of the columns at most."""
     members = getattr(ensemble, "estimators_", None)
     member = ensemble if members is None else np.asarray(members, dtype=object).ravel()[0]
     is_random = getattr(member, "splitter", None) == "random"

@@ -85,7 +85,6 @@ class IterativeKernel(_WrapperKernel):
 
     @property
     def is_stationary(self) -> bool:
-        """Whether the base kernel is stationary."""
         return self.base_kernel.is_stationary
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
@@ -96,7 +95,6 @@ class IterativeKernel(_WrapperKernel):
         return PartitionSumLinearOperator(*structured_terms(covariance))
 
     def prediction_strategy(self, *args: Any) -> PartitionPredictionStrategy:
-        """Return a prediction strategy that uses sums over clusters and this package's solver."""
         return PartitionPredictionStrategy(*args)
 
 
@@ -126,7 +124,6 @@ class EncodedKernel(_WrapperKernel):
         self.view = NumberView() if view is None else view
 
     def seen(self, x: Tensor) -> Tensor:
-        """Return the view of points."""
         return self.view(x)
 
     def _around(self, base_kernel: Kernel) -> EncodedKernel:
@@ -166,7 +163,6 @@ class StandardizedKernel(_WrapperKernel):
         return columns.apply(decode_missing(x)).to(x.dtype)
 
     def seen(self, x: Tensor) -> Tensor:
-        """Return standardized points."""
         return self.standardized(x)
 
     def _around(self, base_kernel: Kernel) -> StandardizedKernel:

@@ -134,7 +134,6 @@ def _is_dense(data: SweepData) -> bool:
 
 
 def counted(data: SweepData, cells: Cells) -> tuple[ClusterRidge, Cells]:
-    """Return the regression at a lifetime, from the rows."""
     codes, counts = data.rows.codes(cells), zero_counts(cells.num_clusters, data.x.device)
     count_co_occurrences(counts, codes)
     sums = streamed_cluster_sums(codes, data.y.unsqueeze(-1), cells.num_clusters).squeeze(-1)
@@ -142,7 +141,6 @@ def counted(data: SweepData, cells: Cells) -> tuple[ClusterRidge, Cells]:
 
 
 def coarser(finer: tuple[ClusterRidge, Cells], cells: Cells) -> tuple[ClusterRidge, Cells]:
-    """Return the regression at a shorter lifetime, from that at a longer one."""
     ridge, before = finer
     return ridge.coarsened(before.place_in(cells), cells.num_clusters), cells
 
@@ -205,5 +203,4 @@ def _effects(data: SweepData, regression: Regression, cells: Cells, alpha: Tenso
 
 
 def partition_of(kernel: MondrianKernel) -> MondrianPartition:
-    """Return the trees of the kernel."""
     return cast(MondrianPartition, kernel.partition)

@@ -45,7 +45,6 @@ class LifetimeCells:
 
     @cached_property
     def kernel(self) -> MondrianKernel:
-        """The kernel cut at this lifetime."""
         return self.full_kernel.cut(self.lifetime)
 
     def features(self, x: Tensor) -> csr_matrix:
@@ -83,7 +82,6 @@ class LifetimeModel:
 
     @property
     def lifetime(self) -> float:
-        """The lifetime, in units of 1/x."""
         return self.cells.lifetime
 
     def features(self, x: Tensor) -> csr_matrix:
@@ -107,7 +105,6 @@ class LifetimePath:
 
     @property
     def lifetimes(self) -> np.ndarray:
-        """The lifetimes, in units of 1/x."""
         return np.array([model.lifetime for model in self.models])
 
     @property

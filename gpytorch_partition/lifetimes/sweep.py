@@ -214,7 +214,6 @@ Found = dict[float, tuple[LifetimeResult, float | None]]  # by lifetime: the res
 
 
 def _refined(data: SweepData, held_out: HeldOut | None, lifetimes: list[float]) -> LifetimeSweep:
-    """Sweep given lifetimes, and more of them where the posterior is, until none has most of it."""
     found: Found = {}
     while lifetimes:
         found |= _at_lifetimes(data, held_out, lifetimes)
@@ -282,7 +281,6 @@ def _sweep_of(
 
 
 def _at_cuts(data: SweepData, held_out: HeldOut | None) -> LifetimeSweep:
-    """The sweep over every lifetime at which a cut separates rows, and one before the first cut."""
     trees, terminal = data.rows.trees, data.rows.terminal
     if trees.num_leaves > _MOST_CELLS:
         raise ValueError(
@@ -326,7 +324,6 @@ def _edges(lifetimes: list[float]) -> Tensor:
 
 
 def _checked_lifetimes(kernel: MondrianKernel, lifetimes: Any) -> list[float] | None:
-    """Lifetimes in ascending order; None for every cut."""
     if isinstance(lifetimes, str):
         if lifetimes != "cuts":
             raise ValueError(f'expected lifetimes as numbers, or "cuts", got {lifetimes!r}')

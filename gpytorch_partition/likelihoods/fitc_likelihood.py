@@ -66,7 +66,6 @@ class UnspannedNoise(Noise):
 
     @property
     def noise(self) -> Tensor:
-        """Return the level of the observations' own noise."""
         return self.base_noise.noise
 
     @noise.setter

@@ -78,7 +78,6 @@ class WeightedNoise(Noise):
 
     @property
     def relative_weights(self) -> Tensor:
-        """Return the weights in units of a usual row's (`N`)."""
         return self.weights / self.unit
 
     def _relative_weights(self, variances: Tensor) -> Tensor:

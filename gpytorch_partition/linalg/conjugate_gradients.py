@@ -38,8 +38,6 @@ class CGState(NamedTuple):
 
 
 class CGResult(NamedTuple):
-    """The result of :func:`conjugate_gradients`."""
-
     solution: Tensor  # *batch x N x t
     # *batch x 1 x t, 2 b^T x - x^T A x, a lower bound of b^T A^{-1} b: started from zero, a sum of positive terms
     quadratic_form: Tensor

@@ -103,12 +103,10 @@ class PartitionLinearOperator(CovarianceOperator):
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether rows and columns are the same points."""
         return self.left is self.right
 
     @property
     def has_same_clusters(self) -> bool:
-        """Whether the clusters of rows and columns are the same."""
         return self.cluster_operator.has_same_clusters
 
     def _size(self) -> torch.Size:

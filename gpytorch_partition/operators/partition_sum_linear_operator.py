@@ -43,7 +43,6 @@ class PartitionSumLinearOperator(CovarianceOperator, SumLinearOperator):
         self.points_require_grad = any(getattr(term, "points_require_grad", False) for term in self.linear_ops)
 
     def evaluate_kernel(self) -> LinearOperator:
-        """Return the sum of the evaluated terms."""
         return self.__class__(*(term.evaluate_kernel() for term in self.linear_ops))
 
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
@@ -112,7 +111,6 @@ class ExactRootLinearOperator(RootLinearOperator):
         return self.covariance._mul_constant(other)
 
     def to_dense(self) -> Tensor:
-        """Return the matrix A."""
         return self.covariance.to_dense()
 
 
@@ -146,7 +144,6 @@ class SideBySideRoots(LinearOperator):
         return SideBySideRoots(*(root._expand_batch(batch_shape) for root in self.roots))
 
     def to_dense(self) -> Tensor:
-        """Return the dense root, for few rows."""
         check_dense(self, "the root")
         return super().to_dense()
 

@@ -127,7 +127,6 @@ def single_task(covariance: LinearOperator) -> tuple[PartitionLinearOperator, Te
 
 
 def is_of_single_rows(rows: Incidence) -> bool:
-    """Return whether every row is a cluster of its own, as in :func:`noise_of_tasks`."""
     return isinstance(rows, _SingleRows)
 
 

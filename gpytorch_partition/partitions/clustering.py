@@ -120,7 +120,6 @@ def seen_by(x: Tensor, kept: Tensor, scale: float, matrix: Tensor | None) -> Ten
 
 
 def scale_of(num_kept: int, num_columns: int) -> float:
-    """Return the factor that makes distances in some columns as large, on average, as in all columns."""
     return math.sqrt(num_columns / num_kept)
 
 

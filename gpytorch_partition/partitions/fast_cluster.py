@@ -143,7 +143,6 @@ class FastClusterPartition(Partition):
 
     @property
     def is_projected(self) -> bool:
-        """Whether distances are measured in random projections."""
         return "random_projections" in self._buffers
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:

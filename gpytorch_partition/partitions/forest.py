@@ -137,7 +137,6 @@ class ForestPartition(Partition):
 
     @property
     def cluster_counts(self) -> Tensor:
-        """Numbers of leaves of the `m` trees; a binary tree has one more leaf than inner nodes."""
         return (self.tree_nodes.diff() + 1) // 2
 
     @property

@@ -66,7 +66,6 @@ class CallablePartition(Partition):
 
     @property
     def num_partitions(self) -> int:
-        """Number m of partitions; 0 until it is known."""
         return self._num_partitions or 0
 
     @property
@@ -78,7 +77,6 @@ class CallablePartition(Partition):
         return name if not self._num_partitions else f"{counted(self._num_partitions, 'partition')} by {name}"
 
     def check_points(self, x: Tensor) -> None:
-        """Raise an error for inputs that are no points; the first points give the number of partitions."""
         super().check_points(x)
         if self._num_partitions is None:
             self._num_partitions = labels_by(self.function, x.detach().reshape(-1, x.shape[-1])[:1], None).shape[-1]

@@ -148,7 +148,6 @@ def _checked_targets(y: Tensor, num_rows: int) -> np.ndarray:
 
 
 def _num_columns(max_features: float | int, num_columns: int) -> int | float:
-    """Columns tried at each split; scikit-learn checks the range (more than D columns are all of them)."""
     if isinstance(max_features, float) and 0 < max_features <= 1:
         return min(num_columns, max(2, int(max_features * num_columns)))
     return max_features
@@ -177,7 +176,6 @@ def with_weights(targets: NDArray[np.float64], weights: NDArray[np.float64]) -> 
 
 
 def without_last(y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Split off the last column (`N`) of targets (`N` or `N x k`), such as weights."""
     return (y[:, 0] if y.shape[1] == 2 else y[:, :-1]), y[:, -1]
 
 

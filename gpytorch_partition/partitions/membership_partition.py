@@ -57,12 +57,10 @@ class MembershipPartition(Partition):
 
     @property
     def num_items(self) -> int:
-        """Number n of items."""
         return self.item_starts.numel() - 1
 
     @property
     def num_sets(self) -> int:
-        """Number m of sets."""
         return self.weight_bits.numel()
 
     @property
@@ -76,7 +74,6 @@ class MembershipPartition(Partition):
 
     @cached_property
     def memberships(self) -> Memberships:
-        """The memberships as a matrix with products, built once."""
         return Memberships(self.item_starts, self.sets, self.num_sets)
 
     @cached_property

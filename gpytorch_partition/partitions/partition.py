@@ -26,8 +26,6 @@ _LABELS_PER_CHUNK = 2**23  # int64 labels computed at once: 64 MiB
 
 
 class _CodedRows(NamedTuple):
-    """Rows, the feature space they were coded in, and their one-hot matrix there."""
-
     x: Tensor
     cluster_index: Any  # a ClusterIndex, or a source's own means to code other rows
     incidence: Incidence
@@ -80,7 +78,6 @@ class Partition(torch.nn.Module):
 
     @property
     def is_fitted(self) -> bool:
-        """Whether there are partitions, and so labels of points."""
         return self.num_partitions > 0
 
     @abstractmethod
@@ -219,7 +216,6 @@ class Partition(torch.nn.Module):
         return f"{counted(self.num_partitions, 'partition')}{clusters}"
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors that labels depend on, by name."""
         return dict(self.named_buffers())
 
     def has_tensors(self, tensors: list[Tensor]) -> bool:

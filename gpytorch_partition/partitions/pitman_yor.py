@@ -107,7 +107,6 @@ class PitmanYorMixture(ClusterMixin, BaseEstimator):
 def _left(
     row: int, rows: np.ndarray, labels: np.ndarray, counts: np.ndarray, sums: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sizes and sums of the clusters after a row has left its own, which ends if the row was alone."""
     own = labels[row]
     if own < 0:
         return counts, sums

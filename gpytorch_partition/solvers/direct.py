@@ -75,7 +75,6 @@ class FeatureFactor:
 
     @property
     def num_columns(self) -> int:
-        """The number q of columns."""
         return len(self._factor)
 
     def resolves(self) -> bool:

@@ -52,7 +52,6 @@ class InDouble:
         return self.noisy.in_double
 
     def solve(self, rhs: Tensor) -> Tensor:
-        r"""Return :math:`A^{-1} V`, in the dtype of V and without a graph."""
         columns = expanded(self.noisy, rhs).double()
         return self.within(columns, relative_residual(solve_residual())).solution.to(rhs.dtype)
 
@@ -121,7 +120,6 @@ def _by_probes(noisy: AddedDiagLinearOperator, rhs: Tensor | None, reduce: bool 
 
 
 def terms_of(noisy: AddedDiagLinearOperator) -> list[LinearOperator]:
-    """Return the terms of the covariance without the noise."""
     covariance = noisy._linear_op.evaluate_kernel()
     return list(covariance.linear_ops) if isinstance(covariance, SumLinearOperator) else [covariance]
 
@@ -132,7 +130,6 @@ def is_delicate(noisy: AddedDiagLinearOperator) -> bool:
 
 
 def _too_little(noisy: AddedDiagLinearOperator) -> str:
-    """Return the beginning of a message about noise that float64 does not resolve."""
     return f"the noise is {noisy.noise_share:.1e} of the prior variance, too little for a factor in float64"
 
 

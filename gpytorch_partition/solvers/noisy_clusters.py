@@ -49,7 +49,6 @@ class ClusterSpan:
 
     @classmethod
     def computed(cls, rows: Incidence) -> ClusterSpan:
-        """Return the span of some rows, from the eigenvectors of their counts."""
         values, vectors = torch.linalg.eigh(co_occurrences(rows))
         is_positive = values > len(values) * torch.finfo(values.dtype).eps * values[-1]
         lengths = values[is_positive].sqrt()
@@ -57,7 +56,6 @@ class ClusterSpan:
 
     @property
     def rank(self) -> int:
-        """The rank r."""
         return self.root.shape[1]
 
     def inside(self, values: Tensor) -> Tensor:

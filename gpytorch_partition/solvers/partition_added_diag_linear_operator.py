@@ -44,8 +44,8 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     """
     The sum :math:`A = K + D` of a diagonal and any operator K with a fast product (`*batch x N x N`).
 
-    `K.add_diagonal(noise)` returns it for an operator K of this package, and so do GPyTorch's likelihoods. For any
-    other operator call `PartitionSumLinearOperator(K).add_diagonal(noise)`.
+    Use it to solve with a covariance plus noise: `K.add_diagonal(noise)` returns it for an operator K of this package,
+    and so do GPyTorch's likelihoods. For any other operator call `PartitionSumLinearOperator(K).add_diagonal(noise)`.
 
     :func:`choose_solver` has the table of its solvers, whose factors are kept. Conjugate gradients stop column by
         column at a relative residual of `cg_tolerance`, at most 1e-4 (1e-2 with log determinants, of 100 Lanczos steps
@@ -69,7 +69,6 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     _nystrom_preconditioner: NystromPreconditioner | None = None
 
     def evaluate_kernel(self) -> LinearOperator:
-        """Return the sum of the evaluated covariance and the diagonal."""
         return self._linear_op.evaluate_kernel() + self._diag_tensor
 
     def __add__(self, other: Any) -> LinearOperator:
@@ -203,12 +202,10 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @cached_property
     def is_double(self) -> bool:
-        """Whether all parts are float64."""
         return all(part.dtype in (torch.float64, torch.int32, torch.int64) for part in self.representation())
 
     @cached_property
     def has_direct(self) -> bool:
-        """Whether matrices are small enough to factorize."""
         return has_direct_solver(self._linear_op.evaluate_kernel())
 
     @cached_property
@@ -218,7 +215,6 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @property
     def knows_direct(self) -> bool:
-        """Whether the factor is computed already."""
         double = self if self.is_double else self.__dict__.get("in_double")
         return double is not None and double.__dict__.get("direct") is not None
 
@@ -229,7 +225,6 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @property
     def knows_feature_factor(self) -> bool:
-        """Whether the feature factor is computed already."""
         return self.__dict__.get("feature_factor") is not None
 
     @cached_property
@@ -241,7 +236,6 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @cached_property
     def expected_iterations(self) -> float:
-        """About how many iterations a solve takes."""
         return expected_iterations_of(self)
 
     @cached(name="dense_root")

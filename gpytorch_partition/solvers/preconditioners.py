@@ -120,7 +120,6 @@ class NystromPreconditioner(LinearOperator):
         return self.scale.sqrt()[..., None, None] * (root @ effects) + self._shifted_noise.sqrt() * independent
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
-        """Draw exact samples from N(0, P), `num_samples x *batch x N`."""
         return self.sample(num_samples).movedim(-1, 0)
 
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:

@@ -29,8 +29,6 @@ class Solver(Protocol):
 
 
 class Factorization(Protocol):
-    """An exact factorization of A."""
-
     def solve(self, rhs: Tensor) -> Tensor:
         r"""Return :math:`A^{-1} V`, without a graph."""
 
@@ -46,7 +44,6 @@ class Factorized:
     parts: Factorization
 
     def solve(self, rhs: Tensor) -> Tensor:
-        r"""Return :math:`A^{-1} V`, without a graph."""
         return self.parts.solve(rhs)
 
     def inv_quad_logdet(self, rhs: Tensor | None, logdet: bool | None, reduce: bool | None) -> Terms:
@@ -75,7 +72,6 @@ def expanded(noisy: AddedDiagLinearOperator, rhs: Tensor) -> Tensor:
 
 
 def has_few_rows(noisy: AddedDiagLinearOperator) -> bool:
-    """Return whether there are at most `max_cholesky_size` rows."""
     return noisy.size(-1) <= settings.max_cholesky_size.value()
 
 
@@ -90,5 +86,4 @@ class Dense:
         return torch.cholesky_solve(rhs, self.noisy.dense_root())
 
     def inv_quad_logdet(self, rhs: Tensor | None, logdet: bool | None, reduce: bool | None) -> Terms:
-        """Return linear_operator's terms."""
         return LinearOperator.inv_quad_logdet(self.noisy, rhs, logdet, reduce)

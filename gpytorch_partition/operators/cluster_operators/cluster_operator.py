@@ -53,7 +53,6 @@ class ClusterOperator(LinearOperator):
 
     @property
     def structure(self) -> tuple[Any, ...]:
-        """The parts of S beside its tensors, for comparisons."""
         return (type(self),)
 
     @property
@@ -103,7 +102,6 @@ class TransposedLinearOperator(LinearOperator):
 
 
 def as_columns(values: Tensor) -> Tensor:
-    """Return a vector as a matrix of one column, a matrix as it is."""
     return values.unsqueeze(-1) if values.dim() == 1 else values
 
 

@@ -27,8 +27,6 @@ _WHOLE_NUMBERS = range(-(2**10), 2**16)
 
 
 class _Split(NamedTuple):
-    """The test of a node: values above the threshold, or one of the categories, go right."""
-
     column: int
     threshold: float
     missing_left: bool

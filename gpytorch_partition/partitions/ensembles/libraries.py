@@ -74,7 +74,6 @@ def check_refittable(ensemble: Any) -> None:
 
 
 def check_has_trees(ensemble: Any) -> None:
-    """Raise a `TypeError` for an estimator that is not a tree ensemble."""
     if not isinstance(ensemble, Trees) and reader_of(ensemble) is None and not _is_of_scikit_learn(ensemble):
         raise TypeError(
             f"expected a tree ensemble of scikit-learn, LightGBM, XGBoost or CatBoost, got {_told(ensemble)}"
@@ -119,7 +118,6 @@ def fitted_clone(ensemble: Any, x: np.ndarray, y: np.ndarray, random: np.random.
 
 
 def _clone(ensemble: Any) -> Any:
-    """An unfitted copy that needs no validation rows and prints nothing."""
     from sklearn.base import clone
 
     library, best = library_of(ensemble), _num_best_rounds(ensemble)
@@ -187,7 +185,6 @@ def _has_categories(ensemble: Any) -> bool:
 
 
 def library_of(ensemble: Any) -> str:
-    """Return the name of the library that defines an ensemble's class or a base of it; empty if unknown."""
     for kind in type(ensemble).__mro__:
         library = kind.__module__.partition(".")[0]
         if library in ("lightgbm", "xgboost", "catboost", "stochtree", "sklearn"):

@@ -37,7 +37,6 @@ class Cells(NamedTuple):
     num_clusters: int  # cells and null cells of all trees
 
     def place_in(self, coarser: Cells) -> Tensor:
-        """Return, by code, the code of the cell at a shorter lifetime that contains each of these cells."""
         place = torch.empty(self.num_clusters, dtype=torch.int64, device=self.nulls.device)
         place[self.of_leaves], place[self.nulls] = coarser.of_leaves, coarser.nulls
         return place
@@ -164,7 +163,6 @@ def _grow(growth: _Growth, lifetime: float, front: Front, cells: Tensor, trees: 
 
 
 def joined(parts: Sequence[MondrianTrees]) -> MondrianTrees:
-    """Join groups of trees of the same rows side by side."""
     node_starts = _starts([part.left.numel() for part in parts])
     leaf_starts = _starts([part.num_leaves for part in parts])
     by_node, by_leaf = list(zip(parts, node_starts)), list(zip(parts, leaf_starts))

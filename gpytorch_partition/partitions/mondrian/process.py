@@ -63,7 +63,6 @@ class Boxes(NamedTuple):
 
     @classmethod
     def around(cls, walls: Tensor, level: int) -> Boxes:
-        """Return a box (`2 x D`) and `level` others, each twice as wide as the one before."""
         lower, upper = walls
         half = upper / 2 - lower / 2
         largest = half.max() if half.max() > 0 else half.new_ones(())
@@ -107,8 +106,6 @@ class Nodes(NamedTuple):
 
 
 class Cuts(NamedTuple):
-    """The next cuts of M nodes, each of the level that cuts first."""
-
     times: Tensor  # (M,)
     dimensions: Tensor  # (M,)
     places: Tensor  # (M,)
@@ -152,7 +149,6 @@ class Front(NamedTuple):
         return at(self.nodes.keys, innermost)
 
     def without(self, nodes: Tensor) -> Front:
-        """Return the front without the points in some nodes (`M`, bool)."""
         stays = ~nodes[self.node]
         return self._replace(item=self.item[stays], node=self.node[stays])
 
@@ -296,7 +292,6 @@ def _replaced(walls: Tensor, dimension: Tensor, place: Tensor, where: Tensor) ->
 
 
 def at(values: Tensor, row: Tensor) -> Tensor:
-    """Return the value at one row of each column: `values[row[i], i]`."""
     return values.gather(0, row.unsqueeze(0)).squeeze(0)
 
 

@@ -55,7 +55,6 @@ class Projections(NamedTuple):
 
     @property
     def differ(self) -> bool:
-        """Whether each tree has its own map."""
         return len(self.matrices) > 1
 
     @property
@@ -97,7 +96,6 @@ class Projections(NamedTuple):
 
 
 def check_projection(projection: Tensor | str | None, num_columns: int, num_trees: int) -> None:
-    """Raise a `ValueError` for anything but a map of points with D columns, or one for each of m trees."""
     if projection is None or (isinstance(projection, str) and projection == ROTATIONS):
         return
     if not torch.is_tensor(projection) or not projection.is_floating_point():
