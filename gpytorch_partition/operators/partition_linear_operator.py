@@ -38,7 +38,7 @@ class PartitionLinearOperator(CovarianceOperator):
     A partition kernel's covariance :math:`K = s \sum_r \mathrm{diag}(R_r)\, Z S Z'^\top\, \mathrm{diag}(R'_r)`, never
     formed.
 
-    Kernels of this package evaluate to it. A kernel class of your own may return it, with an
+    Use it as what a kernel class of your own returns, as those of this package do, with an
     :class:`~gpytorch_partition.IterativeKernel` around that kernel; a subclass of
     :class:`~gpytorch_partition.PartitionKernel` need only give S (`_cluster_operator`).
 
@@ -376,8 +376,8 @@ class IncidenceLinearOperator(LinearOperator):
     r"""
     The exact root :math:`\sqrt{s}\, [\mathrm{diag}(R_1) Z F, \ldots, \mathrm{diag}(R_k) Z F]` (`*batch x N x kq`).
 
-    :meth:`PartitionLinearOperator.sparse_root` returns it. Construct it yourself for other points of the same feature
-        space.
+    Use it for features of rows: :meth:`PartitionLinearOperator.sparse_root` returns it. Construct it yourself for other
+    points of the same feature space.
 
     :param scale: `*batch`, the factor :math:`\sqrt{s}`.
     :param factor: `p x q` operator F in feature space.

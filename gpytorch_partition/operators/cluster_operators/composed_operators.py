@@ -129,8 +129,8 @@ class TaskLinearOperator(ClusterOperator):
     r"""
     The covariance :math:`S \otimes B` (`pT x p'T`): cluster c has an effect on each of T tasks, numbered `c T + t`.
 
-    It is the `cluster_operator` of GPyTorch's `MultitaskKernel` around a kernel of this package, and of products with
-    an `IndexKernel`.
+    Use it for several tasks. It is the `cluster_operator` of GPyTorch's `MultitaskKernel` around a kernel of this
+    package, and of products with an `IndexKernel`.
 
     With it the kernel of a point x and a task t is :math:`k(x, x') B_{tt'}` (Bonilla, Chai & Williams 2008, eq. 1), at
     the cost of one partition kernel: a row is in as many clusters as before.
