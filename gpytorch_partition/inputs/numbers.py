@@ -29,11 +29,11 @@ def is_positive(value: Any) -> bool:
     return is_real(value) and 0 < float(value) < math.inf
 
 
-def checked_positive(value: Any, name: str) -> float:
-    """Return a value that is a positive, finite number; a `ValueError` with its name for anything else."""
-    if not is_positive(value):
-        raise ValueError(f"expected a positive, finite {name}, got {value!r}")
-    return value
+def check_positive(optional: bool = False, **numbers: Any) -> None:
+    """Raise a `ValueError` unless the named values are positive, finite numbers; or None, if they are optional."""
+    for name, value in numbers.items():
+        if not is_positive(value) and not (optional and value is None):
+            raise ValueError(f"expected a positive, finite {name}, got {value!r}")
 
 
 def refuse_mask(values: Any, name: str, remedy: str) -> None:

@@ -46,7 +46,8 @@ class LocalLinearKernel(ClusterKernel):
     :param variance_prior: Prior of :math:`v`. (Default: none.)
     :param variance_constraint: Constraint of :math:`v`. (Default: `Positive`; v begins at 1 / D.)
     :param batch_shape: Batch shape of :math:`v`. (Default: none.)
-    :raises TypeError: In calls, if the base kernel is not a partition kernel.
+    :raises TypeError: In calls, if the base kernel is not a partition kernel; a `ValueError` for points of another
+        width.
 
     Example:
         >>> from gpytorch_partition import PartitionKernel

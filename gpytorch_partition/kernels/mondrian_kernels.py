@@ -14,7 +14,7 @@ from scipy.stats import gamma
 from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import ClusterSizes
-from gpytorch_partition.inputs.numbers import checked_positive, random_state_of
+from gpytorch_partition.inputs.numbers import check_positive, random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, median_distance
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel, training_points
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
@@ -47,7 +47,7 @@ class MondrianKernel(PartitionKernel):
     lengthscales by `projection`.
 
     :attr:`lifetime` can be set to any positive value up to :attr:`max_lifetime` (section 4.1).
-        :func:`~gpytorch_partition.lifetime_sweep` chooses it.
+    :func:`~gpytorch_partition.lifetime_sweep` chooses it.
 
     `projection` gives each column a lengthscale, or other directions to cut across. It is fixed: cuts cannot be removed
     from a tree to lower the rate of a column, so lengthscales have no gradient.
@@ -180,7 +180,8 @@ class GammaMondrianKernel(PartitionKernel):
         batch_shape: torch.Size | tuple[int, ...] = (),
         active_dims: tuple[int, ...] | None = None,
     ) -> None:
-        _check(concentration, lifetime, max_lifetime)
+        check_positive(concentration=concentration)
+        check_positive(optional=True, lifetime=lifetime, max_lifetime=max_lifetime)
         partition, mean = NestedMondrianPartition(), lifetime or 1.0
         if (points := training_points(train_x, active_dims)) is not None:
             random = random_state_of(random_state)
@@ -348,10 +349,3 @@ class _Rounded(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         return gradient
-
-
-def _check(concentration: float, lifetime: float | None, max_lifetime: float | None) -> None:
-    checked_positive(concentration, "concentration")
-    for name, value in {"lifetime": lifetime, "max_lifetime": max_lifetime}.items():
-        if value is not None:
-            checked_positive(value, name)

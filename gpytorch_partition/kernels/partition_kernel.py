@@ -36,8 +36,8 @@ class PartitionKernel(ClusterKernel):
     so it has no gradient with respect to x, and requesting one is an error.
 
     :attr:`sum_dtype` is the dtype in which sums over clusters are computed; by default (None) that of the covariance.
-        With float32, a float64 covariance is several times as fast and right to 7 digits of its norm, enough if the
-        noise is a millionth of that norm or more. It is not saved with the state.
+    With float32, a float64 covariance is several times as fast and right to 7 digits of its norm, enough if the noise
+    is a millionth of that norm or more. It is not saved with the state.
 
     Kernels that draw their partitions at random take a `random_state`: an int, a :class:`numpy.random.RandomState`
     (which is advanced), or None for a fresh seed from the operating system. NumPy's global state is never used.

@@ -87,8 +87,7 @@ class FastClusterKernel(PartitionKernel):
     It may be built on more rows than have targets. Standardize columns.
 
     All parameters, their errors and costs are those of :class:`~gpytorch_partition.partitions.FastClusterPartition`,
-    except `batch_shape` and `active_dims`, which are those of :class:`~gpytorch_partition.PartitionKernel`. With
-    `num_centers` and `columns="all"` this is the isolation kernel.
+    except `batch_shape` and `active_dims`, which are those of :class:`~gpytorch_partition.PartitionKernel`.
 
     In a single column the default `height` is too large if targets are noisy and there are fewer than four training
     rows for each of :math:`2^h` centers. All partitions then isolate the same rows, whose noise is taken for the

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.co_occurrence import streamed_cluster_sums
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.inputs.numbers import checked_positive
+from gpytorch_partition.inputs.numbers import check_positive
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.models.counted_rows import check_has_partitions, check_rows
 from gpytorch_partition.settings import predictions
@@ -140,8 +140,7 @@ def joint_weights(kernel: PartitionKernel, x: Tensor, y: Tensor, *, outputscale:
 def _check(kernel: Any, x: Tensor, y: Tensor, outputscale: float, noise: float) -> None:
     check_has_partitions(kernel)
     check_rows(x, y, least=1)
-    for name, value in (("outputscale", outputscale), ("noise", noise)):
-        checked_positive(value, name)
+    check_positive(outputscale=outputscale, noise=noise)
 
 
 def _check_flat(kernel: PartitionKernel, rows: Incidence) -> None:

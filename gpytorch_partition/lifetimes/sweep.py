@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.callers import level_of_caller
-from gpytorch_partition.inputs.numbers import checked_positive
+from gpytorch_partition.inputs.numbers import check_positive
 from gpytorch_partition.kernels.mondrian_kernels import LONGER, MondrianKernel
 from gpytorch_partition.lifetimes.cluster_ridge import ClusterRidge, Regression, along_cuts
 from gpytorch_partition.lifetimes.one_lifetime import (
@@ -360,6 +360,4 @@ def _check(kernel: Any, x: Tensor, y: Tensor, outputscale: float | None, noise: 
         kernel.partition.check_points(kernel.columns.select(points))
     if (outputscale is None) != (noise is None):
         raise ValueError("expected both outputscale and noise, or neither, which chooses the most likely ones")
-    for name, value in (("outputscale", outputscale), ("noise", noise)):
-        if value is not None:
-            checked_positive(value, name)
+    check_positive(optional=True, outputscale=outputscale, noise=noise)

@@ -11,7 +11,7 @@ from linear_operator.operators import DiagLinearOperator, LinearOperator
 from torch import Tensor
 from torch.distributions import StudentT
 
-from gpytorch_partition.inputs.numbers import check_tensors, checked_positive
+from gpytorch_partition.inputs.numbers import check_positive, check_tensors
 from gpytorch_partition.likelihoods.fitc_likelihood import NoiseLikelihood, UnspannedNoise
 from gpytorch_partition.likelihoods.scale_mixture import log_densities
 
@@ -43,8 +43,7 @@ class WeightedNoise(Noise):
     def __init__(self, base_noise: Noise, weights: Tensor, unit: float = 1.0, factor: float = 1.0) -> None:
         super().__init__()
         check_tensors(weights=weights)
-        checked_positive(unit, "unit")
-        checked_positive(factor, "factor")
+        check_positive(unit=unit, factor=factor)
         if weights.dim() != 1 or not bool(((weights > 0) & weights.isfinite()).all()):
             raise ValueError(f"expected N finite weights above 0, got a tensor of shape {tuple(weights.shape)}")
         self.base_noise = base_noise

@@ -175,8 +175,8 @@ class NystromFactor(NamedTuple):
     The factor of :math:`K \approx L L^\top + \lambda_\ell I`, exact in the directions found, constant in all others.
 
     :math:`L = U (\Lambda - \lambda_\ell)^{1/2}` from the :math:`\ell` leading eigenpairs; the eigenvalue
-        :math:`\lambda_\ell` stands for those not found. A low-rank factor alone would be zero there, and log
-        determinants estimated through it noisier than without it.
+    :math:`\lambda_\ell` stands for those not found. A low-rank factor alone would be zero there, and log determinants
+    estimated through it noisier than without it.
     """
 
     root: Tensor  # L, *batch x N x rank
@@ -185,11 +185,7 @@ class NystromFactor(NamedTuple):
 
 
 def nystrom_factor(
-    matmul: Callable[[Tensor], Tensor],
-    shape: torch.Size,
-    rank: int,
-    generator: torch.Generator,
-    dtype: torch.dtype,
+    matmul: Callable[[Tensor], Tensor], shape: torch.Size, rank: int, generator: torch.Generator, dtype: torch.dtype
 ) -> NystromFactor:
     r"""
     Return a randomized Nystrom approximation with a shift on the complement (Frangella, Tropp & Udell 2021, algorithm

@@ -66,10 +66,7 @@ class CovarianceOperator(LinearOperator):
         return self + as_diagonal(diag, self.size(-1))
 
     def _solve(
-        self,
-        rhs: Tensor,
-        preconditioner: Callable[[Tensor], Tensor] | None = None,
-        num_tridiag: int | None = 0,
+        self, rhs: Tensor, preconditioner: Callable[[Tensor], Tensor] | None = None, num_tridiag: int | None = 0
     ) -> Tensor | tuple[Tensor, Tensor | None]:
         batch_shape = torch.broadcast_shapes(rhs.shape[:-2], self.batch_shape)
         check = current_check() if num_tridiag else None

@@ -22,7 +22,7 @@ from gpytorch_partition.operators.cluster_operators.cluster_operator import (
     of_columns,
 )
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
-from gpytorch_partition.operators.loadings import cluster_sums, loadings_derivative, row_values
+from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.operators.partition_sum_linear_operator import ExactRootLinearOperator
 
 _LOOKUPS = 2**22  # entries looked up at once by index
@@ -127,7 +127,7 @@ class PartitionLinearOperator(CovarianceOperator):
 
     def cluster_sums(self, values: Tensor) -> Tensor:
         r"""Return :math:`Z'^\top \mathrm{diag}(R') V` (`*batch x p x kt`), cluster sums of V (`*batch x N' x t`)."""
-        return cluster_sums(self.right, self.right_loadings, values.to(self.cluster_operator.dtype))
+        return LoadedRows(self.right, self.right_loadings).cluster_sums(values.to(self.cluster_operator.dtype))
 
     def cluster_product(self, sums: Tensor) -> Tensor:
         r"""Return :math:`S C` for a table of clusters `*batch x p x t`."""
@@ -135,7 +135,7 @@ class PartitionLinearOperator(CovarianceOperator):
 
     def row_values(self, table: Tensor) -> Tensor:
         r"""Return :math:`s\, \mathrm{diag}(R) Z C` (`*batch x N x t`), values of rows from C (`*batch x p x kt`)."""
-        return self.scale[..., None, None] * row_values(self.left, self.left_loadings, table)
+        return self.scale[..., None, None] * LoadedRows(self.left, self.left_loadings).row_values(table)
 
     def _transpose_nonbatch(self) -> PartitionLinearOperator:
         return self._with(
@@ -174,7 +174,7 @@ class PartitionLinearOperator(CovarianceOperator):
         loadings = self.left_loadings
         if loadings is None or not loadings.requires_grad:
             return None
-        gradient = loadings_derivative(self.left, loadings, left_vecs, spread)
+        gradient = LoadedRows(self.left, loadings).loadings_derivative(left_vecs, spread)
         return _sum_to_shape(self.scale[..., None, None] * gradient, loadings.shape)
 
     @cached
@@ -413,12 +413,12 @@ class IncidenceLinearOperator(LinearOperator):
         if self.loadings is not None:
             effects = torch.cat(effects.chunk(self._num_loadings, -2), -1)
         table = _over_columns(self.factor._matmul, effects)
-        return self.scale[..., None, None] * row_values(self.rows, self.loadings, table)
+        return self.scale[..., None, None] * LoadedRows(self.rows, self.loadings).row_values(table)
 
     @of_columns
     def _t_matmul(self, rhs: Tensor) -> Tensor:
         values = (self.scale[..., None, None] * rhs).to(self.factor.dtype)
-        sums = _over_columns(self.factor._t_matmul, cluster_sums(self.rows, self.loadings, values))
+        sums = _over_columns(self.factor._t_matmul, LoadedRows(self.rows, self.loadings).cluster_sums(values))
         if self.loadings is not None:
             sums = torch.cat(sums.chunk(self._num_loadings, -1), -2)
         return sums.to(self.dtype)

@@ -88,9 +88,15 @@ class RandomBinningPartition(Partition):
     A partition into the bins of m random grids; with many grids its kernel is :math:`\exp(-\sum_d |x_d - x'_d| /
     \ell_d)`.
 
-    :class:`~gpytorch_partition.RandomBinningKernel` uses it, and documents its parameters and costs. Construct it
-    yourself for bins without a kernel, for example to find rows near a point by equal labels (Rahimi & Recht 2007,
-    algorithm 2). A label is a 64-bit hash of the D integers that number the bin in its grid.
+    :class:`~gpytorch_partition.RandomBinningKernel` uses it. Construct it yourself for bins without a kernel, for
+    example to find rows near a point by equal labels (Rahimi & Recht 2007, algorithm 2). A label is a 64-bit hash of
+    the D integers that number the bin in its grid.
+
+    :param x: `N x D` rows, for their width. (Default: None, an unfitted partition for `load_state_dict`.)
+    :param num_partitions: Number m of grids. (Default: 200.)
+    :param lengthscale: One number, or one for each column. (Default: the median L1 distance of rows.)
+    :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
+    :raises ValueError: If the rows or a number cannot be used.
 
     Example:
         >>> from math import exp

@@ -21,12 +21,17 @@ class MembershipPartition(Partition):
     A partition in which every item is a cluster, with sets of items that define which clusters are alike. Each set
     splits the items into members and others (Davies & Ghahramani 2014, section 4.2).
 
-    :class:`~gpytorch_partition.MembershipKernel` uses it, and documents its parameters. Construct it yourself only for
-    your own kernel class with another covariance of the items; a plain :class:`~gpytorch_partition.PartitionKernel`
-    ignores the sets.
+    :class:`~gpytorch_partition.MembershipKernel` uses it. Construct it yourself only for your own kernel class with
+    another covariance of the items; a plain :class:`~gpytorch_partition.PartitionKernel` ignores the sets.
 
     A point is the number of an item, so two rows of one item are equal points. Only the covariance of the clusters'
     effects (:class:`~gpytorch_partition.operators.MembershipLinearOperator`) knows the m sets.
+
+    :param memberships: A matrix of items by sets, a sparse one of SciPy or an array, 0 where an item is not in a set.
+        (Default: None, an unfitted partition for `load_state_dict`.)
+    :param set_weights: Weights of the sets, 0 or more. (Default: all the same.)
+    :param members_only: Whether to leave out sets that contain neither item. (Default: False.)
+    :raises ValueError: If the matrix or the weights cannot be used.
 
     Example:
         >>> viewed = csr_array([[1, 0, 1], [0, 0, 1]])

@@ -48,9 +48,9 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     and so do GPyTorch's likelihoods. For any other operator call `PartitionSumLinearOperator(K).add_diagonal(noise)`.
 
     :func:`choose_solver` has the table of its solvers, whose factors are kept. Conjugate gradients stop column by
-        column at a relative residual of `cg_tolerance`, at most 1e-4 (1e-2 with log determinants, of 100 Lanczos steps
-        or more), with the preconditioner of :class:`gpytorch_partition.settings.preconditioner`. Probe vectors are the
-        same at every call. A dense factorization above `max_cholesky_size` rows is a `RuntimeError`.
+    column at a relative residual of `cg_tolerance`, at most 1e-4 (1e-2 with log determinants, of 100 Lanczos steps or
+    more), with the preconditioner of :class:`gpytorch_partition.settings.preconditioner`. Probe vectors are the same at
+    every call. A dense factorization above `max_cholesky_size` rows is a `RuntimeError`.
 
     :param linear_ops: K and the diagonal D, in either order.
     :raises RuntimeError: If not exactly one of the two is a `DiagLinearOperator`.
@@ -163,10 +163,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         return self._nystrom_preconditioner
 
     def _solve(
-        self,
-        rhs: Tensor,
-        preconditioner: Callable[[Tensor], Tensor] | None = None,
-        num_tridiag: int | None = 0,
+        self, rhs: Tensor, preconditioner: Callable[[Tensor], Tensor] | None = None, num_tridiag: int | None = 0
     ) -> Tensor | tuple[Tensor, Tensor | None]:
         if num_tridiag:
             return super()._solve(rhs, preconditioner, num_tridiag)

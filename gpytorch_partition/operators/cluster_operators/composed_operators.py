@@ -24,7 +24,7 @@ class SideBySideLinearOperator(ClusterOperator):
     The block-diagonal covariance :math:`S = \mathrm{diag}(w_1 S_1, \ldots, w_k S_k)` of blocks of any sizes.
 
     :class:`~gpytorch_partition.PartitionMixtureKernel` uses it, unless all its parts are flat. Construct it yourself
-        for a kernel whose clusters are of several kinds in one feature space.
+    for a kernel whose clusters are of several kinds in one feature space.
 
     :param weights: `k` nonnegative weights w.
     :param blocks: `p_b x q_b` operators :math:`S_b`; those of a root may be rectangular.

@@ -28,8 +28,8 @@ class MembershipLinearOperator(ClusterOperator):
     r"""
     The covariance :math:`S_{ij} = \sum_s w_s (b_{is} b_{js} + (1 - b_{is}) (1 - b_{js}))` of items (`n x n`).
 
-    :class:`~gpytorch_partition.MembershipKernel` uses it(Davies & Ghahramani 2014, section 4.2), for items in so many
-        sets that codes would be too many.
+    :class:`~gpytorch_partition.MembershipKernel` uses it (Davies & Ghahramani 2014, section 4.2), for items in so many
+    sets that codes would be too many.
 
     A product costs :math:`O(E t)` for E memberships and t columns: :math:`b b' + (1 - b) (1 - b') = \frac12 + 2 (b -
     \frac12)(b' - \frac12)`, so S is a sparse matrix times its transpose and a few sums.

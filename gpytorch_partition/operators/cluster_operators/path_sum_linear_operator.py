@@ -11,6 +11,7 @@ from linear_operator.operators import LinearOperator
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
+from gpytorch_partition.clusters.cluster_index import Movable
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.tree_layout import TreeLayout, paths_from_root
 from gpytorch_partition.operators.cluster_operators.cluster_operator import (
@@ -154,7 +155,7 @@ class NodeLinearOperator(LinearOperator):
 
 
 @dataclass(frozen=True, eq=False)
-class TreeExits:
+class TreeExits(Movable):
     """The exits, where points branch off trees: the last nodes (`E`) that they share with any leaf."""
 
     layout: TreeLayout
@@ -168,8 +169,11 @@ class TreeExits:
         position[order] = torch.arange(order.numel(), device=order.device)
         return position[self.nodes]
 
-    def to(self, device: Any = None, dtype: Any = None) -> TreeExits:
-        """Return the exits on another device; a dtype is ignored, since node numbers are integers."""
+    @property
+    def device(self) -> torch.device:
+        return self.nodes.device
+
+    def _moved(self, device: Any) -> TreeExits:
         return TreeExits(self.layout.to(device), self.nodes.to(device))
 
 

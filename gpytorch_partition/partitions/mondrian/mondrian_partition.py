@@ -20,8 +20,8 @@ from gpytorch_partition.descriptions import counted
 from gpytorch_partition.inputs.numbers import (
     MOST_PARTITIONS,
     bits_of,
+    check_positive,
     checked_count,
-    checked_positive,
     floats_of,
     is_whole,
     random_state_of,
@@ -58,9 +58,9 @@ class MondrianPartition(Partition):
     A partition into the cells of m Mondrian trees; with many trees its kernel is :math:`\exp(-\lambda \lVert x - x'
     \rVert_1)`.
 
-    :class:`~gpytorch_partition.MondrianKernel` uses it, and documents its parameters. Construct it yourself for cells
-    without a kernel: those of one tree (:meth:`tree`), of a shorter lifetime (:meth:`cut`), or the times at which pairs
-    of points are separated (:meth:`separation_times`).
+    :class:`~gpytorch_partition.MondrianKernel` uses it. Construct it yourself for cells without a kernel: those of one
+    tree (:meth:`tree`), of a shorter lifetime (:meth:`cut`), or the times at which pairs of points are separated
+    (:meth:`separation_times`).
 
     The distribution (Balog et al. 2016, Algorithm 1) is exact for any finite set of points, inside and outside the box
     of `x`, up to :math:`2^{60}` times its width. A label is the 64-bit key of the cell, a hash of the path to it, and
@@ -78,6 +78,14 @@ class MondrianPartition(Partition):
     others: a handful at the default lifetime, also for a thousand columns, and hundreds of times as much at ten times
     that lifetime, where all rows are alone. Cached rows take 72 bytes per cell that holds any of them at the terminal
     lifetime. A matrix costs :math:`O(D K)` per point, rotations :math:`O(D^2)` per point and tree.
+
+    :param x: `N x D` rows whose bounding box the trees begin with. (Default: None, for `load_state_dict`.)
+    :param num_trees: Number m of trees. (Default: 200.)
+    :param lifetime: :math:`\lambda`, in units of 1/x. (Default: 1 / the median L1 distance of the rows that trees see.)
+    :param max_lifetime: The terminal lifetime, up to which :attr:`lifetime` can be set. (Default: `lifetime`.)
+    :param projection: A number for each column, a `D x K` matrix, one for each tree (`m x D x K`), or `"rotations"`.
+    :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
+    :raises ValueError: If the rows or a parameter cannot be used.
 
     Example:
         >>> x = torch.tensor([[0.0, 0.0], [1.0, 2.0], [1.0, 2.1]])
@@ -384,9 +392,7 @@ def _groups(num_trees: int, num_rows: int) -> list[slice]:
 
 def _check_sizes(num_trees: int, lifetime: float | None, max_lifetime: float | None) -> None:
     checked_count(num_trees, "trees", "num_trees", MOST_PARTITIONS)
-    for value in (lifetime, max_lifetime):
-        if value is not None:
-            checked_positive(value, "lifetime")
+    check_positive(optional=True, lifetime=lifetime, max_lifetime=max_lifetime)
     if lifetime is not None and max_lifetime is not None and lifetime > max_lifetime:
         raise ValueError(f"expected a lifetime up to max_lifetime={max_lifetime:g}, got {lifetime:g}")
 
