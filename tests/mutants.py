@@ -27,7 +27,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("clusters/tree_layout.py", "of_node(layout.heights) + 1", "of_node(layout.heights) + 2", "clusters"),
     ("clusters/tree_layout.py", "return torch.where(is_leaf, -above.expm1(), inner)", "return inner", "clusters"),
     ("clusters/co_occurrence.py", "pairs = local[first] * size +", "pairs = local[first] +", "clusters"),
-    ("clusters/incidence.py", "None, None, None, _Product", "None, None, None, 2 * _Product", "clusters"),
+    ("clusters/incidence.py", "None, None, None, LinearProduct", "None, None, None, 2 * LinearProduct", "clusters"),
     ("operators/partition_linear_operator.py", "loadings.sum(-1)", "loadings.mean(-1)", "operators"),
     ("operators/partition_linear_operator.py", "left=self.right,\n", "left=self.left,\n", "operators"),
     ("operators/partition_linear_operator.py", "own * torch.einsum(", "own + torch.einsum(", "operators"),

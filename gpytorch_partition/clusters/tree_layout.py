@@ -6,8 +6,8 @@ around it, and a level of a tree a row of intervals side by side.
 
 Sums are made for a few trees at a time, so that their table of values stays in the cache. The rows of the table are the
 leaves, in their own order, and then the inner nodes from the deepest level to the roots. On the way up each node is the
-sum of its two children; on the way down each node adds its parent. Both are gathers, since scatters run on one core in
-PyTorch. Every sum is made along the tree, so float32 keeps its digits.
+sum of its two children; on the way down each node adds its parent. Every sum is made along the tree, so float32 keeps
+its digits.
 
 A node's weight says how much it adds to the covariance of the points below it. Its depth is its level there, and
 auxiliary nodes have the weight 0.

@@ -130,8 +130,8 @@ class LandmarkKernel(ClusterKernel):
     Learning costs some seconds (1,000 rows), loadings :math:`O(N k^2)` and k numbers per row; with trained lengthscales
     (`kernel.base_kernel.requires_grad_(True)`) in every step. The kernel has gradients with respect to x.
 
-    **Use float64** (inputs, targets and model). Smooth functions with long lengthscales are fitted with outputscales of
-    hundreds, and float32 represents N outputscales plus the noise only up to a ratio of some :math:`10^6`.
+    **Use float64** (inputs, targets and model): float32 represents N outputscales plus the noise only up to a ratio of
+    some :math:`10^6`.
 
     :param train_x: `N x D` rows, in any units. (Default: None, an unfitted kernel for `load_state_dict`.)
     :param train_y: `N` targets.

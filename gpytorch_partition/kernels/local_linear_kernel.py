@@ -33,8 +33,7 @@ class LocalLinearKernel(ClusterKernel):
         k(x, x') = k_0(x, x') \Big(1 + \sum_{d=1}^D v_d x_d x'_d\Big)
 
     :math:`k_0` gives every cluster a level; this kernel also gives it a slope in each column, of variance :math:`v_d`.
-    Trained, :math:`v_d` goes to 0 for columns that do not matter within clusters. A product costs D + 1 times as much
-    as one of :math:`k_0`, :math:`O(N m D)`, and a mean O(m D) per point.
+    A product costs D + 1 times as much as one of :math:`k_0`, :math:`O(N m D)`, and a mean O(m D) per point.
 
     Standardize columns: :math:`v_d` is the variance that a slope adds one unit from 0, and a function is least certain
     far from 0. A missing value counts as 0 in the linear part.

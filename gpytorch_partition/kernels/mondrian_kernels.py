@@ -201,20 +201,20 @@ class GammaMondrianKernel(PartitionKernel):
     @property
     def concentration(self) -> Tensor:
         """The trained concentration a; it can be set to a positive number."""
-        return self.gamma.concentration
+        return self.gamma.get("concentration")
 
     @concentration.setter
     def concentration(self, value: Any) -> None:
-        self.gamma.concentration = value
+        self.gamma.set("concentration", value)
 
     @property
     def rate(self) -> Tensor:
         """The trained rate b, in units of x; it can be set to a positive number."""
-        return self.gamma.rate
+        return self.gamma.get("rate")
 
     @rate.setter
     def rate(self, value: Any) -> None:
-        self.gamma.rate = value
+        self.gamma.set("rate", value)
 
     @property
     def lifetime(self) -> Tensor:
@@ -262,7 +262,7 @@ class GammaMondrianKernel(PartitionKernel):
         Weights rounded one by one give an indefinite matrix, by more than a small noise makes up for.
         """
         steps = 2.0 ** (floor(log2(trees.num_trees)) - floor(log2(torch.finfo(like.dtype).eps)) + 1)
-        start, end = (_Rounded.apply(self.gamma.cdf(times) * (steps / trees.num_trees)) for times in (births, ends))
+        start, end = (_rounded(self.gamma.cdf(times) * (steps / trees.num_trees)) for times in (births, ends))
         return ((end - start) / steps).to(like)
 
     def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:
@@ -277,8 +277,6 @@ class GammaLifetime(gpytorch.Module):
 
     raw_concentration: torch.nn.Parameter
     raw_rate: torch.nn.Parameter
-    raw_concentration_constraint: Positive
-    raw_rate_constraint: Positive
 
     def __init__(self, concentration: float, rate: float) -> None:
         super().__init__()
@@ -287,32 +285,25 @@ class GammaLifetime(gpytorch.Module):
             self.register_parameter(name, torch.nn.Parameter(torch.tensor(float(value)).log()))
             self.register_constraint(name, constraint)
 
-    @property
-    def concentration(self) -> Tensor:
-        return self.raw_concentration_constraint.transform(self.raw_concentration)
+    def get(self, name: str) -> Tensor:
+        return self.constraint_for_parameter_name(f"raw_{name}").transform(getattr(self, f"raw_{name}"))
 
-    @concentration.setter
-    def concentration(self, value: Any) -> None:
-        self._set("raw_concentration", value)
-
-    @property
-    def rate(self) -> Tensor:
-        return self.raw_rate_constraint.transform(self.raw_rate)
-
-    @rate.setter
-    def rate(self, value: Any) -> None:
-        self._set("raw_rate", value)
-
-    def _set(self, name: str, value: Any) -> None:
-        raw = getattr(self, name)
+    def set(self, name: str, value: Any) -> None:
+        raw = getattr(self, f"raw_{name}")
         value = torch.as_tensor(value).detach().to(raw)
         if not bool(((value > 0) & (value < torch.inf)).all()):
-            raise ValueError(f"expected a positive, finite {name.removeprefix('raw_')}, got {value.tolist()}")
-        self.initialize(**{name: self.constraint_for_parameter_name(name).inverse_transform(value)})
+            raise ValueError(f"expected a positive, finite {name}, got {value.tolist()}")
+        constraint = self.constraint_for_parameter_name(f"raw_{name}")
+        self.initialize(**{f"raw_{name}": constraint.inverse_transform(value)})
 
     def cdf(self, times: Tensor) -> Tensor:
         r"""Return :math:`P(\lambda \le t)` (float64) of times t in units of 1/x; 0 and infinity are allowed."""
-        return _GammaCDF.apply(self.concentration.double(), self.rate.double(), times.double())
+        return _GammaCDF.apply(self.get("concentration").double(), self.get("rate").double(), times.double())
+
+
+def _rounded(values: Tensor) -> Tensor:
+    """Values rounded to whole numbers, exactly, with the derivatives of the unrounded values."""
+    return values + (values.round() - values).detach()
 
 
 class _GammaCDF(torch.autograd.Function):
@@ -337,15 +328,3 @@ class _GammaCDF(torch.autograd.Function):
         logs = torch.xlogy(concentration, product) - product - torch.lgamma(concentration) - rate.log()
         by_rate = torch.where(product < torch.inf, logs.exp(), 0)
         return (gradient * by_concentration).sum(), (gradient * by_rate).sum(), None
-
-
-class _Rounded(torch.autograd.Function):
-    """Values rounded to whole numbers, with the derivatives of the unrounded values."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor) -> Tensor:
-        return values.round()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return gradient

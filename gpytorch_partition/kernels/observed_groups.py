@@ -33,8 +33,8 @@ class GroupKernel(PartitionMixtureKernel):
     in its column and in all columns before it, so equal numbers in two regions are two towns. Otherwise every column is
     a level of its own (carrier, weekday).
 
-    This is a model of random effects, one for each group, whose variances are the weights times the outputscale. A
-    group without training rows has only the effects of the levels above it: new shops are predicted from their towns.
+    This is a model of random effects, one for each group. A group without training rows has only the effects of the
+    levels above it: new shops are predicted from their towns.
 
     A product costs :math:`O(N L)` for L levels; a training step is exact, in :math:`O(N L + p^3)`, if the p groups with
     rows are at most half as many as the rows and `max_cholesky_size`. Of very many rows, train weights on some 2,000,
@@ -90,8 +90,7 @@ class MembershipKernel(PartitionKernel):
     with :math:`b_{is} = 1` where item i is in set s. Points are numbers of items (`N x 1`), rows of the matrix B.
     Transpose the matrix for the kernel of films.
 
-    **Where sets are small**, two items are both outside most sets, and k is nearly 1 for all pairs (with 50 of 20,000
-    sets for an item, .995 or more). The outputscale multiplies the uncertainty of this constant as well; fits then need
+    **Where sets are small**, two items are both outside most sets, and k is nearly 1 for all pairs; fits then need
     outputscales of hundreds and float64. `members_only=True` leaves out the sets that contain neither item,
 
     .. math:: k(i, j) = \sum_s w_s b_{is} b_{js} \Big/ \sqrt{\textstyle\sum_s w_s b_{is} \sum_s w_s b_{js}},

@@ -36,17 +36,16 @@ class PartitionKernel(ClusterKernel):
     so it has no gradient with respect to x, and requesting one is an error.
 
     :attr:`sum_dtype` is the dtype in which sums over clusters are computed; by default (None) that of the covariance.
-    With float32, a float64 covariance is several times as fast and right to 7 digits of its norm, enough if the noise
-    is a millionth of that norm or more. It is not saved with the state.
+    With float32, a float64 covariance is several times as fast and right to 7 digits of its norm. It is not saved with
+    the state.
 
-    Kernels that draw their partitions at random take a `random_state`: an int, a :class:`numpy.random.RandomState`
-    (which is advanced), or None for a fresh seed from the operating system. NumPy's global state is never used.
+    Kernels that draw at random take a `random_state`: an int, a :class:`numpy.random.RandomState` (which is advanced),
+    or None for a fresh seed, never NumPy's global state.
 
     :param partition: A function from points `N x D`, a torch tensor, to integer labels `N x m`, or `N` for one
         partition, torch or NumPy (any integers; a pure function of each point). Or a fitted clusterer of scikit-learn,
-        its `predict`, or a list of fitted clusterers; these become a
-        :class:`~gpytorch_partition.partitions.ClusteringPartition` where their rule for new points is known. Or a
-        :class:`~gpytorch_partition.partitions.Partition`. For a program with a seed see :meth:`from_sampler`.
+        its `predict`, a list of fitted clusterers, or a :class:`~gpytorch_partition.partitions.Partition`. For a
+        program with a seed see :meth:`from_sampler`.
     :param batch_shape: Batch shape of the kernel; all elements share the partitions. (Default: none.)
     :param active_dims: Numbers of the columns of x that the partitions see. They are kept in :attr:`columns`, and can
         be assigned later if none are given. (Default: all.)
@@ -136,13 +135,11 @@ class PartitionKernel(ClusterKernel):
         random_state: Any = 0,
     ) -> KernelDiagnosis:
         r"""
-        Measure whether the partitions predict well and whether they are enough: Breiman's strength and correlation, and
-        the standard error of the kernel. Use it to choose the number of partitions, or between kernels before a model
-        is fitted.
+        Measure Breiman's strength and correlation of the partitions, and the standard error of the kernel. Use it to
+        choose the number of partitions, or between kernels before a model is fitted.
 
-        A single partition predicts the mean target, or the most frequent class, of the rows in a point's cluster, or of
-        all rows if the cluster has no others. Strong partitions whose errors are hardly correlated make a good ensemble
-        (Breiman 2001; Zhu 2008, section 3.3).
+        A single partition predicts the mean target, or the most frequent class, of a point's cluster. Strong partitions
+        whose errors are hardly correlated make a good ensemble (Breiman 2001; Zhu 2008, section 3.3).
 
         By default each row is predicted without its own target. **For partitions that have seen the targets, such as
         those of a** :class:`~gpytorch_partition.RandomForestKernel`, **this is too good**: splits lie where they suit

@@ -53,15 +53,14 @@ class RandomForestKernel(PartitionKernel):
     A tree is a nested partition; `heights` selects the levels at which points are compared:
 
     - `"all"`: the exact average of algorithm 1 over :math:`d \sim U\{0 \ldots h\}`, h the depth of the tree: :math:`k =
-      (\mathrm{depth}(\text{last common node}) + 1) / (h + 1)`, 1 within a leaf. It has several times less variance per
-      tree than one sampled height.
+      (\mathrm{depth}(\text{last common node}) + 1) / (h + 1)`, 1 within a leaf.
     - `"sampled"`: algorithm 1 itself, one height drawn per tree.
     - `"leaf"`: the leaves only.
     - `"learned"`: as `"all"` with a trained distribution of d, :attr:`level_weights`, uniform at first: :math:`u_d
       \propto e^{l_d}` for the heights :math:`0 \ldots h` of each tree.
     - `"impurity"`: a node has the weight :math:`\max(i_{\text{parent}} - i, 0) / i_{\text{root}} + .01`, with the
-      impurity i that the ensemble keeps: for regression trees the variance of the targets in the node. The root has the
-      weight .01. k(x, x) is then not 1, but about the share of the variance that the trees explain.
+      impurity i that the ensemble keeps: for regression trees the variance of the targets in the node. k(x, x) is then
+      about the share of the variance that the trees explain.
 
     Trained weights have no batch dimensions: all elements of a `batch_shape` share them.
 
@@ -151,9 +150,8 @@ class RandomForestKernel(PartitionKernel):
         """
         Build the kernel of a fitted tree ensemble. Costs :math:`O(V)` for the V nodes of its trees.
 
-        Trees fit targets closely if they have more than a leaf for 15 rows in each tree, or for two rows in all trees
-        of boosting. A process that is trained by marginal likelihood on the same targets then takes noise for signal:
-        on noisy targets its 90 % intervals cover 40 to 85 %. Such a training begins with an
+        A process that is trained by marginal likelihood on the targets of its trees takes noise for signal: its 90 %
+        intervals cover 40 to 85 %, unless trees are shallow. Such a training begins with an
         :class:`OverconfidenceWarning`. :func:`gpytorch_partition.presets.ensemble_model` chooses by held-out rows
         instead.
 

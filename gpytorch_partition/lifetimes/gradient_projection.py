@@ -59,10 +59,10 @@ def expected_gradient_projection(
     columns.
 
     With the full H, trees cut across mixtures of columns. This is better where f varies along a few oblique directions,
-    and worse than `diagonal=True`, or than no projection, where f depends on single columns. Compare on held-out rows.
-    **The final model sees the same targets again**, noise included, and treats `D x D` numbers (D with `diagonal`) as
-    known: its likelihood is too high to compare with that of another kernel, and standard deviations are too small, the
-    more so, the fewer rows there are. Irrelevant directions keep some weight.
+    and worse where it depends on single columns: compare on held-out rows. **The final model sees the same targets
+    again**, noise included, and treats `D x D` numbers (D with `diagonal`) as known: its likelihood is too high to
+    compare with that of another kernel, and standard deviations are too small, the more so, the fewer rows there are.
+    Irrelevant directions keep some weight.
 
     At most 5,000 rows, sampled, are fitted, and gradients averaged over 1,000 of these.
 

@@ -11,9 +11,8 @@ and penalize parameters alike, with :math:`\delta = \sigma^2 / s` the ratio of n
     \text{forest (4):} \quad & \sum_i \frac1m \sum_r \bigl(y_i - \theta_{r, c_r(i)}\bigr)^2
         + \frac{\delta}{m} \|\theta\|^2.
 
-They differ only in the place of the average over trees, and are equal for m = 1. As Gaussian models, the kernel has the
-prior :math:`\theta \sim N(0, m s)`, so that f has the variance s; each tree of the forest has :math:`\theta \sim N(0,
-s)`, so that its own prediction has the variance s.
+They differ only in the place of the average over trees, and are equal for m = 1. In the kernel's prior f has the
+variance s, and in the forest's each tree's own prediction.
 """
 
 from __future__ import annotations
@@ -54,8 +53,7 @@ class MondrianForest:
     :param y: `N` finite targets.
     :param outputscale: s, the prior variance of a cluster's parameter, in the square of the unit of the targets.
     :param noise: :math:`\sigma^2`, in the same unit.
-    :raises ValueError: If rows and targets do not match or cannot be used, outputscale or noise is not positive and
-        finite, or the partitions are nested or weighted.
+    :raises ValueError: If an argument cannot be used, or the partitions are nested or weighted.
 
     Example:
         >>> kernel = PartitionKernel(lambda x: torch.stack([x[..., 0].floor(), x[..., 0].round()], -1).long())

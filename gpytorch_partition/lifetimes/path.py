@@ -138,9 +138,8 @@ def fit_along_lifetimes(
     support vector machine. For a Gaussian process there is :func:`lifetime_sweep`.
 
     The first model starts like the estimator. Every other one starts with the weights of the previous lifetime: each
-    cell has the weight of the cell that contains it (Balog et al. 2016, section 4.2.2), and the rest of its state, such
-    as the count of steps by which learning rates fall. `epochs` passes over the rows follow, each in a new random
-    order, drawn by `random_state` alone.
+    cell has the weight of the cell that contains it (Balog et al. 2016, section 4.2.2), and the rest of its state.
+    `epochs` passes over the rows follow, each in a new random order.
 
     Feature vectors have length 1 at every lifetime, so one penalty and one learning rate serve all. Standardize the
     targets of a regression; with scikit-learn's default learning rate a regression takes many epochs.
@@ -148,7 +147,7 @@ def fit_along_lifetimes(
     :param kernel: The kernel with the trees, whose `max_lifetime` is at least the longest lifetime.
     :param estimator: A linear model of scikit-learn with `partial_fit`, such as
         :class:`sklearn.linear_model.SGDClassifier` (by default a support vector machine) or
-        :class:`sklearn.linear_model.SGDRegressor`. It is cloned, so an earlier fit is not used.
+        :class:`sklearn.linear_model.SGDRegressor`. It is cloned.
     :param x: `N x D` training rows.
     :param y: `N` targets or class labels, an array or a tensor.
     :param lifetimes: In units of 1/x, positive and increasing, up to the kernel's `max_lifetime`.

@@ -140,25 +140,23 @@ def lifetime_sweep(
     The model is :math:`y \sim N(c, s K_\lambda + \sigma^2 I)` at every lifetime, with one set of trees.
 
     Call it with kernel, rows and targets alone to choose the width: mean c, outputscale s and noise are then the most
-    likely ones at each lifetime. The grid is refined where the posterior is, by halving its steps (in the logarithm),
-    until no lifetime has more than a tenth of the posterior or steps are a thousandth.
+    likely ones at each lifetime. The grid is refined where the posterior is.
 
     Rows are sorted into the trees once. At a lifetime with few cells the likelihood is exact; with many, up to 2,000
-    rows take dense algebra, and more an estimate with a standard error. 1,000 rows and 200 trees take 17 processor
-    seconds in all. Choose the width by 2,000 random rows where there are more; the kernel may be built on all of them.
-    A sweep over every cut costs :math:`O(p^{3.5})` in all, for up to 10,000 cells at the longest lifetime.
+    rows take dense algebra, and more an estimate with a standard error. Choose the width by 2,000 random rows where
+    there are more; the kernel may be built on all of them. A sweep over every cut costs :math:`O(p^{3.5})` in all, for
+    up to 10,000 cells at the longest lifetime.
 
     **With few trees the best lifetime is too long**, the more so the smaller a given noise is. The kernel of m trees
-    misses the Laplace kernel by up to :math:`1 / (2 \sqrt m)`, and only smaller cells explain targets with less noise
-    than that. Use 200 trees or more (the kernel's default), or leave outputscale and noise out.
+    misses the Laplace kernel by up to :math:`1 / (2 \sqrt m)`. Use 200 trees or more (the kernel's default), or leave
+    outputscale and noise out.
 
     :param kernel: The kernel, whose `max_lifetime` is the longest tried; its :attr:`~MondrianKernel.lifetime` is set to
         the best.
     :param x: `N x D` training points.
     :param y: `N` training targets. Where outputscale and noise are given, their prior mean is their own mean.
-    :param outputscale: s. (Default: None; it, the noise and the mean are the most likely ones at each lifetime, at the
-        cost of an eigendecomposition in place of a Cholesky factor, some ten times as long.) The best lifetime depends
-        on given values: give them only if they are known.
+    :param outputscale: s. (Default: None, the most likely one at each lifetime, as noise and mean are, some ten times
+        as long.) The best lifetime depends on it: give it only if it is known.
     :param noise: :math:`\sigma^2`; given together with the outputscale, or neither.
     :param lifetimes: Lifetimes to try, in units of 1/x; or `"cuts"`, every lifetime at which a cut separates rows.
         (Default: 30, evenly in the logarithm, from a thousandth of the longest lifetime to the longest, and some 15 to
@@ -167,8 +165,7 @@ def lifetime_sweep(
     :return: The likelihoods, the posterior over the lifetime, and predictions averaged over it. A `UserWarning` is
         given if the best lifetime of the default grid is about the longest of the trees and clearly more likely than
         the shortest: a longer one may be better.
-    :raises TypeError: If the kernel is not a :class:`~gpytorch_partition.MondrianKernel`, or rows or targets are no
-        tensors.
+    :raises TypeError: If the kernel is no Mondrian kernel, or rows or targets are no tensors.
     :raises ValueError: If rows, targets or a number cannot be used, cells are too many for cuts, or the noise is lost
         in rounding.
 

@@ -95,8 +95,7 @@ class FITCGaussianLikelihood(NoiseLikelihood):
     variance beyond it is added.
 
     It needs the inputs: call `likelihood(model(x), x)`, and `mll(model(train_x), train_y, train_x)` in a training loop
-    of your own. Costs two diagonals, with a :class:`~gpytorch_partition.LandmarkKernel` of k inducing points :math:`O(N
-    k)` besides its loadings.
+    of your own.
 
     Parameters and errors are those of :class:`UnspannedNoise`; `kernel` and `approximation` have the same outputscale,
     and may share modules with the model.

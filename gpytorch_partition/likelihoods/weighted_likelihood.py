@@ -95,8 +95,7 @@ class WeightedGaussianLikelihood(NoiseLikelihood):
 
     Use it where training rows are not equally precise: means of several measurements (w their number), old or doubtful
     rows (w below 1). Only ratios of weights matter for means; :attr:`noise` is the noise of weight 1, as of new
-    observations. GPyTorch's :class:`~gpytorch.likelihoods.FixedNoiseGaussianLikelihood` takes known variances instead,
-    and learns none.
+    observations.
 
     :func:`~gpytorch_partition.fit_exact_gp` trains it in one pass: with :math:`W = \mathrm{diag}(w)`, :math:`s W^{1/2}
     K W^{1/2} + \sigma^2 I` has the Krylov spaces of :math:`W^{1/2} K W^{1/2}`. :class:`WeightedNoise` explains which
@@ -170,8 +169,7 @@ class StudentTNoise(WeightedNoise):
 
 class StudentTLikelihood(NoiseLikelihood):
     """
-    A likelihood with Student-t noise, a mixture of Gaussians of many scales; a Gaussian process stays exact given the
-    weights.
+    A likelihood with Student-t noise, a mixture of Gaussians of many scales, exact given the weights.
 
     Use it where some training targets are outliers. Each row's noise has a precision of its own, whose expectation is
     the row's weight (Tipping & Lawrence 2005), so that outliers have hardly any influence.

@@ -35,8 +35,7 @@ _DENSE: Key[Tensor] = Key("dense")  # the dense matrix of unit scale, kept with 
 
 class PartitionLinearOperator(CovarianceOperator):
     r"""
-    A partition kernel's covariance :math:`K = s \sum_r \mathrm{diag}(R_r)\, Z S Z'^\top\, \mathrm{diag}(R'_r)`, never
-    formed.
+    A covariance :math:`K = s \sum_r \mathrm{diag}(R_r)\, Z S Z'^\top\, \mathrm{diag}(R'_r)`, never formed.
 
     Use it as what a kernel class of your own returns, as those of this package do, with an
     :class:`~gpytorch_partition.IterativeKernel` around that kernel; a subclass of
@@ -47,9 +46,8 @@ class PartitionLinearOperator(CovarianceOperator):
     points share a cluster" (Davies & Ghahramani 2014, definition 2), and a product is the mean of their eq. 8 over the
     partitions.
 
-    A product costs :math:`O((N + N') m t)` for t columns and k times that with k loadings, plus the product with S;
-    nothing of size N x N or N x p is held. K is square and symmetric when both sides are the *same* :class:`Incidence`
-    object.
+    A product costs :math:`O((N + N') m t)` for t columns and k times that with k loadings, plus the product with S. K
+    is square and symmetric when both sides are the *same* :class:`Incidence` object.
 
     :param scale: `*batch`, the factor s, whose dtype is that of K.
     :param cluster_operator: `p x p'` S, with no batch dimensions; its own transpose where both sides have the same

@@ -196,8 +196,7 @@ _BUFFERS |= {"site_counts": 1, "num_clusters": 1, "num_columns": 1}
 
 class ClusteringPartition(Partition):
     """
-    A partition into m clusterings of random views of the rows, by clones of a clusterer (Davies & Ghahramani 2014,
-    section 4.1.1).
+    A partition into m clusterings of random views of the rows (Davies & Ghahramani 2014, section 4.1.1).
 
     :class:`~gpytorch_partition.ClusteringKernel` uses it, and :class:`~gpytorch_partition.PartitionKernel` for fitted
     clusterers. Construct it yourself for clusters without a kernel, such as those of new points by a clusterer that has
@@ -217,8 +216,7 @@ class ClusteringPartition(Partition):
     :param num_partitions: Number m of clusterings. (Default: 200.)
     :param param_distributions: Parameters of the clusterer to draw, by name. Each has a range `(low, high)`, drawn
         uniformly in the logarithm, integers if both are; a list to choose from; or a distribution of SciPy.
-        `"cut_distance"` is the radius at which HDBSCAN's hierarchy is cut (`dbscan_clustering`); its
-        `cluster_selection_epsilon` fails on some data with scikit-learn 1.9 and NumPy 2.4. (Default: none.)
+        `"cut_distance"` is the radius at which HDBSCAN's hierarchy is cut (`dbscan_clustering`). (Default: none.)
     :param rows: Rows that each clustering sees, a number, or a share as a float. Clusterers that keep their rows take
         :math:`O(N^2)`, so above 10,000 rows they are refused unless `rows` is given. (Default: all.)
     :param columns: Columns that each clustering sees, a number or a share. (Default: all.)

@@ -32,9 +32,8 @@ class ForestPartition(Partition):
     A partition whose m nested partitions are the trees of an ensemble; the label of a point is its leaf (Davies &
     Ghahramani 2014, section 4.3.1).
 
-    Use it to read the trees of all libraries below in one way, as :class:`~gpytorch_partition.RandomForestKernel` and
-    :class:`~gpytorch_partition.likelihoods.ForestNoise` do: the leaves of points, the thresholds of a column, the trees
-    cut at a depth (:meth:`cut`).
+    Use it to read the trees of all libraries below in one way: the leaves of points, the thresholds of a column, the
+    trees cut at a depth (:meth:`cut`).
 
     Labels agree with the ensemble's own leaves exactly, also for points on thresholds: points are rounded as the
     ensemble rounds them (to float32, except for histogram gradient boosting and LightGBM). NaN stands for a missing
@@ -50,9 +49,7 @@ class ForestPartition(Partition):
         of stochtree; or `Trees` of `gpytorch_partition.partitions.ensembles`. `None` makes an unfitted partition that
         `load_state_dict` fits.
     :raises TypeError: If `ensemble` is none of these, or an ensemble of other things than trees.
-    :raises ValueError: If the ensemble is not fitted or has no trees, its categories are not numbers, an XGBoost model
-        is linear or has another `missing` than NaN, or CatBoost compares statistics of categories (a `one_hot_max_size`
-        of at least their number avoids that).
+    :raises ValueError: If the ensemble is not fitted or has no trees, or numbers do not determine a leaf.
 
     Example:
         >>> from sklearn.ensemble import RandomForestRegressor

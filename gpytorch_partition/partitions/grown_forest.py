@@ -42,11 +42,10 @@ def grow_forest(
     n_jobs: int | None = None,
 ) -> BaggingRegressor:
     r"""
-    Grow a forest whose kernel is accurate and calibrated: extremely randomized trees, each on a small subsample of the
-    rows.
+    Grow extremely randomized trees, each on a small subsample of the rows, for an accurate and calibrated kernel.
 
-    :class:`~gpytorch_partition.RandomForestKernel` calls it. Call it yourself if you need the ensemble, for example for
-    kernels of the same trees at different `heights` (`RandomForestKernel.from_forest`).
+    :class:`~gpytorch_partition.RandomForestKernel` calls it. Call it yourself for kernels of the same trees at
+    different `heights` (`RandomForestKernel.from_forest`).
 
     A process that is trained on the targets of its trees takes their noise for signal. With a small subsample for each
     tree, drawn without replacement, every row is new to most trees.

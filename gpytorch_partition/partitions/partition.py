@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -19,8 +18,6 @@ from gpytorch_partition.inputs.numbers import same_bits, take_shapes
 from gpytorch_partition.inputs.training_rows import MISSING
 from gpytorch_partition.linalg.parallel import slices
 from gpytorch_partition.progress import progress
-
-logger = logging.getLogger(__name__)
 
 _LABELS_PER_CHUNK = 2**23  # int64 labels computed at once: 64 MiB
 
@@ -143,7 +140,6 @@ class Partition(torch.nn.Module):
 
     def _code(self, x: Tensor) -> _CodedRows:
         self.check_points(x)
-        self._log_forecast(x)
         num_rows = x.shape[:-1].numel()
         if self.cluster_counts is None:
             labels = self.labels(x)
@@ -160,17 +156,6 @@ class Partition(torch.nn.Module):
         if counts is not None:
             return BoundedClusterIndex(counts, num_rows=num_rows)
         return SeenClusterIndex(cast(Tensor, labels))
-
-    def _log_forecast(self, x: Tensor) -> None:
-        visits = x.shape[:-1].numel() * self.num_partitions
-        logger.debug(
-            "%s rows x %d partitions: %.2f GiB of codes and %.2f GiB of cluster members will be held%s",
-            f"{x.shape[:-1].numel():,}",
-            self.num_partitions,
-            visits * 4 / 2**30,
-            visits * 4 / 2**30,
-            "" if self.cluster_counts is not None else f", {visits * 8 / 2**30:.2f} GiB of labels meanwhile",
-        )
 
     def check_points(self, x: Tensor) -> None:
         """Raise the errors of :meth:`labels` for points (`*batch x N x D`) that have no labels, before any work."""

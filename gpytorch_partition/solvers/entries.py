@@ -28,11 +28,10 @@ from linear_operator.operators import DenseLinearOperator, DiagLinearOperator, L
 from torch import Tensor
 
 from gpytorch_partition import settings
-from gpytorch_partition.linalg.factors import nystrom_factor, stable_cholesky, tall_product, transposed_product
-from gpytorch_partition.linalg.random import solver_generator
+from gpytorch_partition.linalg.factors import stable_cholesky, tall_product, transposed_product
 from gpytorch_partition.solvers.direct import DirectSolver, direct_solver, is_small
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
-from gpytorch_partition.solvers.preconditioners import is_preconditioned
+from gpytorch_partition.solvers.preconditioners import is_preconditioned, nystrom_factor_of
 
 _MOST_DIRECTIONS = 2_000  # of the low-rank part, a dense matrix of which is decomposed
 _LEAST_SIGNAL = 1.0  # of an independent task, in noises, summed over all rows: below, it needs no low-rank part
@@ -134,7 +133,7 @@ class _Inverse:
             dtype = entries.covariance.dtype
             self.entries, root = entries, _root_of_tasks(entries)
             rank = max(1, min(settings.preconditioner_rank.value(), _MOST_DIRECTIONS // max(1, root.shape[-1])))
-            self.factor, shift = _factor(entries.covariance, rank)
+            self.factor, _, shift = nystrom_factor_of(entries.covariance, rank)
             known, loadings, patterns = entries.patterns()
             blocks, roots = _own_blocks(entries, known, loadings, float(shift)), loadings @ root
             self.blocks = blocks.to(dtype)[patterns]
@@ -159,12 +158,6 @@ def _root_of_tasks(entries: Entries) -> Tensor:
     counts = values * entries.covariance.shape[-1] > _LEAST_SIGNAL
     counts[-1] = True
     return root.unsqueeze(-1) * vectors[:, counts] * values[counts].clamp_min(0).sqrt()
-
-
-def _factor(covariance: LinearOperator, rank: int) -> tuple[Tensor, Tensor]:
-    generator = solver_generator(settings.probe_seed.value(), "sketch", covariance.device)
-    found = nystrom_factor(covariance._matmul, covariance.shape[:1], rank, generator, covariance.dtype)
-    return found.root, found.shift
 
 
 def _own_blocks(entries: Entries, known: Tensor, loadings: Tensor, shift: float) -> Tensor:

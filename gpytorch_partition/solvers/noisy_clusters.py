@@ -24,7 +24,7 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.clusters.co_occurrence import count_co_occurrences, streamed_cluster_sums, zero_counts
-from gpytorch_partition.clusters.incidence import Incidence, same_codes
+from gpytorch_partition.clusters.incidence import Incidence, LinearProduct, same_codes
 from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.solvers.few_clusters import co_occurrences
@@ -60,7 +60,7 @@ class ClusterSpan:
 
     def inside(self, values: Tensor) -> Tensor:
         r"""Return the coordinates :math:`W^\top v` (`r x t`) of values of rows (`N x t`)."""
-        return self.basis.mT @ _Sums.apply(values, self.rows)
+        return self.basis.mT @ LinearProduct.apply(self.rows, _streamed_sums, Incidence.row_values, values)
 
     def values(self, coordinates: Tensor) -> Tensor:
         """Return the values of rows, W c (`N x t`), from coordinates (`r x t`)."""
@@ -175,17 +175,8 @@ def _joint(all_rows: list[Incidence]) -> Incidence:
     return Incidence(torch.cat(codes, -1), start)
 
 
-class _Sums(torch.autograd.Function):
-    r""":math:`Z^\top V` (`p x t`), float64; the derivative is a sum over the clusters of each row."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, rows: Incidence) -> Tensor:
-        ctx.rows = rows
-        return streamed_cluster_sums(rows.codes, values, rows.num_clusters)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return ctx.rows.row_values(gradient), None
+def _streamed_sums(rows: Incidence, values: Tensor) -> Tensor:
+    return streamed_cluster_sums(rows.codes, values, rows.num_clusters)
 
 
 class _RowForms(torch.autograd.Function):

@@ -162,15 +162,15 @@ def nystrom_preconditioner(operator: LinearOperator, noise: DiagLinearOperator) 
     if not isinstance(operator, PartitionLinearOperator) or operator.left_loadings is not None:
         scale = torch.ones(operator.batch_shape, dtype=operator.dtype, device=operator.device)
         with torch.no_grad():
-            return NystromPreconditioner(scale, noise, factor=_factor(operator, rank, seed))
+            return NystromPreconditioner(scale, noise, factor=nystrom_factor_of(operator, rank))
     unit = operator.without_scale()
     options = (rank, seed, unit.cluster_operator.structure)
-    factor = operator.left.cache.get(_FACTOR, unit, lambda: _factor(unit, rank, seed), *options)
+    factor = operator.left.cache.get(_FACTOR, unit, lambda: nystrom_factor_of(unit, rank), *options)
     return NystromPreconditioner(operator.scale, noise, factor=factor)
 
 
-def _factor(operator: LinearOperator, rank: int, seed: int) -> NystromFactor:
-    generator = solver_generator(seed, "sketch", operator.device)
+def nystrom_factor_of(operator: LinearOperator, rank: int) -> NystromFactor:
+    generator = solver_generator(probe_seed.value(), "sketch", operator.device)
     size = torch.Size((*operator.batch_shape, operator.shape[-1]))
     return nystrom_factor(operator._matmul, size, rank, generator, operator.dtype)
 

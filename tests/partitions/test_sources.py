@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 import pickle
 import warnings
 from collections.abc import Callable
@@ -317,12 +316,6 @@ class TestCodes:
         assert set(left.codes.flatten().tolist()).isdisjoint(right.codes.flatten().tolist())
         together = source.incidences(new, new)[0].codes
         assert (together[0] == together[1]).all()
-
-    def test_what_will_be_held_is_logged_first(self, caplog):
-        with caplog.at_level(logging.DEBUG, logger="gpytorch_partition"):
-            CallablePartition(floors).incidences(X, X)
-        assert "80 rows x 2 partitions" in caplog.text
-        assert "GiB" in caplog.text
 
 
 def test_items_in_sets_have_the_variance_1_where_only_members_count():

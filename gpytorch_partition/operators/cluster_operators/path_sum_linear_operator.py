@@ -12,7 +12,7 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import Movable
-from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.clusters.incidence import Incidence, LinearProduct
 from gpytorch_partition.clusters.tree_layout import TreeLayout, paths_from_root
 from gpytorch_partition.operators.cluster_operators.cluster_operator import (
     ClusterOperator,
@@ -85,7 +85,7 @@ class PathSumLinearOperator(ClusterOperator):
         return self.layout.sums.up_and_down(rhs, self.node_weights)
 
     def _diagonal(self) -> Tensor:
-        return _PathSums.apply(self.layout, self.node_weights)
+        return LinearProduct.apply(self.layout, _path_sums, _leaf_sums, self.node_weights)
 
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
         node = self.layout.leaf_nodes[row_index.long()]
@@ -111,20 +111,16 @@ def _shared_weights(layout: TreeLayout, node: Tensor, own_weight: Tensor, node_w
     return entries
 
 
-class _PathSums(torch.autograd.Function):
-    """The sum of the weights (`V`) along the path of every leaf (`p`); the derivative is a sum up the trees."""
+def _path_sums(layout: TreeLayout, node_weights: Tensor) -> Tensor:
+    """The sum of the weights (`V`) along the path of every leaf (`p`)."""
+    return layout.sums.down(node_weights[layout.sums.nodes].unsqueeze(-1)).squeeze(-1)
 
-    @staticmethod
-    def forward(ctx: Any, layout: TreeLayout, node_weights: Tensor) -> Tensor:
-        ctx.layout = layout
-        return layout.sums.down(node_weights[layout.sums.nodes].unsqueeze(-1)).squeeze(-1)
 
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
-        sums = ctx.layout.sums
-        node_sums = gradient.new_empty(sums.nodes.numel())
-        node_sums[sums.nodes] = sums.up(gradient.unsqueeze(-1)).squeeze(-1)
-        return None, node_sums
+def _leaf_sums(layout: TreeLayout, leaf_values: Tensor) -> Tensor:
+    """The sum of the values (`p`) of the leaves below every node (`V`)."""
+    node_sums = leaf_values.new_empty(layout.num_nodes)
+    node_sums[layout.sums.nodes] = layout.sums.up(leaf_values.unsqueeze(-1)).squeeze(-1)
+    return node_sums
 
 
 class NodeLinearOperator(LinearOperator):

@@ -70,9 +70,8 @@ class MondrianPartition(Partition):
 
     `projection` maps the points before the trees see them (O'Reilly & Tran 2022), about the center of the rows' box,
     and is part of the state. With `"rotations"` every tree sees its own rotation of the points, uniform in the Haar
-    measure (Osborne & O'Reilly 2025, "The uniformly rotated Mondrian kernel"); the limit is then the average over
-    rotations and depends only on the distance :math:`\lVert x - x' \rVert_2`. Trees that see different points begin
-    with one box around the mapped points of all trees.
+    measure (Osborne & O'Reilly 2025, "The uniformly rotated Mondrian kernel"); the limit then depends only on
+    :math:`\lVert x - x' \rVert_2`.
 
     A label costs :math:`O(1)` per cut above the point's cell and :math:`O(D)` per node that the point shares with
     others: a handful at the default lifetime, also for a thousand columns, and hundreds of times as much at ten times
@@ -302,7 +301,6 @@ class MondrianPartition(Partition):
 
     def _code(self, x: Tensor) -> _CodedRows:
         self.check_points(x)
-        self._log_forecast(x)
         x = x.detach().clone()
         return self._recoded(x, self._grown(x))
 
