@@ -77,12 +77,12 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/coregionalization.py", "own.mT @ own - (rotation", "own.mT @ own + (rotation", "training"),
     # lifetimes, models, likelihoods
     ("lifetimes/cluster_ridge.py", "num_clusters * math.log(self.ridge)", "math.log(self.ridge)", "lifetimes"),
-    ("lifetimes/sweep.py", "(means - mean).square())", "0 * means)", "lifetimes"),
+    ("lifetimes/likelihood_sweep.py", "(means - mean).square())", "0 * means)", "lifetimes"),
     ("models/counted_gp.py", "predict(self.x)[1] + self.noise", "predict(self.x)[1]", "estimators"),
     ("models/feature_space_gp.py", "mean=found.mean + self.stat", "mean=found.mean - self.stat", "models"),
     ("models/spectral.py", "own[1].unsqueeze(-2) - 2 *", "own[1].unsqueeze(-2) -", "models"),
     ("likelihoods/forest_noise_likelihood.py", "logs - logs.mean()", "logs", "likelihoods"),
-    ("likelihoods/fitc_likelihood.py", "to(x) + self.unspanned(x)", "to(x)", "likelihoods"),
+    ("likelihoods/noise_likelihoods.py", "to(x) + self.unspanned(x)", "to(x)", "likelihoods"),
     # presets
     ("presets/weights_and_noise.py", "max(1, num_choosing - num_values)", "num_choosing", "presets"),
     ("presets/weights_and_noise.py", "self.noise * self.factor", "self.noise", "presets"),

@@ -23,7 +23,7 @@ from gpytorch_partition.composition.claims import claim
 from gpytorch_partition.operators.algebra import product, structured_terms
 from gpytorch_partition.operators.guards import CovarianceOperator, involves_partitions
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
+from gpytorch_partition.operators.sums_and_roots import PartitionSumLinearOperator
 from gpytorch_partition.operators.tasks import on_every_task
 from gpytorch_partition.settings import eager_kernels
 

@@ -15,7 +15,7 @@ from gpytorch_partition.inputs.numbers import bits_of, floats_of, take_shapes
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.inputs.training_rows import checked_rows, decode_missing
 from gpytorch_partition.operators.algebra import structured_terms
-from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
+from gpytorch_partition.operators.sums_and_roots import PartitionSumLinearOperator
 from gpytorch_partition.tables.number_view import NumberView
 
 

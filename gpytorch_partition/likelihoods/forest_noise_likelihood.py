@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, decode_missing
-from gpytorch_partition.likelihoods.fitc_likelihood import NoiseLikelihood, inputs_of
+from gpytorch_partition.likelihoods.noise_likelihoods import NoiseLikelihood, inputs_of
 from gpytorch_partition.partitions.forest import ForestPartition
 
 if TYPE_CHECKING:

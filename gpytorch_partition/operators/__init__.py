@@ -9,7 +9,7 @@ from gpytorch_partition.operators.cluster_operators.composed_operators import (
 from gpytorch_partition.operators.cluster_operators.membership_linear_operator import MembershipLinearOperator
 from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import PathSumLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator, PartitionLinearOperator
-from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
+from gpytorch_partition.operators.sums_and_roots import PartitionSumLinearOperator
 
 __all__ = [
     "FlatLinearOperator",

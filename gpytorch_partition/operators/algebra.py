@@ -38,7 +38,7 @@ from gpytorch_partition.clusters.incidence import one_cluster
 from gpytorch_partition.operators.cluster_operators.cluster_operator import FlatLinearOperator
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense, expanded_number, is_constant
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
+from gpytorch_partition.operators.sums_and_roots import PartitionSumLinearOperator
 from gpytorch_partition.operators.tasks import noise_of_tasks, on_own_tasks, repeated_noise_of_tasks
 
 

@@ -23,7 +23,7 @@ from gpytorch_partition.operators.cluster_operators.cluster_operator import (
 )
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 from gpytorch_partition.operators.loadings import LoadedRows
-from gpytorch_partition.operators.partition_sum_linear_operator import ExactRootLinearOperator
+from gpytorch_partition.operators.sums_and_roots import ExactRootLinearOperator
 
 _LOOKUPS = 2**22  # entries looked up at once by index
 # Wide products take a block of columns at a time: where its table of sums stays in the cache, several times as fast.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.inference.prediction.unknown_cells import unknown_cells
-from gpytorch_partition.likelihoods.fitc_likelihood import noise_variances
+from gpytorch_partition.likelihoods.noise_likelihoods import noise_variances
 from gpytorch_partition.likelihoods.scale_mixture import gaussian_log_densities, log_densities
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.data import TrainingData

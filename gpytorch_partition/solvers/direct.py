@@ -30,7 +30,7 @@ from torch import Tensor
 from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator, PartitionLinearOperator
-from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
+from gpytorch_partition.operators.sums_and_roots import PartitionSumLinearOperator
 
 # Most columns of a root whose B is factorized, and most rows of dense matrices with gradients or eigenvectors.
 MOST_COLUMNS = 6_000

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
+from gpytorch_partition.operators.sums_and_roots import PartitionSumLinearOperator
 from gpytorch_partition.operators.tasks import RepeatedDiagLinearOperator, is_of_single_rows, single_task
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
-from gpytorch_partition.operators.partition_sum_linear_operator import exact_root, sum_of_roots
+from gpytorch_partition.operators.sums_and_roots import exact_root, sum_of_roots
 from gpytorch_partition.solvers.by_conjugate_gradients import expected_iterations_of
 from gpytorch_partition.solvers.decision_table import choose_solver
 from gpytorch_partition.solvers.direct import (
