@@ -76,7 +76,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/log_loss.py", "torch.diag(1 / row_weights", "torch.diag(row_weights", "training"),
     ("training/coregionalization.py", "own.mT @ own - (rotation", "own.mT @ own + (rotation", "training"),
     # lifetimes, models, likelihoods
-    ("lifetimes/cluster_ridge.py", "num_clusters * math.log(self.ridge)", "math.log(self.ridge)", "lifetimes"),
+    ("lifetimes/one_lifetime.py", "num_clusters * math.log(self.ridge)", "math.log(self.ridge)", "lifetimes"),
     ("lifetimes/likelihood_sweep.py", "(means - mean).square())", "0 * means)", "lifetimes"),
     ("models/counted_gp.py", "predict(self.x)[1] + self.noise", "predict(self.x)[1]", "estimators"),
     ("models/feature_space_gp.py", "mean=found.mean + self.stat", "mean=found.mean - self.stat", "models"),

@@ -14,13 +14,16 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from gpytorch_partition.all_or_nothing import all_or_nothing
-from gpytorch_partition.distributed.dask_rows import DaskRows, count_chunks, forest_of_shards, sampled_rows
-from gpytorch_partition.distributed.dask_tasks import (
+from gpytorch_partition.distributed.dask_rows import (
+    DaskRows,
     Shards,
     Task,
     client_of,
+    count_chunks,
+    forest_of_shards,
     has_partitions,
     map_reduced,
+    sampled_rows,
     sent,
     shards_of,
 )

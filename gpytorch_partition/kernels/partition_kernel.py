@@ -12,7 +12,7 @@ from torch import Tensor
 from gpytorch_partition.clusters.cluster_index import ClusterSizes
 from gpytorch_partition.inference.prediction.ensemble import KernelDiagnosis, diagnosis
 from gpytorch_partition.inputs.kernel_columns import Columns
-from gpytorch_partition.inputs.numbers import random_state_of, tensor_of
+from gpytorch_partition.inputs.numbers import random_state_of, weights_of
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, FlatLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
@@ -251,7 +251,8 @@ class Logits(torch.nn.Module):
         if logits is None:
             raise ValueError(f"expected a kernel that learns {name.removeprefix('raw_')}, got one that does not")
         with torch.no_grad():
-            logits.copy_(checked_weights(weights, logits.numel()).log())
+            checked = weights_of(weights, logits.numel())
+            logits.copy_((checked / checked.sum()).log())
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         for name, logits in self._parameters.items():
@@ -259,12 +260,3 @@ class Logits(torch.nn.Module):
             if logits is not None and saved is not None and saved.shape != logits.shape:
                 logits.data = logits.data.new_empty(saved.shape)
         super()._load_from_state_dict(state_dict, prefix, *args)
-
-
-def checked_weights(weights: Any, size: int) -> Tensor:
-    """Return weights scaled to the sum 1 (`size`, float64); a `ValueError` unless they are `size` positive numbers."""
-    checked = tensor_of(weights, f"{size} positive weights").detach()
-    checked = checked.new_zeros(0) if checked.is_complex() else checked.double()
-    if checked.shape != (size,) or not bool(((checked > 0) & (checked < torch.inf)).all()):
-        raise ValueError(f"expected {size} positive weights, got {weights}")
-    return checked / checked.sum()

@@ -15,7 +15,8 @@ from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.descriptions import listed
 from gpytorch_partition.inference.prediction.ensemble import KernelDiagnosis
 from gpytorch_partition.inputs.kernel_columns import Columns
-from gpytorch_partition.kernels.partition_kernel import Logits, PartitionKernel, checked_weights
+from gpytorch_partition.inputs.numbers import weights_of
+from gpytorch_partition.kernels.partition_kernel import Logits, PartitionKernel
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
 from gpytorch_partition.operators.cluster_operators.composed_operators import side_by_side
 from gpytorch_partition.partitions.partition import Partition
@@ -136,11 +137,11 @@ class PartitionMixtureKernel(PartitionKernel):
         batch_shape: torch.Size | tuple[int, ...] = (),
     ) -> None:
         kernels = _checked(kernels)
-        start = checked_weights([1.0] * len(kernels) if weights is None else weights, len(kernels))
+        start = weights_of([1.0] * len(kernels) if weights is None else weights, len(kernels))
         super().__init__(JointPartition(kernels), batch_shape=batch_shape)
         self.kernels = torch.nn.ModuleList(kernels)
         self.logits = Logits()
-        self.logits.set("raw_mixture_weights", start.log().to(self.unit))
+        self.logits.set("raw_mixture_weights", (start / start.sum()).log().to(self.unit))
         self.raw_mixture_weights.requires_grad_(learn_weights)
 
     @property

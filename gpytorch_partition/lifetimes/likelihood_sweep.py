@@ -15,11 +15,13 @@ from gpytorch_partition import settings
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.inputs.numbers import check_positive
 from gpytorch_partition.kernels.mondrian_kernels import LONGER, MondrianKernel
-from gpytorch_partition.lifetimes.cluster_ridge import ClusterRidge, Regression, along_cuts
 from gpytorch_partition.lifetimes.one_lifetime import (
+    ClusterRidge,
     HeldOut,
     LifetimeResult,
+    Regression,
     SweepData,
+    along_cuts,
     by_counts,
     by_rows,
     coarser,

@@ -13,7 +13,7 @@ from sklearn.tree import ExtraTreeRegressor
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from gpytorch_partition.inputs.numbers import MOST_PARTITIONS, checked_count, random_state_of, tensor_of
+from gpytorch_partition.inputs.numbers import MOST_PARTITIONS, checked_count, random_state_of, weights_of
 from gpytorch_partition.inputs.training_rows import checked_rows, decode_missing
 
 # Rows that a tree is grown on by default: a share of all, within bounds. More rows cost time and memory in proportion
@@ -88,7 +88,7 @@ def grow_forest(
     rows = decode_missing(checked_rows(x, "grow_forest", missing=True))
     targets = _checked_targets(y, rows.shape[0])
     if sample_weight is not None:
-        targets = _weighted(targets, sample_weight)
+        targets = np.column_stack([targets, weights_of(sample_weight, len(targets), "rows").cpu().numpy()])
     groups = None if groups is None or not len(categories) else groups
     if groups is not None:
         targets = np.column_stack([targets, groups.cpu().numpy()])
@@ -114,12 +114,6 @@ def _new_tree(
     levels, by_targets = _numbers_of_levels(rows, categories), leaves["max_features"] != 1
     others = {"by_targets": by_targets, "has_weights": has_weights, "has_groups": has_groups}
     return LevelOrderTree(categories=levels, **others, **leaves)
-
-
-def _weighted(targets: np.ndarray, sample_weight: Any) -> np.ndarray:
-    weights = tensor_of(sample_weight, f"{len(targets)} weights of rows from 0").detach().cpu()
-    weights = weights.new_zeros(0) if weights.is_complex() else weights
-    return with_weights(targets, weights.double().numpy())
 
 
 def _numbers_of_levels(x: Tensor, categories: Sequence[int]) -> dict[int, int]:
@@ -163,15 +157,6 @@ def _num_samples(max_samples: float | int | None, num_rows: int) -> int:
         f"grow_forest expected max_samples as a fraction in (0, 1] or a number of rows from 1 to {num_rows}, "
         f"got {max_samples!r}."
     )
-
-
-def with_weights(targets: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Append the weights of the rows (`N`) to targets (`N` or `N x k`) as their last column, for a weighted tree."""
-    if weights.shape != targets.shape[:1] or not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
-        raise ValueError(
-            f"expected {len(targets)} weights of rows from 0, not all 0, got an array of shape {weights.shape}"
-        )
-    return np.column_stack([targets, weights])
 
 
 def without_last(y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.item_sets import Memberships
 from gpytorch_partition.descriptions import counted
-from gpytorch_partition.inputs.numbers import bits_of, floats_of, largest_exact
+from gpytorch_partition.inputs.numbers import bits_of, floats_of, largest_exact, weights_of
 from gpytorch_partition.partitions.partition import Partition
 
 
@@ -50,10 +50,13 @@ class MembershipPartition(Partition):
     def __init__(self, memberships: Any = None, *, set_weights: Any = None, members_only: bool = False) -> None:
         super().__init__()
         matrix = csr_array((0, 0)) if memberships is None else _checked_memberships(memberships)
-        weights = np.empty(0) if memberships is None else _checked_weights(set_weights, matrix.shape[1])
+        weights, num_sets = np.empty(0), matrix.shape[1]
+        if num_sets:
+            given = [1.0] * num_sets if set_weights is None else set_weights
+            weights = weights_of(given, num_sets, "sets").cpu().numpy()
         self.register_buffer("item_starts", torch.from_numpy(matrix.indptr.astype(np.int64)))
         self.register_buffer("sets", torch.from_numpy(matrix.indices.astype(np.int32)))
-        self.register_buffer("weight_bits", bits_of(torch.from_numpy(weights)))
+        self.register_buffer("weight_bits", bits_of(torch.from_numpy(weights / weights.sum())))
         self.register_buffer("members_only", torch.tensor([bool(members_only)]))
 
     @property
@@ -129,15 +132,3 @@ def _checked_memberships(memberships: Any) -> csr_array:
     if not matrix.nnz:
         raise ValueError(f"expected items that are in sets, got none in a matrix of shape {matrix.shape}")
     return matrix
-
-
-def _checked_weights(weights: Any, num_sets: int) -> np.ndarray:
-    if weights is None:
-        return np.full(num_sets, 1 / num_sets)
-    try:
-        values = torch.as_tensor(weights).detach().double().cpu().numpy()
-    except (TypeError, ValueError, RuntimeError):  # no numbers
-        values = np.empty(0)
-    if values.shape != (num_sets,) or not (np.isfinite(values) & (values >= 0)).all() or not values.any():
-        raise ValueError(f"expected {num_sets} weights of sets, 0 or more and not all 0, got {weights}")
-    return values / values.sum()

@@ -2,7 +2,7 @@ r"""
 The covariance of some entries of `N x T` targets plus noise, with a preconditioner that uses their structure.
 
 Entries are pairs of a row and a task, of covariance :math:`k(x, x') B_{tt'}`. If every entry is known, T independent
-tasks are solved (:mod:`gpytorch_partition.solvers.independent_tasks`). With missing entries the same structure
+tasks are solved (:mod:`gpytorch_partition.solvers.factorizations`). With missing entries the same structure
 preconditions conjugate gradients. With a Nystrom factor :math:`K \approx L L^\top + \lambda I` of the N rows and a root
 :math:`B = C C^\top`,
 

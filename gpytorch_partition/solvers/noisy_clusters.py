@@ -27,7 +27,7 @@ from gpytorch_partition.clusters.co_occurrence import count_co_occurrences, stre
 from gpytorch_partition.clusters.incidence import Incidence, LinearProduct, same_codes
 from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.solvers.few_clusters import co_occurrences
+from gpytorch_partition.solvers.factorizations import co_occurrences
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 
 _MOST_CLUSTERS = 5_000  # whose eigenvectors take half a minute on one core, and 200 MB

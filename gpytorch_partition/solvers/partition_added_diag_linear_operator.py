@@ -28,8 +28,8 @@ from gpytorch_partition.solvers.direct import (
     feature_factor,
     has_direct_solver,
 )
+from gpytorch_partition.solvers.factorizations import IndependentTasks, independent_tasks
 from gpytorch_partition.solvers.in_double import check_entries, check_resolution
-from gpytorch_partition.solvers.independent_tasks import IndependentTasks, independent_tasks
 from gpytorch_partition.solvers.preconditioners import (
     NystromPreconditioner,
     is_preconditioned,

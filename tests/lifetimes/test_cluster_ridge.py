@@ -7,7 +7,7 @@ import torch
 from torch.distributions import MultivariateNormal
 
 from gpytorch_partition.clusters.co_occurrence import count_co_occurrences, streamed_cluster_sums, zero_counts
-from gpytorch_partition.lifetimes.cluster_ridge import ClusterRidge, Regression, along_cuts
+from gpytorch_partition.lifetimes.one_lifetime import ClusterRidge, Regression, along_cuts
 from gpytorch_partition.partitions import MondrianPartition
 
 

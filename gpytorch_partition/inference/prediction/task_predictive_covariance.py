@@ -13,7 +13,7 @@ from torch import Tensor
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.operators.tasks import single_task
-from gpytorch_partition.solvers.independent_tasks import IndependentTasks
+from gpytorch_partition.solvers.factorizations import IndependentTasks
 
 
 class TaskPredictiveCovarianceLinearOperator(PredictiveCovarianceLinearOperator):
@@ -21,7 +21,7 @@ class TaskPredictiveCovarianceLinearOperator(PredictiveCovarianceLinearOperator)
     The predictive covariance (`N T x N T`) of points on all of T tasks: :math:`\sum_t C_t \otimes v_t v_t^\top`.
 
     :math:`C_t` are predictive covariances of the independent tasks, with unit noise, and :math:`v_t` the columns of
-    :math:`W^{-\top}` (:mod:`gpytorch_partition.solvers.independent_tasks`). A point takes T solves with as many rows
+    :math:`W^{-\top}` (:mod:`gpytorch_partition.solvers.factorizations`). A point takes T solves with as many rows
     as there are training points, instead of T with T times as many, and every method for variances applies. With
     gradients, and for some of the rows or columns, the parent's solves are used.
     """
