@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from gpytorch_partition.descriptions import listed
-from gpytorch_partition.inputs.numbers import bits_of, floats_of, take_shapes, tensor_of
+from gpytorch_partition.inputs.numbers import ShapedBuffers, bits_of, floats_of, tensor_of
 from gpytorch_partition.inputs.training_rows import decode_missing
 
 _FEWEST = 10  # rows to remember, and points to judge
@@ -19,7 +18,7 @@ _MOST = 0.95  # share of the points outside the building rows' middle, where 20 
 _SPREAD = 0.25  # width of the points' middle, in units of the building rows' middle
 
 
-class Columns(torch.nn.Module):
+class Columns(ShapedBuffers):
     """
     The columns that `active_dims` names, which the kernel itself selects.
 
@@ -52,10 +51,6 @@ class Columns(torch.nn.Module):
             )
         return x.index_select(-1, self.numbers)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        take_shapes(self, state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
 
 def _checked(dims: Sequence[int] | Tensor) -> Tensor:
     numbers = tensor_of(dims, "active_dims to be distinct numbers of columns, counted from 0")
@@ -77,7 +72,7 @@ class OtherUnitsWarning(UserWarning):
     """
 
 
-class BuildingRange(torch.nn.Module):
+class BuildingRange(ShapedBuffers):
     """
     The middle 80 % of each column of the rows on which a kernel was built, as state, to detect points in other units.
 
@@ -112,10 +107,6 @@ class BuildingRange(torch.nn.Module):
         outside = ((some < low) | (some > high)).sum(0) >= _MOST * (~some.isnan()).sum(0)
         narrow = some_high - some_low < _SPREAD * (high - low)
         return (outside | narrow)[high > low]
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        take_shapes(self, state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def _sample(x: Tensor) -> Tensor:

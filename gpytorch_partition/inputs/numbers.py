@@ -139,3 +139,11 @@ def take_shapes(module: torch.nn.Module, state: Mapping[str, Any], prefix: str) 
             )
     for name, saved in found.items():
         module._buffers[name] = torch.empty_like(saved, device=module.get_buffer(name).device)
+
+
+class ShapedBuffers(torch.nn.Module):
+    """The base class of modules whose buffers take the shapes of saved ones."""
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        take_shapes(self, state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *args)

@@ -9,11 +9,11 @@ from typing import Any, cast
 import gpytorch
 import torch
 from gpytorch.constraints import Positive
-from linear_operator.operators import LinearOperator
 from scipy.stats import gamma
 from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import ClusterSizes
+from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inputs.numbers import check_positive, random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, median_distance
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel, training_points
@@ -23,7 +23,6 @@ from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator imp
     PathSumLinearOperator,
     TreeExits,
 )
-from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.partitions.mondrian.mondrian_partition import (
     AttachedRows,
     LeafRows,
@@ -230,20 +229,13 @@ class GammaMondrianKernel(PartitionKernel):
         told = f"concentration {self.concentration.item():.4g}, rate {self.rate.item():.4g}"
         return f"{super()._described()}, mean lifetime {self.lifetime.item():.4g} ({told})"
 
-    def _covariance(self, x1: Tensor, x2: Tensor) -> LinearOperator:
-        dtype = torch.promote_types(self.unit.dtype, torch.promote_types(x1.dtype, x2.dtype))
-        scale = self.unit.to(dtype)
-        left, right = self.partition.incidences(self.columns.select(x1), self.columns.select(x2))
-        batch_shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], self.batch_shape)
-        like = scale.to(self.sum_dtype or dtype)
+    def _effects_between(self, left: Incidence, right: Incidence, like: Tensor) -> ClusterOperator:
         if isinstance(left, AttachedRows):
-            operator = self._attached(left, like)
-        elif isinstance(right, AttachedRows):
-            operator = self._attached(right, like)._transpose_nonbatch()
-        else:
-            trees = cast(LeafRows, left).trees
-            operator = PathSumLinearOperator(self._node_weights(trees, like), layout=trees.layout)
-        return PartitionLinearOperator(scale.expand(batch_shape), operator, left=left, right=right)
+            return self._attached(left, like)
+        if isinstance(right, AttachedRows):
+            return self._attached(right, like)._transpose_nonbatch()
+        trees = cast(LeafRows, left).trees
+        return PathSumLinearOperator(self._node_weights(trees, like), layout=trees.layout)
 
     def _node_weights(self, trees: MondrianTrees, like: Tensor) -> Tensor:
         return self._between(trees.births, trees.cut_times, trees, like)

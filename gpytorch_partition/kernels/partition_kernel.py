@@ -10,6 +10,7 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import ClusterSizes
+from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.prediction.ensemble import KernelDiagnosis, diagnosis
 from gpytorch_partition.inputs.kernel_columns import Columns
 from gpytorch_partition.inputs.numbers import random_state_of, weights_of
@@ -186,8 +187,12 @@ class PartitionKernel(ClusterKernel):
         x1, x2 = self.columns.select(x1), self.columns.select(x2)
         left, right = self.partition.incidences(x1, x2)
         batch_shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], self.batch_shape)
-        cluster_operator = self._cluster_operator(left.sizes, scale.to(self.sum_dtype or dtype))
-        return PartitionLinearOperator(scale.expand(batch_shape), cluster_operator, left=left, right=right)
+        effects = self._effects_between(left, right, scale.to(self.sum_dtype or dtype))
+        return PartitionLinearOperator(scale.expand(batch_shape), effects, left=left, right=right)
+
+    def _effects_between(self, left: Incidence, right: Incidence, like: Tensor) -> ClusterOperator:
+        """S between the clusters of two sets of rows, in the dtype of `like`."""
+        return self._cluster_operator(left.sizes, like)
 
     def _check_points(self, x: Tensor) -> None:
         self.partition.check_points(self._active(x))
