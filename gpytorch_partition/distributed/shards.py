@@ -1,5 +1,5 @@
 """
-What is computed of a shard of rows, and how results merge: pure functions, which any engine can run.
+Pure functions of a shard of rows, and merges of their results, which any engine can run.
 
 A shard is a pair of points and targets. No result depends on where or how often it was computed, so a lost result is
 computed again. Results are merged by a tree that depends only on the number of shards.

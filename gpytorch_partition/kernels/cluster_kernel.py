@@ -105,7 +105,7 @@ class ClusterKernel(Kernel):
 
     @property
     def other_widths(self) -> str:
-        """How to get another width than the usual one, for a warning."""
+        """Ways to another width than the usual one, for a warning."""
         return ""
 
     def __repr__(self) -> str:
