@@ -42,6 +42,7 @@ CUT = "cut_distance"
 
 _ROWS_WITHOUT_ASKING = 10_000  # at most, without `rows`, for a clusterer of quadratic cost
 _BUFFERS = {"kept": 2, "projections": 3, "sites": 2, "site_clusters": 1, "shapes": 3, "offsets": 1}
+_BUFFERS |= {"site_counts": 1, "num_clusters": 1, "num_columns": 1}
 
 
 class View(NamedTuple):
@@ -189,9 +190,6 @@ def _number(wanted: Any, size: int, name: str) -> int:
     raise ValueError(
         f"expected {name} to be a number from 1 to {size}, or a share as a float up to 1.0, got {wanted!r}"
     )
-
-
-_BUFFERS |= {"site_counts": 1, "num_clusters": 1, "num_columns": 1}
 
 
 class ClusteringPartition(Partition):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from functools import cached_property
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,9 +20,6 @@ from gpytorch_partition.inputs.training_rows import decode_missing
 from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each, slices
 from gpytorch_partition.partitions.ensembles import ZERO, Trees, trees_of
 from gpytorch_partition.partitions.partition import Partition
-
-if TYPE_CHECKING:
-    pass
 
 _ACCELERATOR_NUMEL = 2**24  # (row, tree) pairs in a piece of work, large enough to keep an accelerator busy
 
@@ -102,10 +99,8 @@ class ForestPartition(Partition):
     def _set_trees(self, trees: Trees) -> None:
         self.feature, self.child_nodes = torch.from_numpy(trees.column), torch.from_numpy(trees.children)
         self.threshold = bits_of(torch.from_numpy(trees.threshold))
-        self.tree_nodes, self.tree_weights = (
-            torch.from_numpy(trees.tree_nodes),
-            bits_of(torch.from_numpy(trees.weights)),
-        )
+        self.tree_nodes = torch.from_numpy(trees.tree_nodes)
+        self.tree_weights = bits_of(torch.from_numpy(trees.weights))
         self.num_columns = torch.tensor([len(trees.category_bounds)])
         if trees.handles_missing:
             self.missing_left = torch.from_numpy(trees.missing_left)
