@@ -167,8 +167,6 @@ class CellSearch:
         """
         Return the best points to start from (`r x d`, `num_restarts` at most) and their acquisition values (`r`).
         Candidates are random, given and evaluated points, and neighbors of the best, or all cells of a small space.
-
-        :raises RuntimeError: If no candidate is feasible and not avoided.
         """
         random = self._space.sampled(raw_samples, seed)
         evaluated = self._evaluated_points()

@@ -33,8 +33,7 @@ class ModelCells:
     """
     The cells of a model, sets of points that share a cluster in every partition of all its kernels.
 
-    Prior covariances, and so posteriors, are the same for all points of a cell. Points are in the search space; the
-    model's own input transformation is applied here.
+    Prior covariances, and so posteriors, are the same for all points of a cell.
 
     :param model: A BoTorch model with a constant mean, or a `ModelListGP` of such models, whose kernels are scales,
         sums, products and mixtures of partition kernels.

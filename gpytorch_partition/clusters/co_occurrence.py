@@ -41,7 +41,7 @@ def count_co_occurrences(counts: Tensor, codes: Tensor, sign: int = 1, weights: 
 
     This costs :math:`N m^2 / 2` increments. Counts are exact up to 2^53.
 
-    :param codes: `N x m` columns of Z.
+    :param codes: `N x m` columns of Z, those of each partition in a range of their own.
     """
     if not codes.numel():
         return

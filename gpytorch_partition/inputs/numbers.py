@@ -89,13 +89,7 @@ def largest_exact(dtype: torch.dtype) -> float:
 
 
 def random_state_of(seed: int | np.random.RandomState | None) -> np.random.RandomState:
-    """
-    Return the random state for a seed, as every parameter `random_state` is read; never NumPy's global one.
-
-    :param seed: An int, a :class:`numpy.random.RandomState` (used itself), or None for a fresh one, seeded by the
-        operating system.
-    :raises ValueError: If it is anything else.
-    """
+    """Return the random state of a seed, of a `RandomState` (itself) or of None (a fresh one); never NumPy's own."""
     try:
         return np.random.RandomState() if seed is None else check_random_state(seed)
     except ValueError as error:

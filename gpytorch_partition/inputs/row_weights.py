@@ -52,11 +52,7 @@ def noise_factors(weights: RowWeights | None, num_rows: int) -> Tensor:
 
 
 def checked_weights(weights: Any, num_rows: int) -> np.ndarray | None:
-    """
-    Return weights of rows as an array (`N`, float64), or None where all are 1, which equals no weights.
-
-    :param weights: Numbers from 0, not all 0, one for each row or one for all; or None.
-    """
+    """Return weights of rows as an array (`N`, float64), or None where all are 1, which equals no weights."""
     if weights is None:
         return None
     refuse_mask(weights, "sample_weight", "give sample_weight.filled(0), and these rows are left out")

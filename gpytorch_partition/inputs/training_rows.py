@@ -79,11 +79,7 @@ def _check_column(column: Any, count: Any, x: Tensor) -> None:
 
 
 def checked_rows(x: Tensor, owner: str, missing: bool = False) -> Tensor:
-    """
-    Return the rows (`N x D`, float64, detached), after checking that a partition can be built on them.
-
-    :param missing: Whether NaN is allowed, as a missing value. (Default: no.)
-    """
+    """Return the rows (`N x D`, float64, detached) of a partition, checked; NaN, if allowed, is a missing value."""
     if not torch.is_tensor(x) or not x.is_floating_point():
         kind = x.dtype if torch.is_tensor(x) else type(x).__name__
         raise ValueError(f"{owner} expected a floating point tensor of rows (N x D), got {kind}.")

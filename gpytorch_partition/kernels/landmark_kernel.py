@@ -29,14 +29,7 @@ _DEFAULT_NUM_LANDMARKS = 500
 
 
 class LandmarkPartition(Partition):
-    """
-    A partition with one cluster of all points, and the inducing points (landmarks) of a low-rank kernel.
-
-    The partition alone does not distinguish points; a kernel's loadings do, which are covariances with the inducing
-    points.
-
-    :param landmarks: `k x D` inducing points. (Default: None, an unfitted partition for `load_state_dict`.)
-    """
+    """A partition with one cluster of all points, which holds the inducing points (`k x D`) of a low-rank kernel."""
 
     num_partitions = 1
     # Loadings are cached with the rows, a few hundred numbers per row: of training rows and of two other sets.

@@ -119,10 +119,7 @@ class PartitionKernel(ClusterKernel):
         return self.partition.num_partitions
 
     def cluster_ids(self, x: Tensor) -> Tensor:
-        """
-        Return the label (`*batch x N x m`, int64) of each point's cluster in each partition, as
-        :meth:`.Partition.labels` does.
-        """
+        """Return the label (`*batch x N x m`, int64) of each point's cluster in each partition, computed anew."""
         return self.partition.labels(self._active(x))
 
     @torch.no_grad()

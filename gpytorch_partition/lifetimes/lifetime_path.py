@@ -52,10 +52,7 @@ class LifetimeCells:
         return one_hot(*self.columns(x))
 
     def columns(self, x: Tensor, before: Columns | None = None) -> Columns:
-        """
-        Return the columns of the features (`N2 x m`, -1 for none), given those of the lifetime before, and their
-        number.
-        """
+        """Return columns of features (`N2 x m`, -1 for none), given those of the lifetime before, and their number."""
         columns, num_columns = cluster_columns(self.kernel, x, self.train_x)
         if self.previous is None:
             return columns, num_columns
@@ -198,11 +195,7 @@ def fit_along_lifetimes(
 
 
 def inherit_weights(estimator: Any, features: csr_matrix, later_features: csr_matrix) -> None:
-    """
-    Give each cell of a later lifetime the weight of the earlier cell that contains it, which changes no prediction.
-
-    Any training row in the later cell locates the earlier one. Weights are all attributes named `*coef*`.
-    """
+    """Give each later cell the weight of the earlier cell that contains it, located by any of its training rows."""
     num_new = later_features.shape[1] - features.shape[1]
     parent = np.concatenate([np.empty(num_new, dtype=np.int64), np.arange(features.shape[1])])
     parent[later_features.indices] = features.indices

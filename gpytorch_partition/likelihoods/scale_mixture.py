@@ -46,11 +46,7 @@ def log_densities(errors: Tensor, variances: Tensor, scales: Tensor, df: float) 
 
 
 def expected_precisions(errors: Tensor, variances: Tensor, scales: Tensor, df: float) -> Tensor:
-    r"""
-    Return the mean of :math:`\tau` (`n`) given an observation: about 1 for a usual one, close to 0 for an outlier.
-
-    If the function has no variance, it is :math:`(\nu + 1) / (\nu + r^2 / \sigma^2)` (ibid.; a row's weight in EM).
-    """
+    r"""Return the mean of :math:`\tau` (`n`) given an observation, its weight in EM: close to 0 for an outlier."""
     joint, precisions = _joint(errors, variances, scales, df)
     return torch.softmax(joint, -1) @ precisions
 
@@ -88,12 +84,11 @@ def student_levels(errors: np.ndarray, variances: np.ndarray, scales: np.ndarray
 
 
 def student_crps(errors: np.ndarray, variances: np.ndarray, scales: np.ndarray, df: float) -> np.ndarray:
-    r"""
+    """
     Return the continuous ranked probability scores of observations (`n`), in their unit.
 
     The score is :math:`E|Y - y| - E|Y - Y'| / 2` with independent predictions Y and Y' (Gneiting & Raftery 2007,
-    Strictly proper scoring rules, eq. 21). Both terms are sums over the mixture, right to four digits. In units of
-    :math:`\sqrt{v + \sigma^2}` the second depends only on the function's share, as quantiles do.
+    Strictly proper scoring rules, eq. 21). Both terms are sums over the mixture, right to four digits.
     """
     precisions, weights = (part.numpy() for part in scale_mixture(df))
     distance = np.abs(errors) * student_levels(errors, variances, scales, df)

@@ -31,7 +31,6 @@ class LanczosRun:
     :param matmul: :math:`V \mapsto K V` for positive semidefinite K, `N x t`.
     :param block: `N x b` vectors that start the block.
     :param probes: `N x q` probe vectors of any length.
-    :param generator: Source of the random vectors that continue the basis where a Krylov space is exhausted.
     """
 
     def __init__(self, matmul: Closure, block: Tensor, probes: Tensor, generator: torch.Generator) -> None:

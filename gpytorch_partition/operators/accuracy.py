@@ -67,11 +67,7 @@ _CHECK: ContextVar[_Check | None] = ContextVar("the check of log determinants", 
 
 @contextmanager
 def checked_determinants(least: float, *, is_fatal: bool, most: int) -> Iterator[None]:
-    """
-    Check log determinants inside, given a lower bound of the spectrum of the preconditioned matrix.
-
-    Inaccuracy raises an `UnconvergedError` if it is fatal, else it warns; solves take so many iterations at most.
-    """
+    """Check log determinants inside, given a lower bound of the spectrum of the preconditioned matrix."""
     token = _CHECK.set(_Check(least, is_fatal, most))
     try:
         yield

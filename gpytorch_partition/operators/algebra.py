@@ -123,11 +123,7 @@ CovarianceOperator._sum_of = staticmethod(add)
 
 
 def product(first: LinearOperator, second: LinearOperator) -> LinearOperator:
-    """
-    Return the elementwise product of two covariances (`*batch x N x M`), at linear cost where possible.
-
-    :raises RuntimeError: If a dense product has more than `max_cholesky_size` rows and columns.
-    """
+    """Return the elementwise product of two covariances (`*batch x N x M`), at linear cost where possible."""
     first, second = first.evaluate_kernel(), second.evaluate_kernel()
     pairs = [_structured_product(a, b) for a in _terms(first) for b in _terms(second)]
     terms = [pair for pair in pairs if pair is not None]

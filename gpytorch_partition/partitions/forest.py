@@ -177,10 +177,7 @@ class ForestPartition(Partition):
         return self.layout.leaf_nodes - self.layout.of_leaf(self.tree_nodes[:-1])
 
     def cut(self, depths: Tensor) -> TreeCutPartition:
-        """
-        Return each tree cut at one of `m` depths, 0 or more (int64); :class:`TreeCutPartition` has errors and an
-        example.
-        """
+        """Return each tree cut at one of `m` depths, 0 or more (int64), as :class:`TreeCutPartition` explains."""
         return TreeCutPartition(self, depths)
 
     def sample_cut(self, random_state: int | np.random.RandomState | None = None) -> TreeCutPartition:

@@ -96,11 +96,7 @@ def checked_version(version: Any) -> str | None:
 
 
 def labels_by(function: Callable[[Any], Any], x: Tensor, num_partitions: int | None) -> Tensor:
-    """
-    Return a function's labels (`n x m`, int64) of points (`n x D`), checked; a `ValueError` for other values.
-
-    :param num_partitions: Number m of partitions; None for any.
-    """
+    """Return a function's labels (`n x m`, int64) of points (`n x D`), checked; a `ValueError` for others."""
     is_method = isinstance(getattr(function, "__self__", None), BaseEstimator)
     labels = function(x.detach().cpu().double().numpy() if is_method else x)
     if isinstance(labels, np.ndarray) and labels.dtype.kind in "biu":

@@ -181,11 +181,7 @@ def _capacitance(factor: Tensor, forms: Tensor, patterns: Tensor) -> Tensor:
 
 
 class WhiteEntries(NamedTuple):
-    """
-    The known entries of each row times the inverse of a Cholesky factor of their errors' covariance.
-
-    :attr:`whitening` (`n x T`) has the coefficients of a row's targets in its entries, 0 for missing ones.
-    """
+    """The known entries of each row times the inverse of a Cholesky factor of their errors' covariance."""
 
     rows: Tensor
     whitening: Tensor

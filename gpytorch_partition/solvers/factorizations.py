@@ -113,10 +113,7 @@ def co_occurrences(rows: Incidence) -> Tensor:
 
 @dataclass(frozen=True)
 class IndependentTasks:
-    r"""
-    The covariance :math:`A = K \otimes B + I \otimes \Sigma` (`N x N`, `T x T`) as T covariances :math:`\lambda_t K +
-    I`.
-    """
+    r"""The covariance :math:`A = K \otimes B + I \otimes \Sigma` (`NT x NT`) as T of :math:`\lambda_t K + I`."""
 
     covariance: PartitionLinearOperator
     task_covariance: Tensor
@@ -160,10 +157,7 @@ class IndependentTasks:
         return torch.einsum("...snc,ts->...ntc", solutions, self.rotation).flatten(-3, -2)
 
     def log_determinant(self) -> Tensor:
-        r"""
-        Return :math:`\log |A| = N \log |\Sigma| + \sum_t \log |\lambda_t K + \nu_t I|`, with gradients by the second
-        term.
-        """
+        r"""Return :math:`N \log |\Sigma| + \sum_t \log |\lambda_t K + \nu_t I|`, with gradients by the second term."""
         first = self.covariance.shape[-1] * torch.logdet(self.noise.detach())
         return first + self.covariances.inv_quad_logdet(logdet=True)[1].sum()
 

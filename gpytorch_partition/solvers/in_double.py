@@ -39,11 +39,7 @@ _LEAST_USE = 1e-6  # relative residual of a factor above which it is of no use
 
 @dataclass(frozen=True)
 class InDouble:
-    """
-    A solver in float64: by a factor (:mod:`.direct`), else by conjugate gradients, with a warning where they fail.
-
-    A residual too large for the rule is a warning, and a factor of no use an error.
-    """
+    """A solver by a float64 factor (:mod:`.direct`), else by conjugate gradients, with a warning where they fail."""
 
     noisy: AddedDiagLinearOperator
 

@@ -53,12 +53,7 @@ class Factorized:
 
 
 def quadratic_forms(noisy: AddedDiagLinearOperator, rhs: Tensor, parts: Factorization, reduce: bool | None) -> Tensor:
-    r"""
-    Return :math:`2 v^\top w - w^\top A w` (`*batch x t`, or its sum) for columns v, with a constant :math:`w = A^{-1}
-    v`.
-
-    This is :math:`v^\top A^{-1} v`, with the same derivatives.
-    """
+    r"""Return :math:`v^\top A^{-1} v` (`*batch x t`, or its sum) as :math:`2 v^\top w - w^\top A w`, w constant."""
     columns = as_columns(rhs)
     weights = parts.solve(columns.detach())
     forms = ((2 * columns - noisy.matmul(weights)) * weights).sum(-2)

@@ -71,11 +71,7 @@ def joined(
     weights: Any = None,
     handles_missing: bool = True,
 ) -> Trees:
-    """
-    Join trees of the same D columns side by side; a `ValueError` for none, weights that are not, or mixed columns.
-
-    :param categories: The nodes that test categories. (Default: those of the trees, which go left.)
-    """
+    """Join trees of the same D columns side by side; their categories, by default, go left."""
     starts = _node_starts(trees)
     children = np.concatenate([tree.children + start for tree, start in zip(trees, starts)])
     is_inner = np.concatenate([tree.children[:, 0] >= 0 for tree in trees])

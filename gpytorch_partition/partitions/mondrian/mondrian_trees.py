@@ -140,11 +140,7 @@ class _Growth:
 
 
 def grown(front: Front, num_trees: int, num_rows: int, lifetime: float) -> tuple[MondrianTrees, Tensor]:
-    """
-    Grow the trees restricted to the rows of a front, up to a lifetime; return them, and each row's leaf (`trees x n`).
-
-    A row that is alone in its cell descends no further.
-    """
+    """Grow the trees restricted to the rows of a front, up to a lifetime; return them and each row's leaf."""
     growth = _Growth(num_trees, front.item.numel(), front.x.device)
     roots = torch.arange(num_trees, device=front.x.device)
     descend(partial(_grow, growth, lifetime), front, roots, roots)
@@ -184,12 +180,7 @@ def _starts(sizes: list[int]) -> list[int]:
 def attach(
     front: Front, trees: MondrianTrees, numbers: Tensor, coordinates: Coordinates, lifetime: float
 ) -> Attachments:
-    """
-    Let the points of a front descend until a cut separates them from all rows of the trees, and return their exits.
-
-    :param numbers: Numbers of the front's trees among all.
-    :param coordinates: Coordinates of the rows.
-    """
+    """Let points descend until a cut separates them from all rows of the trees, and return their exits."""
     exits = _Exits(front)
 
     def follow(front: Front, known: Tensor, tree: Tensor) -> tuple[Front, Tensor, Tensor]:
