@@ -91,17 +91,15 @@ class PartitionKernel(ClusterKernel):
         draw: Callable[[int], Any],
         num_partitions: int = 200,
         *,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        version: str | None = None,
         batch_shape: torch.Size | tuple[int, ...] = (),
         active_dims: tuple[int, ...] | None = None,
+        **options: Any,
     ) -> PartitionKernel:
         """
         Build the kernel of a program that draws partitions from seeds (Davies & Ghahramani 2014, section 2.4).
 
-        The parameters, errors and costs are those of :class:`~gpytorch_partition.partitions.SampledPartition`, which
-        keeps the seeds, except `batch_shape` and `active_dims`.
+        The parameters (`random_state`, `n_jobs` and `version` among them), errors and costs are those of
+        :class:`~gpytorch_partition.partitions.SampledPartition`, except `batch_shape` and `active_dims`.
 
         Example:
             >>> def draw(seed):
@@ -111,7 +109,7 @@ class PartitionKernel(ClusterKernel):
             >>> kernel(torch.tensor([[0.1], [0.4]])).to_dense()[0, 1]  # 1 - |x - x'|, on average
             tensor(0.7170)
         """
-        partition = SampledPartition(draw, num_partitions, random_state=random_state, n_jobs=n_jobs, version=version)
+        partition = SampledPartition(draw, num_partitions, **options)
         return PartitionKernel(partition, batch_shape=batch_shape, active_dims=active_dims)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from gpytorch.kernels import Kernel
@@ -14,20 +14,11 @@ from gpytorch_partition.clusters.cluster_index import ClusterIndex, ClusterSizes
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.descriptions import listed
 from gpytorch_partition.inference.prediction.ensemble import KernelDiagnosis
-from gpytorch_partition.inputs.kernel_columns import Columns
 from gpytorch_partition.inputs.numbers import weights_of
 from gpytorch_partition.kernels.partition_kernel import Logits, PartitionKernel
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
 from gpytorch_partition.operators.cluster_operators.composed_operators import side_by_side
 from gpytorch_partition.partitions.partition import Partition
-
-
-class Source(Protocol):
-    @property
-    def partition(self) -> Partition: ...
-
-    @property
-    def columns(self) -> Columns: ...
 
 
 class JointPartition(Partition):
@@ -38,7 +29,7 @@ class JointPartition(Partition):
     labels are unbounded, the others keep their known numbers of clusters.
     """
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[PartitionKernel]) -> None:
         super().__init__()
         self._sources = tuple(sources)
         self._coded_by: list[Tensor] = []  # the sources' tensors when the cached rows were coded

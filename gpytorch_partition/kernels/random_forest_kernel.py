@@ -180,9 +180,7 @@ class RandomForestKernel(PartitionKernel):
         heights: str = "all",
         *,
         weights: Sequence[float] | None = None,
-        random_state: Any = None,
-        batch_shape: torch.Size | tuple[int, ...] = (),
-        active_dims: tuple[int, ...] | None = None,
+        **options: Any,
     ) -> RandomForestKernel:
         """
         Build the kernel of trees of any program from arrays; a split may have more than two children. Costs
@@ -194,7 +192,8 @@ class RandomForestKernel(PartitionKernel):
         No warning is given, since it is unknown whether the trees have seen the targets. If they have, a process
         trained on the same targets is overconfident.
 
-        :param heights: As for the class, except `"impurity"`; `random_state`, `batch_shape` and `active_dims` likewise.
+        :param heights: As for the class, except `"impurity"`.
+        :param options: `random_state`, `batch_shape` and `active_dims`, as for the class.
 
         Example:
             >>> children = [[1, 2, 3], [-1, -1, -1], [-1, -1, -1], [-1, -1, -1]]  # a root with three leaves
@@ -203,7 +202,6 @@ class RandomForestKernel(PartitionKernel):
             >>> kernel(torch.tensor([[0.0], [1.0], [1.2], [2.0]])).to_dense()[1]
             tensor([0.5000, 1.0000, 1.0000, 0.5000])
         """
-        options = {"random_state": random_state, "batch_shape": batch_shape, "active_dims": active_dims}
         return cls.from_forest(array_trees(trees, num_columns, weights=weights), heights, **options)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:

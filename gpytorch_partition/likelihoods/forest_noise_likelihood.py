@@ -39,9 +39,8 @@ class ForestNoise(Noise):
     :param train_x: `N x D` rows; NaN is a missing value. (Default: None, an unfitted noise for `load_state_dict`.)
     :param residuals: `N` *out-of-sample* residuals: those of a cross-validation, or out of bag. Only the relative sizes
         matter.
-    :param num_trees: Number of trees. It and `min_samples_leaf`, `random_state` and `n_jobs` are options of
-        :func:`grow_residual_forest`.
     :param noise_constraint: Constraint of `noise`. (Default: greater than 1e-4.)
+    :param options: `num_trees`, `min_samples_leaf`, `random_state` and `n_jobs` of :func:`grow_residual_forest`.
     :raises ValueError: If rows, residuals or an option cannot be used; in calls, without inputs.
     """
 
@@ -52,11 +51,8 @@ class ForestNoise(Noise):
         train_x: Tensor | None = None,
         residuals: Tensor | None = None,
         *,
-        num_trees: int = 100,
-        min_samples_leaf: int | None = None,
-        random_state: Any = None,
-        n_jobs: int | None = None,
         noise_constraint: Any = None,
+        **options: Any,
     ) -> None:
         super().__init__()
         self.register_parameter("raw_noise", torch.nn.Parameter(torch.zeros(1)))
@@ -68,15 +64,7 @@ class ForestNoise(Noise):
         if (train_x is None) != (residuals is None):
             raise ValueError("expected both rows and residuals, or neither for an unfitted noise, got one of them")
         if train_x is not None and residuals is not None:
-            forest = grow_residual_forest(
-                train_x,
-                residuals,
-                num_trees=num_trees,
-                min_samples_leaf=min_samples_leaf,
-                random_state=random_state,
-                n_jobs=n_jobs,
-            )
-            self._set_forest(forest)
+            self._set_forest(grow_residual_forest(train_x, residuals, **options))
 
     @classmethod
     def from_forest(cls, forest: RandomForestRegressor, noise_constraint: Any = None) -> ForestNoise:
@@ -182,10 +170,12 @@ def grow_residual_forest(
 
     Call it to look at the forest before it becomes a noise (:meth:`ForestNoise.from_forest`), or for its out-of-bag
     predictions, `oob_prediction_`. Its leaves are large, since single residuals carry little information. Each tree is
-    grown on at most 20,000 rows. Other parameters and errors are those of :class:`ForestNoise`.
+    grown on at most 20,000 rows. Rows, residuals and errors are those of :class:`ForestNoise`.
 
     :param num_trees: Number m of trees. (Default: 100.)
     :param min_samples_leaf: Fewest rows in a leaf. (Default: None, half the square root of N, but at least 5.)
+    :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
+    :param n_jobs: Trees grown at a time, as in scikit-learn. (Default: None, one.)
     """
     from sklearn.ensemble import RandomForestRegressor
 

@@ -53,11 +53,7 @@ class NystromPreconditioner(LinearOperator):
         self.scale, self.noise, self.factor = scale, noise, factor
 
     def _size(self) -> torch.Size:
-        return (
-            self.noise.shape
-            if self.noise.dim() > self.scale.dim() + 1
-            else torch.Size((*self.scale.shape, *self.noise.shape[-2:]))
-        )
+        return torch.Size((*torch.broadcast_shapes(self.scale.shape, self.noise.batch_shape), *self.noise.matrix_shape))
 
     def _transpose_nonbatch(self) -> LinearOperator:
         return self
