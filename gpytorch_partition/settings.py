@@ -279,7 +279,7 @@ class iterative(_counted):  # noqa: N801
     - conjugate gradients rather than Cholesky above 2,000 rows;
     - relative residuals of 1e-2 in training and 1e-4 in predictions, in every column, and up to 100 Lanczos steps in
       log determinants, for all kernels; solves with a partition kernel are that accurate outside too
-      (:mod:`gpytorch_partition.operators.accuracy`);
+      (:mod:`gpytorch_partition.operators.guards`);
     - joint covariances of more than 512 training and test rows stay lazy.
 
     These settings of GPyTorch are global to the process, and counted (see above). Settings given inside the context

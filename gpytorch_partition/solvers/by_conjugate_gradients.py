@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gpytorch_partition.linalg.conjugate_gradients import CGResult, UnconvergedError, relative_residual
 from gpytorch_partition.operators import guards
-from gpytorch_partition.operators.accuracy import checked_determinants, solve_residual
+from gpytorch_partition.operators.guards import checked_determinants, solve_residual
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.solvers.direct import is_small
 from gpytorch_partition.solvers.in_double import InDouble, terms_of

@@ -21,7 +21,7 @@ from torch import Tensor
 from gpytorch_partition.linalg.conjugate_gradients import CGResult, CGState, UnconvergedError, relative_residual
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators import guards
-from gpytorch_partition.operators.accuracy import solve_residual
+from gpytorch_partition.operators.guards import solve_residual
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.settings import probe_seed
 from gpytorch_partition.solvers.direct import MOST_COLUMNS, DirectSolver, is_small

@@ -22,7 +22,7 @@ class Solver(Protocol):
     """A way to solve with a covariance plus noise A (`*batch x N x N`), as :func:`choose_solver` returns it."""
 
     def solve(self, rhs: Tensor) -> Tensor:
-        r"""Return :math:`A^{-1} V` (`*batch x N x t`), at the accuracy of :mod:`.accuracy`."""
+        r"""Return :math:`A^{-1} V` (`*batch x N x t`)."""
 
     def inv_quad_logdet(self, rhs: Tensor | None, logdet: bool | None, reduce: bool | None) -> Terms:
         r"""Return :math:`v^\top A^{-1} v` and :math:`\log |A|` with gradients, as linear_operator's method does."""

@@ -27,8 +27,8 @@ from gpytorch_partition.linalg.conjugate_gradients import (
     UnconvergedError,
     relative_residual,
 )
-from gpytorch_partition.operators.accuracy import prediction_residual
 from gpytorch_partition.operators.algebra import structured_terms
+from gpytorch_partition.operators.guards import prediction_residual
 from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.solvers.by_conjugate_gradients import ConjugateGradients
