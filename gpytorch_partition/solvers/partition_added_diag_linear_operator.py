@@ -19,7 +19,6 @@ from torch import Tensor
 from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 from gpytorch_partition.operators.sums_and_roots import exact_root, sum_of_roots
-from gpytorch_partition.solvers.by_conjugate_gradients import expected_iterations_of
 from gpytorch_partition.solvers.decision_table import choose_solver
 from gpytorch_partition.solvers.direct import (
     DirectSolver,
@@ -29,7 +28,7 @@ from gpytorch_partition.solvers.direct import (
     has_direct_solver,
 )
 from gpytorch_partition.solvers.factorizations import IndependentTasks, independent_tasks
-from gpytorch_partition.solvers.in_double import check_entries, check_resolution
+from gpytorch_partition.solvers.iterative_solvers import check_entries, check_resolution, expected_iterations_of
 from gpytorch_partition.solvers.preconditioners import (
     NystromPreconditioner,
     is_preconditioned,

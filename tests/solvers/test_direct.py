@@ -12,9 +12,8 @@ from gpytorch_partition.linalg.conjugate_gradients import UnconvergedError, rela
 from gpytorch_partition.operators import FlatLinearOperator, PartitionLinearOperator, guards
 from gpytorch_partition.operators.algebra import low_rank_operator
 from gpytorch_partition.solvers import PartitionAddedDiagLinearOperator, direct
-from gpytorch_partition.solvers.by_conjugate_gradients import ConjugateGradients, is_hard
 from gpytorch_partition.solvers.direct import DirectSolver
-from gpytorch_partition.solvers.in_double import InDouble
+from gpytorch_partition.solvers.iterative_solvers import ConjugateGradients, InDouble, is_hard
 from tests.operators.operator_zoo import rows
 
 N = 60

@@ -38,9 +38,8 @@ from gpytorch_partition.settings import (
     probe_seed,
     variance_tolerance,
 )
-from gpytorch_partition.solvers.by_conjugate_gradients import ConjugateGradients
 from gpytorch_partition.solvers.direct import MOST_ROWS, FeatureFactor, is_small
-from gpytorch_partition.solvers.in_double import InDouble
+from gpytorch_partition.solvers.iterative_solvers import ConjugateGradients, InDouble
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.solvers.solver import Dense
 

@@ -31,10 +31,9 @@ from gpytorch_partition.operators.algebra import structured_terms
 from gpytorch_partition.operators.guards import prediction_residual
 from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.solvers.by_conjugate_gradients import ConjugateGradients
 from gpytorch_partition.solvers.decision_table import choose_solver
 from gpytorch_partition.solvers.direct import MOST_COLUMNS, MOST_ROWS
-from gpytorch_partition.solvers.in_double import InDouble, check_entries, is_delicate
+from gpytorch_partition.solvers.iterative_solvers import ConjugateGradients, InDouble, check_entries, is_delicate
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.solvers.solver import Dense
 

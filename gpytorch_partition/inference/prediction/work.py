@@ -29,8 +29,8 @@ import torch
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.spaces.feature_space import cached_feature_space
 from gpytorch_partition.operators.algebra import structured_terms
-from gpytorch_partition.solvers.by_conjugate_gradients import expected_iterations, most_iterations
 from gpytorch_partition.solvers.direct import has_feature_factor, is_small, num_columns
+from gpytorch_partition.solvers.iterative_solvers import expected_iterations, most_iterations
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 
 _VARIANCE_FACTOR = 4  # iterations for a variance to within 1 %, over those for a sample
