@@ -23,7 +23,7 @@ from gpytorch_partition.kernels import PartitionKernel as PartitionKernel
 from gpytorch_partition.kernels import PartitionMixtureKernel as PartitionMixtureKernel
 from gpytorch_partition.kernels import RandomBinningKernel as RandomBinningKernel
 from gpytorch_partition.kernels import RandomForestKernel as RandomForestKernel
-from gpytorch_partition.lifetimes.sweep import lifetime_sweep as lifetime_sweep
+from gpytorch_partition.lifetimes.likelihood_sweep import lifetime_sweep as lifetime_sweep
 from gpytorch_partition.presets import default_kernel as default_kernel
 from gpytorch_partition.presets import default_model as default_model
 from gpytorch_partition.training.cross_validation import (

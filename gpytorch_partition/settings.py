@@ -177,7 +177,7 @@ class predictive_variances(_local_value):  # noqa: N801
       one level of noise. `"auto"` takes it for up to 20,000 clusters, if its workspace of `40 p^2` bytes fits in
       half of the memory; 12,000 clusters take half a minute.
     - `"factor"`: exact, from a factor of the coefficients of a sum's columns
-      (:class:`~gpytorch_partition.solvers.feature_factor.FeatureFactor`); for sums of inducing points, linear kernels
+      (:class:`~gpytorch_partition.solvers.direct.FeatureFactor`); for sums of inducing points, linear kernels
       and coarse trees, 6,000 columns at most in all, and noise that float64 resolves.
     - `"conjugate_gradients"`: one solve per test point, to :class:`variance_tolerance`, never too small.
     - `"samples"`: from :class:`num_variance_samples` pathwise samples, solved to :class:`variance_tolerance`.
@@ -279,7 +279,7 @@ class iterative(_counted):  # noqa: N801
     - conjugate gradients rather than Cholesky above 2,000 rows;
     - relative residuals of 1e-2 in training and 1e-4 in predictions, in every column, and up to 100 Lanczos steps in
       log determinants, for all kernels; solves with a partition kernel are that accurate outside too
-      (:mod:`gpytorch_partition.operators.accuracy`);
+      (:mod:`gpytorch_partition.operators.guards`);
     - joint covariances of more than 512 training and test rows stay lazy.
 
     These settings of GPyTorch are global to the process, and counted (see above). Settings given inside the context

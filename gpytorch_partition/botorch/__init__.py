@@ -12,10 +12,7 @@ except ImportError as error:
         'gpytorch_partition.botorch expected BoTorch, which is not installed: pip install "gpytorch_partition[botorch]"'
     ) from error
 
-from gpytorch_partition.botorch.optimize import optimize_acqf_cells as optimize_acqf_cells
-from gpytorch_partition.botorch.pathwise import PartitionFeatureMap as PartitionFeatureMap
+from gpytorch_partition.botorch.optimize import optimize_acqf_cells
+from gpytorch_partition.botorch.pathwise import PartitionFeatureMap
 
-__all__ = [
-    "PartitionFeatureMap",
-    "optimize_acqf_cells",
-]
+__all__ = ["PartitionFeatureMap", "optimize_acqf_cells"]

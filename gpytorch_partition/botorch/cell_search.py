@@ -43,7 +43,6 @@ class Space:
 
     @property
     def num_columns(self) -> int:
-        """Return the number d of columns."""
         return self.bounds.shape[-1]
 
     def rounded(self, X: Tensor) -> Tensor:
@@ -62,10 +61,7 @@ class Space:
         )
 
     def sampled(self, num_points: int, seed: int) -> Tensor:
-        """
-        Return feasible points of a scrambled Sobol sequence. They are uniform, with each value of a column that has
-        only some equally often. There are fewer points, or none, where less than about 1 in 64 points is feasible.
-        """
+        """Return feasible Sobol points, uniform over a column's values; few or none where 1 in 64 is feasible."""
         engine = SobolEngine(self.num_columns, scramble=True, seed=seed)
         points = self.bounds[:, :0].T.new_empty(0, self.num_columns)
         for _ in range(_MOST_DRAWS):
@@ -154,11 +150,7 @@ class CellSearch:
     A column of numbers is divided into intervals by the walls of cells, and its values are the middles of these; other
     columns have their own values. Values of cells are kept until a point becomes pending.
 
-    :param acq_function: A BoTorch acquisition function, to be maximized.
-    :param cells: The cells of its model.
-    :param space: Where to search.
     :param avoided: `n x d` points not to return.
-    :param max_batch_size: Cells that are evaluated at once.
     """
 
     def __init__(
@@ -174,10 +166,7 @@ class CellSearch:
     def starts(self, given: Tensor, num_restarts: int, raw_samples: int, seed: int) -> tuple[Tensor, Tensor]:
         """
         Return the best points to start from (`r x d`, `num_restarts` at most) and their acquisition values (`r`).
-        Candidates are random points, given ones, evaluated ones, and the neighbors of the best evaluated one, or all
-        cells of a space that has at most `raw_samples`.
-
-        :raises RuntimeError: If no candidate is feasible and not avoided.
+        Candidates are random, given and evaluated points, and neighbors of the best, or all cells of a small space.
         """
         random = self._space.sampled(raw_samples, seed)
         evaluated = self._evaluated_points()
@@ -207,10 +196,7 @@ class CellSearch:
         return self._neighbors(best, every=True)[0]
 
     def climbed(self, points: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """
-        Move each point (`r x d`) to its best neighbor while that is better than its value (`r`). Neighbors are 1, 2, 4,
-        ... values away in a single column; of categories, all other values.
-        """
+        """Move each point (`r x d`) to its best neighbor, 1, 2, 4, ... values away, while that is better."""
         points, values, active = points.clone(), values.clone(), torch.arange(len(points), device=points.device)
         while len(active):
             neighbors, owners = self._neighbors(points[active], every=False)
@@ -230,10 +216,7 @@ class CellSearch:
             point, value = neighbors[values.argmax()], values.max()
 
     def centred(self, point: Tensor) -> Tensor:
-        """
-        Return the middle of a point's cell in each column of numbers, or the point (`d`) where that middle is not
-        allowed.
-        """
+        """Return the middle of a point's cell in each column of numbers, or the point where that is not allowed."""
         key, centre = self._cells.keys(point.unsqueeze(0)), point.clone()
         for column, walls in self._walls.items():
             line = point.repeat(len(walls) - 1, 1)
@@ -244,7 +227,6 @@ class CellSearch:
         return centre if bool(is_inside & self._is_allowed(centre.unsqueeze(0))) else point
 
     def exclude(self, points: Tensor) -> None:
-        """Avoid some more points (`n x d`), which are pending from now on."""
         self._avoided = torch.cat([self._avoided, points])
         self._known = {}
 
@@ -264,10 +246,7 @@ class CellSearch:
         return self._space.is_feasible(points) & ~is_avoided
 
     def _neighbors(self, points: Tensor, *, every: bool) -> tuple[Tensor, Tensor]:
-        """
-        Points that differ from one of some others (`r x d`) in a single column, by every value of it or by those 1, 2,
-        4, ... values away, and the number of that other point.
-        """
+        """Points that differ from one of some (`r x d`) in a single column, and the number of that point."""
         found, owners = [points[:0]], [torch.empty(0, dtype=torch.int64, device=points.device)]
         for column, values in enumerate(self._values):
             everywhere = every or column in self._space.categories

@@ -13,7 +13,7 @@ from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixtureKernel
 from gpytorch_partition.kernels.wrapper_kernels import IterativeKernel, StandardizedKernel
 from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition
-from gpytorch_partition.partitions.keyed_random import hashed
+from gpytorch_partition.partitions.hashed_cells import hashed
 
 
 class _Source(NamedTuple):
@@ -30,15 +30,13 @@ class _Source(NamedTuple):
 
 
 class ModelCells:
-    r"""
+    """
     The cells of a model, sets of points that share a cluster in every partition of all its kernels.
 
-    Prior covariances, and so posteriors, are the same for all points of a cell. Points are in the search space; the
-    model's own input transformation is applied here.
+    Prior covariances, and so posteriors, are the same for all points of a cell.
 
     :param model: A BoTorch model with a constant mean, or a `ModelListGP` of such models, whose kernels are scales,
         sums, products and mixtures of partition kernels.
-    :raises TypeError: If a kernel has other parts, so that the posterior is not constant on cells.
     """
 
     def __init__(self, model: Any) -> None:
@@ -46,10 +44,7 @@ class ModelCells:
         self._models = [(each, list(_model_sources(each))) for each in getattr(model, "models", [model])]
 
     def check_bounds(self, bounds: Tensor) -> None:
-        """
-        Raise a `ValueError` for bounds (`2 x d`) of another dtype than the models' inputs or, unless inputs are
-        transformed, another number of columns.
-        """
+        """Raise a `ValueError` for bounds (`2 x d`) that do not fit the models' inputs."""
         for model, _ in self._models:
             inputs = model.train_inputs[0]
             is_transformed = getattr(model, "input_transform", None) is not None
@@ -60,10 +55,7 @@ class ModelCells:
                 )
 
     def keys(self, X: Tensor) -> Tensor:
-        """
-        Return a number for the cell of each point (`n`, int64), a hash of its labels, which two cells share with a
-        probability of :math:`2^{-64}`. Costs the labels.
-        """
+        """Return a number for the cell of each point (`n`, int64), a 64-bit hash of its labels."""
         keys = torch.zeros(X.shape[0], dtype=torch.int64, device=X.device)
         for _, sources in self._models:
             for source in sources:
@@ -74,13 +66,10 @@ class ModelCells:
 
     def walls(self, bounds: Tensor) -> list[Tensor | None]:
         """
-        Return the walls of cells along each column: between two consecutive walls no label depends on the column.
+        Return the sorted walls of cells along each column within bounds (`2 x d`); None where they are not known.
 
-        Walls are the thresholds of the trees, in units of the space. They are unknown for other partitions, and for
-        input transformations that mix columns or have no inverse. Costs :math:`O(V)` for V nodes and each column.
-
-        :param bounds: `2 x d` bounds of the space.
-        :return: For each column the walls within the bounds, sorted, or None where they are not known.
+        Between two consecutive walls no label depends on the column. Walls are the thresholds of trees, in units of the
+        space; they are unknown for other partitions, and input transformations that mix columns or have no inverse.
         """
         found = [_model_walls(model, sources, bounds) for model, sources in self._models]
         return [_joined(columns) for columns in zip(*found, strict=True)]

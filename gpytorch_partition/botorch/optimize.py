@@ -34,13 +34,11 @@ def optimize_acqf_cells(
     max_batch_size: int = 2048,
     random_state: int | np.random.RandomState | None = None,
 ) -> tuple[Tensor, Tensor]:
-    r"""
-    Return the points of highest acquisition value for a model with partition kernels, over numbers, integers and
-    categories.
+    """
+    Return the points of highest acquisition value for a model with partition kernels, in a mixed space.
 
     Such a posterior is constant on *cells*, the sets of points that share a cluster in every partition. It has no
-    gradient for `optimize_acqf` or `optimize_acqf_mixed_alternating` to follow. This search evaluates one point of each
-    cell, once:
+    gradient for other optimizers to follow. This search evaluates one point of each cell, once:
 
     1. Candidates are `raw_samples` random points (Sobol), given ones, evaluated ones, and every cell on the lines
        through the best evaluated one along each column; all cells and values, where these are as few.
@@ -52,27 +50,24 @@ def optimize_acqf_cells(
     partitions, and models whose input transformation has no inverse, have 128 equal intervals. The returned point is
     the middle of its cell; integers and categories keep the values found.
 
-    Batches are found one point after another, with earlier points pending, and have no duplicates. Costs an evaluation
-    for each cell that is tried, a few thousand, and a label for each of its neighbors. Other arguments are those of
-    `optimize_acqf` and `optimize_acqf_mixed_alternating` of BoTorch; constraints are within points only.
+    Batches are found one point after another, with earlier points pending, and have no duplicates. Other arguments are
+    those of `optimize_acqf` and `optimize_acqf_mixed_alternating` of BoTorch; constraints are within points only.
 
     :param acq_function: An acquisition function of BoTorch, analytic or by Monte Carlo, whose value depends on points
-        through the posterior only. Its model has a constant mean and a kernel made of partition kernels by scales,
-        sums, products and mixtures; a `ModelListGP` has several such models. Input and outcome transformations are
-        those of the model.
+        through the posterior only, of a model (or a `ModelListGP`) with a constant mean and a kernel made of partition
+        kernels by scales, sums, products and mixtures.
     :param discrete_dims: Possible values of each column of integers, or of other ordered values. (Default: none.)
     :param cat_dims: Possible values of each column of categories; each is a neighbor of any other. (Default: none.)
     :param num_restarts: Number of cells from which local searches start. (Default: 10.)
     :param raw_samples: Number of random points. (Default: 1024.)
     :param X_avoid: `n x d` points not to return, such as evaluated ones of a function without noise. (Default: none.)
-    :param batch_initial_conditions: `n x d` or `n x 1 x d` points that are candidates too, such as feasible ones where
-        few random points are feasible. (Default: none.)
+    :param batch_initial_conditions: `n x d` or `n x 1 x d` points that are candidates too, such as feasible ones.
+        (Default: none.)
     :param max_batch_size: Cells that are evaluated at once. (Default: 2048.)
     :param random_state: Seed or :class:`numpy.random.RandomState` that reproduces the result; None is a fresh one.
     :return: The points (`q x d`) and their joint acquisition value.
     :raises TypeError: If a kernel has parts other than partition kernels, or there is no model.
-    :raises ValueError: If bounds, columns, values or constraints cannot be used, numbers are less than 1, or q > 1 with
-        an analytic acquisition function, which takes no pending points.
+    :raises ValueError: If an argument cannot be used, or q > 1 with an analytic acquisition function.
     :raises RuntimeError: If no point was found that keeps the constraints and is not in `X_avoid`.
 
     Example:

@@ -21,7 +21,7 @@ from gpytorch_partition.kernels import IterativeKernel, PartitionKernel
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator, PartitionLinearOperator
 from gpytorch_partition.partitions import Partition
-from gpytorch_partition.partitions.keyed_random import hashed
+from gpytorch_partition.partitions.hashed_cells import hashed
 
 _BUCKETS = 2**10  # clusters of a partition whose labels are unbounded
 
@@ -32,8 +32,8 @@ class PartitionFeatureMap(FeatureMap):
 
     BoTorch uses it in its path samplers (`draw_kernel_feature_paths`, `draw_matheron_paths`) for any model whose kernel
     is one of this package or a :class:`gpytorch.kernels.ScaleKernel` around it, once `gpytorch_partition.botorch` is
-    imported. There is a feature for each cluster or node of a tree, regardless of the number that BoTorch asks for.
-    They are never dense: paths at N points cost as much as a product, :math:`O(N m)` each.
+    imported. There is a feature for each cluster or node of a tree, never dense: paths at N points cost as much as a
+    product, :math:`O(N m)` each.
 
     Features are exact where labels are bounded (forests, fast clusters, landmarks, mixtures and local slopes of these).
     Mondrian kernels, grids and functions of users have unboundedly many cells. Their features are hashed into 1,024 for
@@ -64,7 +64,6 @@ class PartitionFeatureMap(FeatureMap):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """Return the batch shape of the kernel."""
         return self.kernel.batch_shape
 
     def forward(self, x: Tensor) -> LinearOperator:

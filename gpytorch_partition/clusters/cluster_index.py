@@ -38,10 +38,7 @@ class Movable:
 
 
 class ClusterIndex(Protocol):
-    """
-    A map from labels (`... x m`) to codes (`... x m`); `num_clusters` is the number p of codes, `sizes` those of the
-    parts.
-    """
+    """A map from labels to codes; `num_clusters` is the number p of codes, `sizes` those of the parts."""
 
     num_clusters: int
     sizes: ClusterSizes
@@ -52,11 +49,7 @@ class ClusterIndex(Protocol):
 
 
 class BoundedClusterIndex:
-    """
-    A cluster index for labels known to be `0 ... sizes[r] - 1`: a code is the label plus the partition's offset.
-
-    It is built without rows, so all rows, seen or not, share one feature space.
-    """
+    """A cluster index for labels `0 ... sizes[r] - 1` of any rows: a code is label plus partition's offset."""
 
     def __init__(self, sizes: Tensor, num_rows: int) -> None:
         self.num_clusters = int(sizes.sum())
@@ -69,14 +62,12 @@ class BoundedClusterIndex:
 
 
 class SeenClusterIndex:
-    r"""
+    """
     A cluster index for labels that are any integers: a code is the rank among the labels of the rows it is built from.
 
     An unseen label gets its partition's *null code*, the last one, which none of these rows has. The sum of the null
     cluster over these rows is zero, so a product of new rows with them is exact. The covariance of two new rows that
     share an unseen cluster needs an index built from the new rows.
-
-    Building costs :math:`O(N m \log N)`, a look-up :math:`O(\log N)`. Memory: 8 bytes per distinct label.
     """
 
     def __init__(self, labels: Tensor) -> None:
@@ -105,10 +96,7 @@ class SeenClusterIndex:
         return self.of_values([torch.cat(pair).unique() for pair in pairs])
 
     def codes_of(self, labels: list[Tensor]) -> Tensor:
-        """
-        Return the codes (`p`) of known labels, a tensor per partition, with each partition's null code after its
-        labels.
-        """
+        """Return the codes (`p`) of known labels, a tensor per partition, and each partition's null code last."""
         codes = []
         for column, known, offset in zip(labels, self.values, self.offsets):
             rank = torch.searchsorted(known, column)

@@ -39,12 +39,9 @@ def count_co_occurrences(counts: Tensor, codes: Tensor, sign: int = 1, weights: 
     r"""
     Add :math:`Z^\top Z` of some rows to the counts (`p x p`, float64), in place; with weights W, :math:`Z^\top W Z`.
 
-    Each pair of partitions has one table of counts. Costs :math:`N m^2 / 2` increments, `O(N m)` workspace in chunks,
-    and a table per thread of `16 C^2` bytes, C the largest number of clusters of a partition. Counts are exact up to
-    2^53.
+    This costs :math:`N m^2 / 2` increments. Counts are exact up to 2^53.
 
-    :param codes: `N x m` columns of Z; the codes of one partition lie in a range of their own.
-    :param sign: -1 to subtract the counts of the rows instead.
+    :param codes: `N x m` columns of Z, those of each partition in a range of their own.
     """
     if not codes.numel():
         return
@@ -73,21 +70,13 @@ def _count_pairs(
 
 
 def coarsened(counts: Tensor, clusters: Tensor, num_clusters: int) -> Tensor:
-    """
-    Return the counts (`q x q`) of coarser partitions: sums of rows and columns of G (`p x p`).
-
-    :param clusters: `p` the coarse cluster that each fine one lies in.
-    :param num_clusters: Number q of coarse clusters.
-    """
+    """Return the counts (`q x q`) of coarser partitions, given the coarse cluster of each fine one (`p`)."""
     rows = counts.new_zeros(num_clusters, counts.shape[1]).index_add_(0, clusters, counts)
     return counts.new_zeros(num_clusters, num_clusters).index_add_(1, clusters, rows)
 
 
 def streamed_cluster_sums(codes: Tensor, values: Tensor, num_clusters: int) -> Tensor:
-    r"""
-    Return :math:`Z^\top V` (`p x t`, float64) of rows (codes `N x m`, values `N x t`) that are summed once, without
-    sorting.
-    """
+    r"""Return :math:`Z^\top V` (`p x t`, float64) of rows that are summed once, without sorting them."""
     sums = torch.zeros(values.shape[1], num_clusters, dtype=torch.float64, device=values.device)
     weights = values.mT.double().contiguous()
     for column in codes.mT.contiguous():

@@ -3,10 +3,7 @@ The one-hot matrix :math:`Z` (rows by clusters), and products with :math:`Z` and
 (eq. 8 of Davies & Ghahramani 2014) is made of these two sums.
 
 `codes[i, r]` is the column of the cluster that row i falls in under partition r. Clusters are numbered partition by
-partition, so the codes of partition r lie in a range of their own. Codes are int32 where possible. Compiled loops over
-8 and 16 bits were measured to be no faster than PyTorch's sums for one column, and slower for many. Rows sorted by one
-partition's clusters are summed 1.0 to 1.7 times as fast, with the largest gain for tables larger than the cache. Only
-solves for many samples sort a copy.
+partition, so the codes of partition r lie in a range of their own. Codes are int32 where possible.
 """
 
 from __future__ import annotations
@@ -46,8 +43,8 @@ class Incidence(Movable):
     """
     The matrix :math:`Z` (`*batch x N x p`) of zeros and m ones in every row, one for each cluster that holds the row.
 
-    Memory: the codes and, from the first :meth:`cluster_sums` on, the rows of each cluster, 8 bytes per (row,
-    partition) with 32-bit codes. Products cost :math:`O(N m t)` for t columns and :math:`O(p t)` workspace.
+    Memory is 8 bytes per (row, partition) with 32-bit codes. Products cost :math:`O(N m t)` for t columns and
+    :math:`O(p t)` workspace.
 
     :param codes: `*batch x N x m` integer columns of :math:`Z`; ranges of the partitions follow one another.
     :param num_clusters: Number p of columns of :math:`Z`.
@@ -75,7 +72,6 @@ class Incidence(Movable):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """Batch shape of the codes: empty when all batch elements share the same rows."""
         return self.codes.shape[:-2]
 
     @property
@@ -87,26 +83,18 @@ class Incidence(Movable):
         return self.codes.shape[-1]
 
     def row_values(self, table: Tensor) -> Tensor:
-        """
-        Return :math:`Z C` (`*batch x N x t`): for every row, the sum of the table (`*batch x p x t`) over the row's
-        clusters.
-        """
+        """Return :math:`Z C` (`*batch x N x t`): the sum of C (`*batch x p x t`) over each row's clusters."""
         return self._over_batch(table, _row_values, _cluster_sums)
 
     def cluster_sums(self, values: Tensor) -> Tensor:
-        r"""
-        Return :math:`Z^\top V` (`*batch x p x t`): for every cluster, the sum of the values (`*batch x N x t`) of its
-        rows.
-        """
+        r"""Return :math:`Z^\top V` (`*batch x p x t`): the sum of V (`*batch x N x t`) over each cluster's rows."""
         return self._over_batch(values, _cluster_sums, _row_values)
 
     def select(self, rows: Any, batch: tuple[Any, ...] = (), batch_shape: torch.Size | None = None) -> Incidence:
         """
         Return the incidence of some of the rows: this object for all rows, and one object for repeated calls with equal
-        rows. A covariance that is indexed one side at a time thus keeps equal rows on both sides.
+        rows.
 
-        :param rows: A slice or a tensor of row numbers.
-        :param batch: One index per batch dimension.
         :param batch_shape: Batch shape that the indices refer to. (Default: that of the codes.)
         """
         if isinstance(rows, slice):
@@ -122,7 +110,6 @@ class Incidence(Movable):
         return found
 
     def with_codes(self, codes: Tensor) -> Incidence:
-        """Return the incidence with its codes in another (batch) shape; this object if nothing changes."""
         return self if codes is self.codes else Incidence(codes, self.num_clusters)
 
     def expand(self, batch_shape: torch.Size) -> Incidence:
@@ -163,7 +150,7 @@ class Incidence(Movable):
     def _over_batch(self, operand: Tensor, product: Any, transposed: Any) -> Tensor:
         """Apply a two-dimensional product to a batch; batch dimensions that share the rows become columns."""
         if not self.batch_shape and operand.dim() == 2:
-            return _Product.apply(self, product, transposed, operand)
+            return LinearProduct.apply(self, product, transposed, operand)
         batch_shape = torch.broadcast_shapes(operand.shape[:-2], self.batch_shape)
         own_shape = batch_shape[len(batch_shape) - len(self.batch_shape) :]
         if own_shape != self.batch_shape:
@@ -173,7 +160,7 @@ class Incidence(Movable):
         # (*shared, *own, n, t) -> (*own, n, *shared, t) -> (own * n, shared * t)
         order = [*range(shared, operand.dim() - 1), *range(shared), operand.dim() - 1]
         stacked = operand.permute(order).reshape(own_shape.numel() * operand.shape[-2], -1)
-        result = _Product.apply(self._block_diagonal if own_shape else self, product, transposed, stacked)
+        result = LinearProduct.apply(self._block_diagonal if own_shape else self, product, transposed, stacked)
         result = result.view(*own_shape, -1, *batch_shape[:shared], operand.shape[-1])
         own = len(own_shape)
         back = [*range(own + 1, own + 1 + shared), *range(own + 1), result.dim() - 1]
@@ -181,7 +168,6 @@ class Incidence(Movable):
 
 
 def one_cluster(num_rows: int, device: torch.device | None = None) -> Incidence:
-    """Return the incidence (`N x 1`) of rows that are all in a single cluster."""
     return Incidence(torch.zeros(num_rows, 1, dtype=torch.int32, device=device), num_clusters=1)
 
 
@@ -234,15 +220,17 @@ def blocked_members(rows: Tensor, clusters: Tensor, sizes: Tensor, num_clusters:
     return Members(rows, *(part.to(rows.dtype) for part in (block_starts, blocks, starts)))
 
 
-class _Product(torch.autograd.Function):
+class LinearProduct(torch.autograd.Function):
+    """A product `product(owner, operand)` with a constant matrix, and its transpose as the derivative."""
+
     @staticmethod
-    def forward(ctx: Any, incidence: Incidence, product: Any, transposed: Any, operand: Tensor) -> Tensor:
-        ctx.incidence, ctx.product, ctx.transposed = incidence, product, transposed
-        return product(incidence, operand.contiguous())  # of other strides embedding_bag takes 25 times as long
+    def forward(ctx: Any, owner: Any, product: Any, transposed: Any, operand: Tensor) -> Tensor:
+        ctx.owner, ctx.product, ctx.transposed = owner, product, transposed
+        return product(owner, operand.contiguous())  # of other strides embedding_bag takes 25 times as long
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, None, Tensor]:
-        return None, None, None, _Product.apply(ctx.incidence, ctx.transposed, ctx.product, gradient)
+        return None, None, None, LinearProduct.apply(ctx.owner, ctx.transposed, ctx.product, gradient)
 
 
 def _row_values(incidence: Incidence, table: Tensor) -> Tensor:
@@ -262,11 +250,7 @@ def _cluster_sums(incidence: Incidence, values: Tensor) -> Tensor:
 
 
 def sums_over_members(members: Members, values: Tensor, ones: dict[torch.dtype, Tensor]) -> Tensor:
-    """
-    Return the sum (`p x t`) over the rows (values `N x t`) of every cluster: over blocks of rows, then over blocks.
-
-    :param ones: A cache of the ones of sparse matrices.
-    """
+    """Return the sum (`p x t`) over each cluster's rows: over blocks, then over blocks' sums; `ones` is a cache."""
     if _needs_sparse_product(values):
         num_clusters = members.cluster_starts.numel()
         block_sums = _sparse_product(ones, members.block_starts, members.rows, values)
@@ -279,13 +263,7 @@ def sums_over_members(members: Members, values: Tensor, ones: dict[torch.dtype, 
 
 
 def sums_at(starts: Tensor, places: Tensor, table: Tensor, ones: dict[torch.dtype, Tensor]) -> Tensor:
-    """
-    Return for every row the sum (`N x t`) of the table (`p x t`) at the row's places, of which rows may have any
-    number.
-
-    :param starts: `N + 1` where the places of each row begin.
-    :param ones: A cache of the ones of sparse matrices.
-    """
+    """Return for every row the sum (`N x t`) of the table (`p x t`) at the row's places, which begin at `starts`."""
     if _needs_sparse_product(table):
         return _sparse_product(ones, starts, places, table)
     return embedding_bag(places, table, starts[:-1], mode="sum")
@@ -297,11 +275,7 @@ def _needs_sparse_product(operand: Tensor) -> bool:
 
 
 def _sparse_product(ones: dict[torch.dtype, Tensor], row_starts: Tensor, columns: Tensor, operand: Tensor) -> Tensor:
-    """
-    Multiply by a matrix of ones in the given places, a few columns at a time.
-
-    PyTorch's sparse matrices store their values, so the matrix is made in pieces that share one short tensor of ones.
-    """
+    """Multiply by a matrix of ones, in pieces that share a tensor of ones: PyTorch's sparse matrices store values."""
     num_rows, num_ones = row_starts.numel() - 1, columns.numel()
     begins = torch.arange(0, num_ones, _ONES, dtype=row_starts.dtype)
     cuts = torch.searchsorted(row_starts, begins).unique().tolist()

@@ -11,15 +11,14 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import Movable, code_dtype
-from gpytorch_partition.clusters.incidence import Members, blocked_members, sums_at, sums_over_members
+from gpytorch_partition.clusters.incidence import LinearProduct, Members, blocked_members, sums_at, sums_over_members
 
 
 class Memberships(Movable):
     """
     The matrix B (`n x m`) with a one where an item is in a set; an item may be in any number of sets.
 
-    Products cost :math:`O(E t)` for E ones and t columns. Memory: 4 bytes for a one (8 above :math:`2^{31}` ones), and
-    4 more from the first :meth:`set_sums` on.
+    Products cost :math:`O(E t)` for E ones and t columns.
 
     :param starts: `n + 1` where the sets of each item begin.
     :param sets: `E` set numbers, each once for an item, sorted within an item.
@@ -36,11 +35,11 @@ class Memberships(Movable):
 
     def item_sums(self, table: Tensor) -> Tensor:
         r"""Return :math:`B C`: for every item (`n x t`) the sum of the table (`m x t`) over the sets of the item."""
-        return _Sums.apply(self, table, False)
+        return LinearProduct.apply(self, _item_sums, _set_sums, table)
 
     def set_sums(self, values: Tensor) -> Tensor:
         r"""Return :math:`B^\top V`: for every set (`m x t`) the sum of the values (`n x t`) of its items."""
-        return _Sums.apply(self, values, True)
+        return LinearProduct.apply(self, _set_sums, _item_sums, values)
 
     @cached_property
     def _members(self) -> Members:
@@ -68,14 +67,9 @@ class Memberships(Movable):
         return Memberships(self.starts.to(device), self.sets.to(device), self.num_sets)
 
 
-class _Sums(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, memberships: Memberships, operand: Tensor, is_transposed: bool) -> Tensor:
-        ctx.memberships, ctx.is_transposed = memberships, is_transposed
-        if is_transposed:
-            return sums_over_members(memberships._members, operand, memberships._ones)
-        return sums_at(memberships.starts, memberships.sets, operand, memberships._ones)
+def _item_sums(memberships: Memberships, table: Tensor) -> Tensor:
+    return sums_at(memberships.starts, memberships.sets, table, memberships._ones)
 
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor, None]:
-        return None, _Sums.apply(ctx.memberships, gradient, not ctx.is_transposed), None
+
+def _set_sums(memberships: Memberships, values: Tensor) -> Tensor:
+    return sums_over_members(memberships._members, values, memberships._ones)

@@ -6,9 +6,8 @@ around it, and a level of a tree a row of intervals side by side.
 
 Sums are made for a few trees at a time, so that their table of values stays in the cache. The rows of the table are the
 leaves, in their own order, and then the inner nodes from the deepest level to the roots. On the way up each node is the
-sum of its two children; on the way down each node adds its parent. Both are gathers, since scatters run on one core in
-PyTorch. Every sum is made along the tree, so float32 keeps its digits. Two cumulative sums over depth-first leaves
-would need float64 and were measured 10 to 30 times slower.
+sum of its two children; on the way down each node adds its parent. Every sum is made along the tree, so float32 keeps
+its digits.
 
 A node's weight says how much it adds to the covariance of the points below it. Its depth is its level there, and
 auxiliary nodes have the weight 0.
@@ -36,8 +35,7 @@ class TreeLayout(Movable):
     leaves.
 
     A split into more than two is made of several nodes. The nodes below the first one are auxiliary and no clusters of
-    their own; the children of the split are all on the level below it. Memory: `33 V + 8 p` bytes (int64), and 8 V more
-    where nodes are auxiliary.
+    their own; the children of the split are all on the level below it.
 
     Example:
         >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
@@ -146,10 +144,7 @@ def _inner_levels(left: Tensor, right: Tensor, roots: Tensor) -> list[Tensor]:
 
 
 def paths_from_root(layout: TreeLayout, nodes: Tensor) -> tuple[Tensor, Tensor]:
-    """
-    Return the nodes on the paths from the roots to some nodes (`n`), one path after another: where each begins (`n +
-    1`), and the nodes, in ascending order on each.
-    """
+    """Return the nodes on the paths from roots to nodes (`n`), path after path: where each begins, and its nodes."""
     depths = layout.depth[nodes]
     starts = torch.cat([nodes.new_zeros(1), (depths + 1).cumsum(0)])
     path, places = nodes.new_empty(int(starts[-1])), starts[:-1] + depths
@@ -162,13 +157,10 @@ def paths_from_root(layout: TreeLayout, nodes: Tensor) -> tuple[Tensor, Tensor]:
 
 def cut_at_depth(layout: TreeLayout, depths: Tensor) -> tuple[Tensor, Tensor]:
     """
-    Return the cluster of each leaf (`p`), numbered depth-first within its tree, and their number (`m`), of trees cut at
-    a depth (a level) each.
+    Return each leaf's cluster (`p`), numbered within its tree, and their number (`m`), of trees cut at `m` depths.
 
     A leaf belongs to its ancestor at depth min(d, depth of the leaf). With a depth drawn from 0 ... h this is a sample
     of Algorithm 1 of Davies & Ghahramani (2014).
-
-    :param depths: `m` depths, 0 or more (int64).
     """
     cut = layout.of_node(depths)
     is_cluster = layout.level == cut
@@ -182,11 +174,7 @@ def cut_at_depth(layout: TreeLayout, depths: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class TreeSums:
-    """
-    Sums over the nodes of binary trees, upwards and downwards, with the nodes in an order of their own (`nodes`).
-
-    A sum costs :math:`O(V t)` time and workspace for V nodes and t columns. Memory: 32 bytes per node.
-    """
+    """Sums over the nodes of binary trees, upwards and downwards, with the nodes in an order of their own (`nodes`)."""
 
     def __init__(self, layout: TreeLayout) -> None:
         self._groups = [_TreeGroup(layout, first, last) for first, last in pairwise(_group_starts(layout.tree_nodes))]
@@ -286,8 +274,7 @@ def _group_starts(tree_nodes: Tensor) -> list[int]:
 
 def height_average_weights(layout: TreeLayout) -> Tensor:
     r"""
-    Return weights of nodes (`V`, float64) that average the random forest kernel over all heights at which its trees can
-    be cut.
+    Return weights of nodes (`V`, float64) that average the random forest kernel over all heights of its trees.
 
     Algorithm 1 of Davies & Ghahramani (2014) cuts each tree at a height d drawn from 0 ... h, with h the depth of that
     tree. A leaf at depth l falls in the cluster of its ancestor at depth :math:`\min(d, l)`. The exact expectation is
@@ -317,14 +304,11 @@ def level_node_weights(layout: TreeLayout, level_weights: Tensor) -> Tensor:
 
 def softmax_node_weights(layout: TreeLayout, logits: Tensor) -> Tensor:
     r"""
-    Return weights of nodes (`V`) that average the random forest kernel over heights drawn from a softmax, which is
-    restricted in each tree to the tree's own heights.
+    Return weights of nodes (`V`) that average the random forest kernel over heights drawn from each tree's softmax.
 
     A tree of height h is cut at depth d with the probability :math:`u_d = e^{l_d} / \sum_{e \le h} e^{l_e}`; weights
     are then those of :func:`level_node_weights`. Logits of zero give :func:`height_average_weights`. Differentiable,
     and safe for logits of any size.
-
-    :param logits: `H + 1` logits l of the depths 0 ... H, H the height of the tallest tree.
     """
     # Entry d is the logarithm of the sum over the depths below d, for d = 0, 1, ..., H + 1.
     below = torch.cat([logits.new_full((1,), -torch.inf), logits.logcumsumexp(0)])
@@ -337,23 +321,16 @@ def softmax_node_weights(layout: TreeLayout, logits: Tensor) -> Tensor:
 
 
 def impurity_decrease_weights(layout: TreeLayout, impurities: Tensor, floor: float) -> Tensor:
-    r"""
-    Return weights of nodes (`V`) by the decrease of impurity from their parents: :math:`\max(i_{\text{parent}(v)} -
-    i_v, 0) + \text{floor}`.
-
-    A root has no parent, so its weight is the floor, which stands for a constant function.
-    """
+    r"""Return weights of nodes (`V`): :math:`\max(i_{\text{parent}} - i, 0) + \text{floor}`, the floor for roots."""
     return (impurities[layout.parent] - impurities).clamp_min(0) + floor
 
 
 def height_average_levels(layout: TreeLayout) -> Tensor:
     """
-    Return the weights (`H + 1`, float64) of depths, shared by all trees, that come nearest to
-    :func:`height_average_weights`: the probabilities of a depth drawn uniformly from 0 ... h, with h the height of a
-    tree drawn at random.
+    Return the weights (`H + 1`, float64) of depths, shared by trees, nearest to :func:`height_average_weights`.
 
-    The kernel is unchanged if all trees have the same height; otherwise tall trees are cut a little nearer to their
-    roots.
+    They are the probabilities of a depth drawn uniformly from 0 ... h, with h the height of a tree drawn at random. The
+    kernel is unchanged if all trees have the same height.
     """
     depths = torch.arange(int(layout.heights.max()) + 1, device=layout.heights.device).unsqueeze(-1)
     return ((depths <= layout.heights) / (layout.heights + 1).double()).mean(-1)

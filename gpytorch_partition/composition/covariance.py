@@ -20,11 +20,10 @@ from linear_operator.operators import (
 from torch import Tensor
 
 from gpytorch_partition.composition.claims import claim
-from gpytorch_partition.operators.addition import structured_terms
-from gpytorch_partition.operators.elementwise import product
+from gpytorch_partition.operators.algebra import product, structured_terms
 from gpytorch_partition.operators.guards import CovarianceOperator, involves_partitions
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
+from gpytorch_partition.operators.sums_and_roots import PartitionSumLinearOperator
 from gpytorch_partition.operators.tasks import on_every_task
 from gpytorch_partition.settings import eager_kernels
 

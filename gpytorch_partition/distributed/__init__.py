@@ -13,12 +13,7 @@ except ImportError as error:
         'pip install "gpytorch_partition[dask]"'
     ) from error
 
-from gpytorch_partition.distributed.dask_regressor import DaskPartitionGPRegressor as DaskPartitionGPRegressor
-from gpytorch_partition.distributed.dask_rows import DaskRows as DaskRows
-from gpytorch_partition.distributed.dask_rows import count_chunks as count_chunks
+from gpytorch_partition.distributed.dask_regressor import DaskPartitionGPRegressor
+from gpytorch_partition.distributed.dask_rows import DaskRows, count_chunks
 
-__all__ = [
-    "DaskPartitionGPRegressor",
-    "DaskRows",
-    "count_chunks",
-]
+__all__ = ["DaskPartitionGPRegressor", "DaskRows", "count_chunks"]

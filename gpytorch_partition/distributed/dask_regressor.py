@@ -14,13 +14,16 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from gpytorch_partition.all_or_nothing import all_or_nothing
-from gpytorch_partition.distributed.dask_rows import DaskRows, count_chunks, forest_of_shards, sampled_rows
-from gpytorch_partition.distributed.dask_tasks import (
+from gpytorch_partition.distributed.dask_rows import (
+    DaskRows,
     Shards,
     Task,
     client_of,
+    count_chunks,
+    forest_of_shards,
     has_partitions,
     map_reduced,
+    sampled_rows,
     sent,
     shards_of,
 )
@@ -39,9 +42,8 @@ _MOST_COUNTED = 4_000  # clusters whose pairs are counted: half a minute for the
 
 
 class DaskPartitionGPRegressor(BaseEstimator):
-    r"""
-    An exact Gaussian process regressor on Dask dataframes and arrays, with the API of `xgboost.dask` and
-    `lightgbm.dask`.
+    """
+    An exact Gaussian process regressor on Dask dataframes and arrays, with the API of `xgboost.dask`.
 
     Use it for more rows than one machine holds. For a folder that one machine can read,
     :meth:`PartitionGPRegressor.fit_chunks <gpytorch_partition.estimators.PartitionGPRegressor.fit_chunks>` is simpler.
@@ -104,11 +106,9 @@ class DaskPartitionGPRegressor(BaseEstimator):
 
         :param X: `N x D` Dask dataframe or array of numbers.
         :param y: `N` Dask series or array, with the same partitions.
-        :return: The regressor itself.
         :raises ValueError: If a parameter cannot be used, partitions differ, there is no client, or cells are missing
             (NaN), which only `"forest"` accepts.
         :raises TypeError: If X and y are anything else, or the kernel cannot be counted.
-        :raises RuntimeError: If a chunk fails; the message has its name.
         """
         self._check_parameters()
         _check_partitions(X, y)
@@ -133,9 +133,9 @@ class DaskPartitionGPRegressor(BaseEstimator):
 
         :param X: `n x D` Dask dataframe or array, whose partitions are predicted on workers when the result is
             computed; or rows in memory, which are predicted here.
-        :param return_std: Whether to return standard deviations too. `8 p^2` bytes are sent to the workers. Above 4,000
-            clusters standard deviations are estimated from :class:`~gpytorch_partition.settings.num_variance_samples`
-            samples; 32 samples take some 100 products of the rows, once.
+        :param return_std: Whether to return standard deviations too. Above 4,000 clusters standard deviations are
+            estimated from :class:`~gpytorch_partition.settings.num_variance_samples` samples; 32 samples take some 100
+            products of the rows, once.
         :return: Series, or arrays, of `n`; lazy ones for Dask collections.
         :raises ValueError: If the columns are not those of :meth:`fit`.
         """
@@ -159,10 +159,6 @@ class DaskPartitionGPRegressor(BaseEstimator):
 
         :param X: `n x D`, as in :meth:`predict`.
         :param y: `n` targets: a Dask series or array with the partitions of X, or in memory like X.
-        :return: 1 for perfect means, 0 for means that all equal the mean of y; 1 or 0 where y is constant.
-        :raises TypeError: If only one of X and y is a Dask collection.
-        :raises ValueError: If the columns are not those of :meth:`fit`, partitions differ, or there are no rows.
-        :raises RuntimeError: If a chunk fails; the message has its name.
         """
         check_is_fitted(self, "model_")
         self._columns.check(X)

@@ -1,29 +1,31 @@
-"""Rows in shards on workers: counts of their clusters, samples, and sums for solvers in cluster space."""
+"""
+Rows in shards on workers, as tasks of Dask: counts of their clusters, samples, and sums for solvers in cluster space.
+
+Everything is a task, including values that the driver sends, and reductions are a fixed tree. Another worker therefore
+recomputes the results of a dead one, and the numbers have equal bits for any number of workers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import os
+import pickle
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from typing import Any, NamedTuple
+from uuid import uuid4
 
+import cloudpickle
+import dask
 import numpy as np
 import torch
-from distributed import Client
+from dask.base import is_dask_collection
+from dask.delayed import Delayed
+from distributed import Client, Future, as_completed, default_client
 from sklearn.ensemble import BaggingRegressor
 from torch import Tensor
 
-from gpytorch_partition.distributed.dask_tasks import (
-    Shards,
-    Task,
-    client_of,
-    map_reduced,
-    on_chunks,
-    on_shards,
-    reduced,
-    sent,
-    shards_of,
-    wait_for,
-    warn_of_settings,
-)
+from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.distributed.shards import (
     Sample,
     counted,
@@ -38,6 +40,181 @@ from gpytorch_partition.inference.spaces.cluster_rows import LocalRows, Moments
 from gpytorch_partition.inference.spaces.statistics import ClusterStatistics
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP
+from gpytorch_partition.progress import progress
+
+FAN_IN = 16  # results that a task of a reduction adds up: each level of the tree takes some 10 ms
+_PIECE = 2**23  # bytes of a message from the driver; Dask warns above 10 MB
+_TRIMS_OFTEN = 2**20  # bytes of free memory above which glibc gives it back: temporaries of labels are larger
+
+
+class Shards(NamedTuple):
+    """Inputs of the tasks of shards (delayed objects, tuples of these, or values), and the shards' names in errors."""
+
+    chunks: list[Any]
+    names: list[str]
+
+
+def shards_of(chunks: Any) -> Shards:
+    """
+    Return chunks of any form as shards.
+
+    :param chunks: A pair (X, y) of Dask arrays or dataframes, or an iterable of chunks: delayed objects of pairs, or
+        pairs of arrays or of delayed objects.
+    """
+    is_pair = isinstance(chunks, tuple | list) and len(chunks) == 2
+    if is_pair and all(map(has_partitions, chunks)):
+        shards = _aligned(*chunks)
+    elif isinstance(chunks, Iterable) and not is_dask_collection(chunks) and not isinstance(chunks, str | bytes | dict):
+        shards = [_checked(chunk) for chunk in chunks]
+    else:
+        raise TypeError(
+            f"expected chunks: a pair of Dask collections, or an iterable of delayed objects or of pairs, got a "
+            f"{type(chunks).__name__}: read folders by dask.dataframe.read_parquet or dask.array.from_zarr"
+        )
+    if not shards:
+        raise ValueError("expected one chunk of rows or more, got none")
+    return Shards(shards, [f"chunk {i} of {len(shards)}{_key_of(shard)}" for i, shard in enumerate(shards)])
+
+
+def has_partitions(collection: Any) -> bool:
+    return is_dask_collection(collection) and not isinstance(collection, Delayed)
+
+
+def blocks_of(collection: Any) -> list[Delayed]:
+    if hasattr(collection, "divisions"):  # optimized, partitions of parquet files are put together by their columns
+        return collection.to_delayed(optimize_graph=False)
+    return list((collection.rechunk({1: -1}) if collection.ndim == 2 else collection).to_delayed().ravel())
+
+
+def _aligned(x: Any, y: Any) -> list[tuple[Delayed, Delayed]]:
+    if hasattr(x, "chunks") and hasattr(y, "chunks") and not np.isnan([*x.chunks[0], *y.chunks[0]]).any():
+        y = y.rechunk((x.chunks[0], *y.chunks[1:])) if len(x) == len(y) else y
+    xs, ys = blocks_of(x), blocks_of(y)
+    if len(xs) != len(ys):
+        raise ValueError(
+            f"expected X and y with the same partitions, got {len(xs)} and {len(ys)}: take both from one dataframe"
+        )
+    return list(zip(xs, ys))
+
+
+def _checked(chunk: Any) -> Any:
+    is_pair = isinstance(chunk, tuple | list) and len(chunk) == 2
+    if not is_pair and not isinstance(chunk, Delayed):
+        raise TypeError(
+            f"expected chunks as delayed objects or pairs of points and targets, got a {type(chunk).__name__}: give "
+            "[(X, y)] for one chunk"
+        )
+    return tuple(chunk) if is_pair else chunk
+
+
+def _key_of(shard: Any) -> str:
+    first = shard[0] if isinstance(shard, tuple) else shard
+    return f" ({first.key})" if isinstance(first, Delayed) else ""
+
+
+class Task(NamedTuple):
+    """A function of tasks, its name on Dask's dashboard, and the arguments that all tasks share, after their own."""
+
+    name: str
+    function: Callable[..., Any]
+    shared: tuple[Any, ...] = ()  # futures and small values
+
+
+def client_of(client: Client | None) -> Client:
+    if client is not None and not isinstance(client, Client):
+        raise TypeError(f"expected a dask.distributed.Client, got a {type(client).__name__}")
+    try:
+        return client or default_client()
+    except ValueError as error:
+        raise ValueError(
+            "expected a client, or a current one, got none: make one by dask.distributed.Client()"
+        ) from error
+
+
+def sent(client: Client, name: str, value: Any) -> Future:
+    """Send a value of the driver as a task, which, unlike scattered data, survives the workers that hold it."""
+    data, token = cloudpickle.dumps(value), uuid4().hex[:8]
+    pieces = [data[start : start + _PIECE] for start in range(0, len(data), _PIECE)]
+    if len(pieces) > 1:
+        pieces = [client.submit(bytes, piece, key=f"send-{token}-{i}") for i, piece in enumerate(pieces)]
+    return client.submit(_loaded, *pieces, key=f"{name}-{token}")
+
+
+def on_chunks(client: Client, task: Task, chunks: Sequence[Any]) -> list[Future]:
+    """Start a task for each chunk (delayed, a tuple of these, or a value), with the tasks that compute the chunk."""
+    token, call = uuid4().hex[:8], dask.delayed(task.function, pure=False)
+    return client.compute(
+        [call(chunk, *task.shared, dask_key_name=f"{task.name}-{token}-{i}") for i, chunk in enumerate(chunks)]
+    )
+
+
+def on_shards(client: Client, name: str, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Future]:
+    """Start `function(*row)` as a task for each row of columns of futures and small values; faster than `on_chunks`."""
+    token = uuid4().hex[:8]
+    return client.map(function, *columns, key=[f"{name}-{token}-{i}" for i in range(len(columns[0]))])
+
+
+def reduced(client: Client, merge: Task, parts: list[Future], fan_in: int = FAN_IN) -> Future:
+    """Merge all parts to one, by a tree that depends only on their number; ready parts are merged first."""
+    level, token = 0, uuid4().hex[:8]
+    while len(parts) > 1:
+        level += 1
+        groups = [parts[start : start + fan_in] for start in range(0, len(parts), fan_in)]
+        parts = [
+            client.submit(
+                _folded, merge.function, merge.shared, *group, key=f"{merge.name}-{token}-{level}-{i}", priority=level
+            )
+            for i, group in enumerate(groups)
+        ]
+    return parts[0]
+
+
+def map_reduced(client: Client, shards: Shards, doing: str, task: Task, merge: Task, fan_in: int = FAN_IN) -> Any:
+    """Apply a task to each shard and merge the results to one, with equal bits for any number of workers."""
+    parts = on_chunks(client, task, shards.chunks)
+    total = reduced(client, merge, parts, fan_in)
+    wait_for(parts, shards.names, doing)
+    return total.result()
+
+
+def wait_for(shards: list[Future], names: Sequence[str], doing: str) -> None:
+    """Wait for all shards, and empty the list, so workers drop them; a `RuntimeError` names one that fails."""
+    known = {future.key: name for future, name in zip(shards, names, strict=True)}
+    finished = as_completed(shards)
+    shards.clear()
+    for future in progress(finished, doing, len(known)):
+        if future.status == "error":
+            error = future.exception()
+            raise RuntimeError(f"{known[future.key]} failed: {type(error).__name__}: {error}") from error
+
+
+def warn_of_settings(client: Client) -> None:
+    """Warn of workers with several threads, and of workers that give memory back after each step."""
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    if any(worker["nthreads"] > 1 for worker in workers):
+        _warn(
+            "some workers have several threads, each of which holds counts of its own and waits for the others: start "
+            "workers with one thread (threads_per_worker=1, or --nthreads 1), as many as there are cores"
+        )
+    trims = client.run(os.environ.get, "MALLOC_TRIM_THRESHOLD_", on_error="ignore").values()
+    if any(trim is not None and trim.isdigit() and int(trim) < _TRIMS_OFTEN for trim in trims):
+        _warn(
+            "workers give memory back to the system after each step (MALLOC_TRIM_THRESHOLD_), which takes a fifth more "
+            "time and holds less memory. To be without, "
+            'before the cluster, dask.config.set({"distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None})'
+        )
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, UserWarning, stacklevel=level_of_caller())
+
+
+def _loaded(*pieces: bytes) -> Any:
+    return pickle.loads(b"".join(pieces))
+
+
+def _folded(function: Callable[..., Any], shared: tuple[Any, ...], *parts: Any) -> Any:
+    return reduce(lambda first, second: function(first, second, *shared), parts)
 
 
 def sampled_rows(client: Client, shards: Shards, size: int, seed: int) -> Sample:
@@ -51,10 +228,7 @@ def sampled_rows(client: Client, shards: Shards, size: int, seed: int) -> Sample
 
 
 def forest_of_shards(client: Client, shards: Shards, sizes: Tensor, num_trees: int, seed: int) -> BaggingRegressor:
-    """
-    Grow a forest in which each tree is grown on rows of one shard; shards with rows have equal numbers of trees, up to
-    one.
-    """
+    """Grow a forest with equal numbers of trees, up to one, on each shard with rows."""
     filled = sizes.nonzero().squeeze(-1).tolist()
     shares = [len(part) for part in np.array_split(np.arange(num_trees), len(filled))]
     own = seeds(seed, len(shards.names))
@@ -68,9 +242,8 @@ def count_chunks(model: FeatureSpaceGP, chunks: Any, client: Client | None = Non
     Count the rows of many chunks on workers, as :meth:`FeatureSpaceGP.add_chunks` does in one process.
 
     Counts equal those of one process bit for bit, and sums up to rounding. Both have equal bits for any number of
-    workers, also if workers die. All rows are counted, or none. A worker holds a chunk and `20 p^2` bytes for p
-    clusters. Messages are packed states, `2 p^2` bytes for each chunk (21 MB for p = 3,200), so make chunks large:
-    100,000 rows or more.
+    workers, also if workers die. All rows are counted, or none. Messages take `2 p^2` bytes for each chunk (21 MB for p
+    = 3,200), so make chunks large: 100,000 rows or more.
 
     :param model: The model, at the driver; its kernel is sent to the workers.
     :param chunks: A pair (X, y) of Dask arrays or dataframes with equal partitions; or an iterable of chunks, which are
@@ -78,7 +251,6 @@ def count_chunks(model: FeatureSpaceGP, chunks: Any, client: Client | None = Non
     :param client: The cluster's client. (Default: Dask's current one.)
     :raises TypeError: If `chunks` are none of these.
     :raises ValueError: If there are no chunks, or X and y have different partitions, or there is no client.
-    :raises RuntimeError: If a chunk fails; the message has its name.
 
     Example:
         >>> import torch

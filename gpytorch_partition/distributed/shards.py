@@ -1,5 +1,5 @@
 """
-What is computed of a shard of rows, and how results merge: pure functions, which any engine can run.
+Pure functions of a shard of rows, and merges of their results, which any engine can run.
 
 A shard is a pair of points and targets. No result depends on where or how often it was computed, so a lost result is
 computed again. Results are merged by a tree that depends only on the number of shards.
@@ -66,7 +66,6 @@ class Columns(NamedTuple):
             raise ValueError(f"expected the {self.number} columns of fit ({self.names or 'unnamed'}), got {got}")
 
     def check_complete(self, x: Tensor) -> None:
-        """Raise a `ValueError` for missing cells, for kernels that do not accept them."""
         holes = x.isnan().any(0).nonzero().squeeze(-1).tolist()
         if holes:
             columns = [self.names[i] for i in holes] if self.names else holes
@@ -115,7 +114,6 @@ class Sample(NamedTuple):
     sizes: Tensor  # rows of each shard that it was drawn from, in the order of the shards
 
     def least(self, size: int) -> Sample:
-        """Return the `size` rows of least random numbers."""
         first = self.order.argsort(stable=True)[:size]
         return Sample(self.order[first], self.x[first], self.y[first], self.sizes)
 
@@ -133,13 +131,11 @@ def sampled(shard: tuple[Any, int], size: int) -> Sample:
 
 
 def grown(shard: tuple[Any, int, int]) -> BaggingRegressor:
-    """Grow trees on a chunk, by a seed of its own."""
     chunk, num_trees, seed = shard
     return grow_forest(*tensors_of(chunk), num_trees=num_trees, random_state=seed)
 
 
 def joined(first: BaggingRegressor, second: BaggingRegressor) -> BaggingRegressor:
-    """Return the forest of the trees of two forests."""
     forest = copy(first)
     for name in ("estimators_", "estimators_features_"):
         setattr(forest, name, [*getattr(first, name), *getattr(second, name)])
@@ -152,8 +148,6 @@ def seeds(seed: int, number: int) -> list[int]:
 
 
 class Units(NamedTuple):
-    """The standardization of columns and of targets, by a sample of the rows."""
-
     columns: Standardization
     target: Standardization
 
@@ -193,7 +187,6 @@ class Errors(NamedTuple):
 
     @classmethod
     def of(cls, chunk: Any, predictor: Predictor) -> Errors:
-        """Compute the errors of a chunk."""
         x, y = tensors_of(chunk)
         y = y.double()
         mean, errors = float(y.sum() / max(1, len(y))), y - torch.from_numpy(predictor(x)).squeeze(-1)
@@ -208,7 +201,6 @@ class Errors(NamedTuple):
 
     @property
     def determination(self) -> float:
-        """The coefficient of determination R2."""
         if not self.num_rows:
             raise ValueError("expected one row or more, got none")
         return 1 - self.errors / self.squares if self.squares else float(self.errors == 0)

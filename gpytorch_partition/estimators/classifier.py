@@ -46,7 +46,7 @@ from gpytorch_partition.kernels import IterativeKernel, PartitionKernel
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.kernels.seen_targets import OverconfidenceWarning
 from gpytorch_partition.linalg.parallel import threads_for
-from gpytorch_partition.operators.addition import structured_terms
+from gpytorch_partition.operators.algebra import structured_terms
 from gpytorch_partition.partitions.ensembles.libraries import check_has_trees, check_refittable, is_ensemble
 from gpytorch_partition.presets.assembly import weighted_sum
 from gpytorch_partition.presets.data import Blocks, PartInputs, Split, as_new_rows, folds, random_rows

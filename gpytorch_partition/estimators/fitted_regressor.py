@@ -29,7 +29,7 @@ from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.inputs.training_rows import decode_missing
 from gpytorch_partition.kernels import EncodedKernel, RandomForestKernel
 from gpytorch_partition.likelihoods import StudentTNoise, student_t_noise
-from gpytorch_partition.likelihoods.fitc_likelihood import noise_variances, unspanned_variances
+from gpytorch_partition.likelihoods.noise_likelihoods import noise_variances, unspanned_variances
 from gpytorch_partition.likelihoods.scale_mixture import log_densities, student_crps, student_levels, student_quantiles
 from gpytorch_partition.linalg.parallel import threads_for
 from gpytorch_partition.linalg.random import drawn_from

@@ -34,7 +34,7 @@ from gpytorch_partition.kernels import (
     StandardizedKernel,
 )
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
-from gpytorch_partition.operators.addition import structured_terms
+from gpytorch_partition.operators.algebra import structured_terms
 from gpytorch_partition.partitions import Partition
 from gpytorch_partition.partitions.ensembles.libraries import (
     check_has_trees,

@@ -22,8 +22,8 @@ from gpytorch_partition.estimators.machines import class_indicators
 from gpytorch_partition.estimators.reading import ReadsNumbers
 from gpytorch_partition.inputs.numbers import MOST_PARTITIONS, random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
-from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
-from gpytorch_partition.lifetimes.path import pad_weights
+from gpytorch_partition.kernels.mondrian_kernels import MondrianKernel
+from gpytorch_partition.lifetimes.lifetime_path import pad_weights
 from gpytorch_partition.models.cluster_features import GrowingFeatures, one_hot
 from gpytorch_partition.progress import progress
 

@@ -21,7 +21,7 @@ from gpytorch_partition.explain.kernel_parts import strategy_of
 from gpytorch_partition.inference.prediction.predictive_covariance import predictive_covariance
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.inputs.training_rows import encode_missing
-from gpytorch_partition.likelihoods.fitc_likelihood import unspanned_variances
+from gpytorch_partition.likelihoods.noise_likelihoods import unspanned_variances
 from gpytorch_partition.models import CoregionalizedGP, PartitionGP
 from gpytorch_partition.models.coregionalized import TargetView
 from gpytorch_partition.tables.cells import DATES, LEVELS, NUMBERS

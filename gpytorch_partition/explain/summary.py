@@ -15,7 +15,7 @@ from gpytorch_partition.explain.kernel_parts import KernelExpansion, KernelPart,
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import LandmarkKernel, LocalLinearKernel, PartitionMixtureKernel, RandomForestKernel
 from gpytorch_partition.likelihoods import student_t_noise, weights_of
-from gpytorch_partition.likelihoods.fitc_likelihood import noise_variances
+from gpytorch_partition.likelihoods.noise_likelihoods import noise_variances
 from gpytorch_partition.models import CoregionalizedGP, PartitionGP
 from gpytorch_partition.models.counted_gp import CountedGP
 from gpytorch_partition.presets.assembly import description_of

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from gpytorch_partition.descriptions import listed
-from gpytorch_partition.inputs.numbers import bits_of, floats_of, take_shapes, tensor_of
+from gpytorch_partition.inputs.numbers import ShapedBuffers, bits_of, floats_of, tensor_of
 from gpytorch_partition.inputs.training_rows import decode_missing
 
 _FEWEST = 10  # rows to remember, and points to judge
@@ -19,15 +18,12 @@ _MOST = 0.95  # share of the points outside the building rows' middle, where 20 
 _SPREAD = 0.25  # width of the points' middle, in units of the building rows' middle
 
 
-class Columns(torch.nn.Module):
+class Columns(ShapedBuffers):
     """
     The columns that `active_dims` names, which the kernel itself selects.
 
     GPyTorch's own buffer `active_dims` stays None: a wrapper kernel copies it, sets it to None while it evaluates and
     does not restore it after an error, so that later calls would see the wrong columns.
-
-    :param dims: Column indices, from 0. (Default: None, all columns.)
-    :raises ValueError: If they are none, or not distinct integers from 0.
     """
 
     def __init__(self, dims: Sequence[int] | Tensor | None = None) -> None:
@@ -40,10 +36,7 @@ class Columns(torch.nn.Module):
         return listed(self.numbers.tolist()) if self.numbers.numel() else "all"
 
     def select(self, x: Tensor) -> Tensor:
-        """
-        Return the columns `*batch x N x k` of points `*batch x N x D` (`N` stands for `N x 1`): a copy, or x itself for
-        all columns. Errors say if x is no tensor, or has too few columns.
-        """
+        """Return the columns `*batch x N x k` of points: a copy, or x itself for all columns; `N` is `N x 1`."""
         if not torch.is_tensor(x):
             raise TypeError(
                 f"expected points as a tensor, got {type(x).__name__}: torch.from_numpy makes one of an array"
@@ -57,10 +50,6 @@ class Columns(torch.nn.Module):
                 f"{int(self.numbers.max()) + 1} columns, got {x.shape[-1]}: give all columns, not the active ones only."
             )
         return x.index_select(-1, self.numbers)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        take_shapes(self, state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def _checked(dims: Sequence[int] | Tensor) -> Tensor:
@@ -79,19 +68,17 @@ class OtherUnitsWarning(UserWarning):
     """
     A warning that a kernel compares points in other units than those of the rows on which it was built.
 
-    Build it on rows in the units of later points; where a model has an input transformation, on the transformed ones,
-    `RandomForestKernel(transform(train_X), train_Y)`.
+    Build it on rows in the units of later points, `RandomForestKernel(transform(train_X), train_Y)`.
     """
 
 
-class BuildingRange(torch.nn.Module):
+class BuildingRange(ShapedBuffers):
     """
     The middle 80 % of each column of the rows on which a kernel was built, as state, to detect points in other units.
 
     A column of points is elsewhere if 95 % of them lie outside that middle, or their own middle is less than a quarter
-    of it. This happens where a model transforms its inputs and the kernel was not built on transformed ones. Columns
-    with fewer than three values in the building rows are not judged, nor are fewer than 10 points or building rows.
-    Costs the time of 2,000 rows at most, and 16 bytes per column.
+    of it. Columns with fewer than three values in the building rows are not judged, nor are fewer than 10 points or
+    building rows.
     """
 
     middle: Tensor  # (2, D) bit patterns of float64; (2, 0) where nothing is known
@@ -111,10 +98,7 @@ class BuildingRange(torch.nn.Module):
             self.middle = bits_of(torch.stack([low, torch.where(_has_three_values(some), high, low)]))
 
     def elsewhere(self, x: Tensor) -> Tensor:
-        """
-        Return, for each column that varies, whether the points (`*batch x N x D`) are elsewhere (bool); an empty tensor
-        where they cannot be judged.
-        """
+        """Return whether points are elsewhere in each column that varies (bool); empty if they are not judged."""
         low, high = floats_of(self.middle)
         some = _sample(x)
         if not low.numel() or len(some) < _FEWEST or some.shape[1] != low.numel():
@@ -123,10 +107,6 @@ class BuildingRange(torch.nn.Module):
         outside = ((some < low) | (some > high)).sum(0) >= _MOST * (~some.isnan()).sum(0)
         narrow = some_high - some_low < _SPREAD * (high - low)
         return (outside | narrow)[high > low]
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        take_shapes(self, state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def _sample(x: Tensor) -> Tensor:

@@ -16,14 +16,12 @@ MOST_PARTITIONS = 2**20  # a row holds a code of each
 
 
 def is_real(value: Any) -> bool:
-    """Return whether a value is one real number of Python, NumPy or a tensor with one entry, and no bool."""
     if torch.is_tensor(value):
         return value.numel() == 1 and not value.is_complex() and value.dtype != torch.bool
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def is_whole(value: Any, least: int, most: float = math.inf) -> bool:
-    """Return whether a value is a whole number within bounds, and no bool."""
     return isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) <= most
 
 
@@ -31,11 +29,11 @@ def is_positive(value: Any) -> bool:
     return is_real(value) and 0 < float(value) < math.inf
 
 
-def checked_positive(value: Any, name: str) -> float:
-    """Return a value that is a positive, finite number; a `ValueError` with its name for anything else."""
-    if not is_positive(value):
-        raise ValueError(f"expected a positive, finite {name}, got {value!r}")
-    return value
+def check_positive(optional: bool = False, **numbers: Any) -> None:
+    """Raise a `ValueError` unless the named values are positive, finite numbers; or None, if they are optional."""
+    for name, value in numbers.items():
+        if not is_positive(value) and not (optional and value is None):
+            raise ValueError(f"expected a positive, finite {name}, got {value!r}")
 
 
 def refuse_mask(values: Any, name: str, remedy: str) -> None:
@@ -50,6 +48,17 @@ def tensor_of(values: Any, expected: str) -> Tensor:
         return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"expected {expected}, got {values!r}") from error
+
+
+def weights_of(values: Any, size: int, things: str = "") -> Tensor:
+    """Return weights (`size`, float64), positive ones, or of things that may have none; a `ValueError` for others."""
+    expected = f"{size} weights of {things}, 0 or more and not all 0" if things else f"{size} positive weights"
+    weights = tensor_of(values, expected).detach()
+    weights = weights.new_zeros(0) if weights.is_complex() else weights.double()
+    fit = ((weights >= 0) if things else (weights > 0)) & (weights < torch.inf)
+    if weights.shape != (size,) or not bool(fit.all()) or not bool(weights.any()):
+        raise ValueError(f"expected {expected}, got {values}")
+    return weights
 
 
 def check_tensors(**tensors: Any) -> None:
@@ -80,13 +89,7 @@ def largest_exact(dtype: torch.dtype) -> float:
 
 
 def random_state_of(seed: int | np.random.RandomState | None) -> np.random.RandomState:
-    """
-    Return the random state for a seed, as every parameter `random_state` is read; never NumPy's global one.
-
-    :param seed: An int, a :class:`numpy.random.RandomState` (used itself), or None for a fresh one, seeded by the
-        operating system.
-    :raises ValueError: If it is anything else.
-    """
+    """Return the random state of a seed, of a `RandomState` (itself) or of None (a fresh one); never NumPy's own."""
     try:
         return np.random.RandomState() if seed is None else check_random_state(seed)
     except ValueError as error:
@@ -96,7 +99,6 @@ def random_state_of(seed: int | np.random.RandomState | None) -> np.random.Rando
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
-    """Return whether two tensors have the same shape, dtype, device and bits, NaN included."""
     if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device:
         return False
     if a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
@@ -119,8 +121,7 @@ def take_shapes(module: torch.nn.Module, state: Mapping[str, Any], prefix: str) 
     """
     Give a module's own buffers the shapes of saved ones, so that `load_state_dict` copies them unchanged.
 
-    Buffers hold bit patterns, codes and flags, which a cast to floats would change. A state that was cast, or has other
-    dimensions, raises a RuntimeError, and nothing has changed.
+    A state that was cast, or has other dimensions, raises a RuntimeError, and nothing has changed.
     """
     found = {name: state[prefix + name] for name in module._buffers if prefix + name in state}
     for name, saved in found.items():
@@ -132,3 +133,11 @@ def take_shapes(module: torch.nn.Module, state: Mapping[str, Any], prefix: str) 
             )
     for name, saved in found.items():
         module._buffers[name] = torch.empty_like(saved, device=module.get_buffer(name).device)
+
+
+class ShapedBuffers(torch.nn.Module):
+    """The base class of modules whose buffers take the shapes of saved ones."""
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        take_shapes(self, state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *args)

@@ -38,17 +38,13 @@ def row_folds(
 
 def rows_without_copies(x: np.ndarray, y: np.ndarray, *, are_classes: bool = False) -> NDArray[np.int64] | None:
     """
-    Return the numbers of the rows that are no copies of earlier ones; None for all rows, and where copies do not
-    matter.
+    Return the numbers of the rows that are no copies of earlier ones; None for all, or if copies do not matter.
 
     A copy has the cells (`N x D`, NaN equal to NaN) and the target (`N`, or `N x T`) of another row, whatever its
-    weight. Tables that were joined or appended twice have copies, and a row that is predicted from its copy seems to
-    have no noise. Copies matter from a hundredth of the rows on, where nine tenths of the rows with equal cells have
-    equal targets. Else they are repeated measurements, which determine the noise. In tables of few distinct rows or
-    targets, equal rows are to be expected, and all count. Few classes agree by chance, so that their copies matter only
-    where no rows with equal cells have different classes.
-
-    :param are_classes: Whether targets are numbers of classes. (Default: no.)
+    weight. A row that is predicted from its copy seems to have no noise. Copies matter from a hundredth of the rows on,
+    where nine tenths of the rows with equal cells have equal targets. Else they are repeated measurements, which
+    determine the noise. In tables of few distinct rows or targets, equal rows are to be expected, and all count. Few
+    classes agree by chance, so that their copies matter only where no rows with equal cells have different classes.
     """
     like_x = _first_like(x)
     like_all = _first_like(np.column_stack([like_x, y]))
@@ -63,7 +59,6 @@ def rows_without_copies(x: np.ndarray, y: np.ndarray, *, are_classes: bool = Fal
 
 
 def told_of_copies(num_copies: int, num_rows: int) -> str:
-    """Return the message that copies are left out, and the remedy where they are none."""
     return (
         f"{num_copies:,} of {num_rows:,} rows are copies of others, target included, and are left out: a row that is "
         "predicted from its copy seems to have no noise. If they are measurements of their own that agree, drop them "

@@ -39,14 +39,10 @@ class RowWeights:
 
     @property
     def capped(self) -> Tensor:
-        """
-        The relative weights, 1 at most (`N`), for means, deviations and trees: a row measured a thousand times as
-        precisely is still one point of the function.
-        """
+        """The relative weights, 1 at most (`N`), for means and trees: a precise row is still one point."""
         return self.relative.clamp_max(1.0)
 
     def of_rows(self, rows: Tensor | np.ndarray | slice) -> RowWeights:
-        """Return the weights of some rows, in the same unit."""
         return RowWeights(self.values[rows], self.unit)
 
 
@@ -56,12 +52,7 @@ def noise_factors(weights: RowWeights | None, num_rows: int) -> Tensor:
 
 
 def checked_weights(weights: Any, num_rows: int) -> np.ndarray | None:
-    """
-    Return weights of rows as an array (`N`, float64), or None where all are 1, which equals no weights.
-
-    :param weights: Numbers from 0, not all 0, one for each row or one for all; or None.
-    :raises ValueError: If there is not one for each row, one is negative, NaN or infinite, or all are 0.
-    """
+    """Return weights of rows as an array (`N`, float64), or None where all are 1, which equals no weights."""
     if weights is None:
         return None
     refuse_mask(weights, "sample_weight", "give sample_weight.filled(0), and these rows are left out")

@@ -15,13 +15,9 @@ _UNIT = re.compile(r"\s*[$€£¥]\s*[+-]?\d[\d.,' ]*|\s*[+-]?\d[\d.,' ]*([^\W\d
 
 class Remedies(NamedTuple):
     """
-    Remedies for cells that are no numbers, in the words of a command or of Python.
+    Remedies for cells that are no numbers, in the words of a command or of Python, by what the cells hold.
 
-    :param words: Remedy for a few words among numbers.
-    :param units: Remedy for numbers with units; `{0!r}` stands for the text beside a number, `{1}` for the calls of
-        pandas that convert the digits.
-    :param commas: Remedy for decimal commas.
-    :param classes: Remedy for repeated words.
+    :param units: `{0!r}` stands for the text beside a number, `{1}` for pandas' calls that convert the digits.
     """
 
     words: str

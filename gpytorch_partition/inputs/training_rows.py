@@ -54,13 +54,7 @@ def decode_missing(x: Tensor) -> Tensor:
 
 
 def checked_categories(categories: Any, x: Tensor) -> dict[int, int]:
-    """
-    Return the number C of levels of each column of codes, by the column's number; none for None.
-
-    :param x: `N x D` rows, NaN where a cell is missing.
-    :raises ValueError: If it is no mapping of columns to numbers of levels, or a column has other cells than codes 0
-        ... C - 1 and NaN.
-    """
+    """Return the number C of levels of each column of codes, by the column's number; none for None."""
     if categories is None:
         return {}
     if not isinstance(categories, Mapping):
@@ -85,13 +79,7 @@ def _check_column(column: Any, count: Any, x: Tensor) -> None:
 
 
 def checked_rows(x: Tensor, owner: str, missing: bool = False) -> Tensor:
-    """
-    Return the rows (`N x D`, float64, detached), after checking that a partition can be built on them.
-
-    :param owner: Name of the class or function that checks, for the error.
-    :param missing: Whether NaN is allowed, as a missing value. (Default: no.)
-    :raises ValueError: If x is anything else, is empty, or holds infinity, or NaN that is not allowed.
-    """
+    """Return the rows (`N x D`, float64, detached) of a partition, checked; NaN, if allowed, is a missing value."""
     if not torch.is_tensor(x) or not x.is_floating_point():
         kind = x.dtype if torch.is_tensor(x) else type(x).__name__
         raise ValueError(f"{owner} expected a floating point tensor of rows (N x D), got {kind}.")
@@ -103,7 +91,6 @@ def checked_rows(x: Tensor, owner: str, missing: bool = False) -> Tensor:
 
 
 def warn_about_unequal_scales(x: Tensor, owner: str) -> None:
-    """Warn if the standard deviations of columns that vary differ by more than 100 times."""
     scales = x.std(0, correction=0)
     scales = scales[scales > 0]
     if scales.numel() and scales.max() > _MAX_SCALE_RATIO * scales.min():
@@ -117,12 +104,7 @@ def warn_about_unequal_scales(x: Tensor, owner: str) -> None:
 
 
 def median_distance(x: Tensor, random: np.random.RandomState, wanted: str) -> float:
-    r"""
-    Return the median of :math:`\lVert x - x' \rVert_1` over 8192 random pairs of rows, without pairs of equal rows.
-
-    :param wanted: Name of the parameter whose default the median sets, for the error.
-    :raises ValueError: If all rows are the same.
-    """
+    """Return the median L1 distance over 8192 random pairs of rows, without pairs of equal rows."""
     pairs = torch.from_numpy(random.randint(x.shape[0], size=(2, _NUM_PAIRS))).to(x.device)
     distances = (x[pairs[0]] - x[pairs[1]]).abs().sum(1)
     distances = distances[distances > 0]

@@ -1,16 +1,19 @@
 """GPyTorch kernels: random partition kernels, combinations of them, and a smooth kernel to add to them."""
 
-from gpytorch_partition.kernels.gamma_mondrian_kernel import GammaMondrianKernel
 from gpytorch_partition.kernels.landmark_kernel import LandmarkKernel
-from gpytorch_partition.kernels.local_linear_kernel import LocalLinearKernel
-from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
+from gpytorch_partition.kernels.mondrian_kernels import GammaMondrianKernel, MondrianKernel
 from gpytorch_partition.kernels.observed_groups import GroupKernel, MembershipKernel
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixtureKernel
 from gpytorch_partition.kernels.random_forest_kernel import RandomForestKernel
 from gpytorch_partition.kernels.seen_targets import OverconfidenceWarning
 from gpytorch_partition.kernels.unsupervised_kernels import ClusteringKernel, FastClusterKernel, RandomBinningKernel
-from gpytorch_partition.kernels.wrapper_kernels import EncodedKernel, IterativeKernel, StandardizedKernel
+from gpytorch_partition.kernels.wrapper_kernels import (
+    EncodedKernel,
+    IterativeKernel,
+    LocalLinearKernel,
+    StandardizedKernel,
+)
 
 __all__ = [
     "ClusteringKernel",

@@ -43,20 +43,15 @@ class ClusterKernel(Kernel):
         self.built_on, self._has_warned = BuildingRange(), False
 
     def _register_unit(self) -> None:
-        """
-        Register the constant 1 (`*batch`) that carries dtype and batch shape of a kernel without parameters. It is a
-        buffer, since GPyTorch sets `requires_grad` of all parameters of a kernel, frozen or not, if one of them has it.
-        """
+        """Register 1 (`*batch`) as a buffer: GPyTorch sets `requires_grad` of all parameters of a kernel."""
         self.register_buffer("unit", torch.ones(self.batch_shape))
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the kernel's parameters and its constant; an error if they differ."""
         return self._shared("dtype") or torch.get_default_dtype()
 
     @property
     def device(self) -> torch.device | None:
-        """The device of the kernel's parameters and its constant, None without any; an error if they differ."""
         return self._shared("device")
 
     def _shared(self, name: str) -> Any:
@@ -100,7 +95,6 @@ class ClusterKernel(Kernel):
             self.columns = chosen.to(own.device)
 
     def extra_repr(self) -> str:
-        """Describe the kernel in words."""
         told = [self._described()]
         told += [f"active_dims={listed(self.columns.numbers.tolist())}"] if self.columns.numbers.numel() else []
         told += [f"batch_shape={tuple(self.batch_shape)}"] if self.batch_shape else []
@@ -111,11 +105,10 @@ class ClusterKernel(Kernel):
 
     @property
     def other_widths(self) -> str:
-        """How to get another width than the usual one, for a warning."""
+        """Ways to another width than the usual one, for a warning."""
         return ""
 
     def __repr__(self) -> str:
-        """Describe the kernel in PyTorch's form, with the kernels inside, without the modules that hold the state."""
         inside = ((key, child) for key, child in self.named_children() if isinstance(child, Kernel | ModuleList))
         return module_repr(self._get_name(), self.extra_repr(), inside)
 
@@ -124,7 +117,6 @@ class ClusterKernel(Kernel):
         return super().__call__(x1, x2, diag=diag, **params)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
-        """Return the covariance of points `*batch x N1 x D` and `*batch x N2 x D`, or its diagonal."""
         self._check_call(x1, x2, params)
         self._warn_of_other_units(x1, x2)
         operator = self._covariance(x1, x2)
@@ -156,12 +148,7 @@ class ClusterKernel(Kernel):
             self._check_points(x)
 
     def _warn_of_other_units(self, x1: Tensor, x2: Tensor) -> None:
-        """
-        Warn once if most columns of the points lie elsewhere than in the rows that the kernel was built on.
-
-        New points alone may lie anywhere: they are judged in training, and in prediction together with the training
-        rows.
-        """
+        """Warn once if most columns lie elsewhere than in the rows that the kernel was built on."""
         if self._has_warned or not (self.training or x1.shape != x2.shape):
             return
         elsewhere = self._elsewhere(x1, x2)
@@ -182,7 +169,6 @@ class ClusterKernel(Kernel):
             self.built_on.remember(self._active(train_x))
 
     def _elsewhere(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Whether each column of both sets of points lies elsewhere than in the rows that the kernel was built on."""
         judged = [self.built_on.elsewhere(self._active(x)) for x in (x1, x2)]
         judged = [elsewhere for elsewhere in judged if elsewhere.numel()]
         return torch.stack(judged).all(0) if judged else self.built_on.middle.new_zeros(0, dtype=torch.bool)
@@ -190,7 +176,6 @@ class ClusterKernel(Kernel):
     def prediction_strategy(
         self, train_inputs: Any, train_prior_dist: Any, train_labels: Tensor, likelihood: Any
     ) -> PartitionPredictionStrategy:
-        """Return a prediction strategy that uses sums over clusters and this package's solver."""
         return PartitionPredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:

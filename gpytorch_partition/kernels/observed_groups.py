@@ -33,14 +33,12 @@ class GroupKernel(PartitionMixtureKernel):
     in its column and in all columns before it, so equal numbers in two regions are two towns. Otherwise every column is
     a level of its own (carrier, weekday).
 
-    This is a model of random effects, one for each group, whose variances are the weights times the outputscale. A
-    group without training rows has only the effects of the levels above it: new shops are predicted from their towns.
+    This is a model of random effects, one for each group. A group without training rows has only the effects of the
+    levels above it: new shops are predicted from their towns.
 
-    A product costs :math:`O(N L)` for L levels; memory is 8 bytes per row and level. If the number p of groups with
-    rows is at most half the number of rows and at most `max_cholesky_size`, a training step is exact and costs
-    :math:`O(N L + p^3)`; else it takes a solve. :func:`~gpytorch_partition.fit_exact_gp` stops where a step gains
-    little per row, for very many rows before the weights have moved. Train them on some 2,000 rows, and give them to a
-    kernel with `learn_weights=False`, which is fitted in one pass.
+    A product costs :math:`O(N L)` for L levels; a training step is exact, in :math:`O(N L + p^3)`, if the p groups with
+    rows are at most half as many as the rows and `max_cholesky_size`. With very many rows, train weights on some 2,000,
+    and give them to a kernel with `learn_weights=False`, which is fitted in one pass.
 
     :param columns: Numbers of the columns of categories, from 0, which hold whole numbers; with `nested`, from the
         coarsest to the finest.
@@ -48,8 +46,8 @@ class GroupKernel(PartitionMixtureKernel):
     :param weights: Initial weights of the levels, :attr:`mixture_weights`. (Default: all the same.)
     :param learn_weights: Whether weights are trained. (Default: True.)
     :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.
-    :raises ValueError: If columns are not distinct numbers from 0, or weights are not one positive number for each. In
-        calls, for points with too few columns, or with values in `columns` that are not whole numbers.
+    :raises ValueError: If columns are not distinct numbers from 0, or weights not one positive number for each; in
+        calls, for values in `columns` that are not whole numbers.
 
     Example:
         >>> places = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 1.0]])  # region, town
@@ -89,11 +87,10 @@ class MembershipKernel(PartitionKernel):
 
     .. math:: k(i, j) = \sum_s w_s\, (b_{is} b_{js} + (1 - b_{is}) (1 - b_{js})), \qquad \sum_s w_s = 1
 
-    with :math:`b_{is} = 1` where item i is in set s. Points are numbers of items (`N x 1`), rows of the matrix B. An
-    item may have many rows of points, or none. Transpose the matrix for the kernel of films.
+    with :math:`b_{is} = 1` where item i is in set s. Points are numbers of items (`N x 1`), rows of the matrix B.
+    Transpose the matrix for the kernel of films.
 
-    **Where sets are small**, two items are both outside most sets, and k is nearly 1 for all pairs (with 50 of 20,000
-    sets for an item, .995 or more). The outputscale multiplies the uncertainty of this constant as well; fits then need
+    **Where sets are small**, two items are both outside most sets, and k is nearly 1 for all pairs; fits then need
     outputscales of hundreds and float64. `members_only=True` leaves out the sets that contain neither item,
 
     .. math:: k(i, j) = \sum_s w_s b_{is} b_{js} \Big/ \sqrt{\textstyle\sum_s w_s b_{is} \sum_s w_s b_{js}},
@@ -101,7 +98,7 @@ class MembershipKernel(PartitionKernel):
     the cosine of two items; items in no set have the variance 0. Rare sets count more with `set_weights` of one over
     their sizes.
 
-    A product costs :math:`O(E)` for E memberships, and not the n m of the table. Memory: 12 bytes per membership.
+    A product costs :math:`O(E)` for E memberships, 12 bytes each.
 
     Parameters and errors are those of :class:`~gpytorch_partition.partitions.MembershipPartition`; `active_dims` has
     the number of the column that holds the items.
@@ -138,12 +135,10 @@ class MembershipKernel(PartitionKernel):
 
     @property
     def num_items(self) -> int:
-        """Number n of items."""
         return self._items.num_items
 
     @property
     def num_sets(self) -> int:
-        """Number m of sets."""
         return self._items.num_sets
 
     @property

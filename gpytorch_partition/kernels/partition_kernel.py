@@ -1,4 +1,4 @@
-"""The base class of partition kernels, which is also the kernel of user-defined partitions."""
+"""The base class of partition kernels, also the kernel of user-defined partitions, and weights that kernels train."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import ClusterSizes
+from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.prediction.ensemble import KernelDiagnosis, diagnosis
 from gpytorch_partition.inputs.kernel_columns import Columns
-from gpytorch_partition.inputs.numbers import random_state_of
+from gpytorch_partition.inputs.numbers import random_state_of, weights_of
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
-from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
-from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
+from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, FlatLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.partitions.functions import SampledPartition, partition_of
 from gpytorch_partition.partitions.partition import Partition
@@ -32,33 +32,29 @@ class PartitionKernel(ClusterKernel):
     Use it when you have a program, labels or fitted clusterers that divide points.
 
     (Davies & Ghahramani 2014, definition 2.) It evaluates to a
-    :class:`~gpytorch_partition.operators.PartitionLinearOperator`, whose products cost :math:`O(N m)`. Labels of the
-    training rows are computed once and cached, in 8 bytes per (row, partition). The kernel has no hyperparameters: wrap
-    it in a :class:`gpytorch.kernels.ScaleKernel` for an outputscale. The buffer `unit`, which is 1, carries the dtype
-    and the batch shape. It is piecewise constant, so it has no gradient with respect to x, and requesting one is an
-    error.
+    :class:`~gpytorch_partition.operators.PartitionLinearOperator`, whose products cost :math:`O(N m)`. The kernel has
+    no hyperparameters: wrap it in a :class:`gpytorch.kernels.ScaleKernel` for an outputscale. It is piecewise constant,
+    so it has no gradient with respect to x, and requesting one is an error.
 
     :attr:`sum_dtype` is the dtype in which sums over clusters are computed; by default (None) that of the covariance.
-    With float32, a float64 covariance is several times as fast and right to 7 digits of its norm. This is enough if the
-    noise is a millionth of that norm or more, and in a sum with a smooth kernel of large eigenvalues. It is not saved
-    with the state. A :class:`~gpytorch_partition.PartitionMixtureKernel` uses its own.
+    With float32, a float64 covariance is several times as fast and right to 7 digits of its norm. It is not saved with
+    the state.
 
-    Kernels that draw their partitions at random take a `random_state`: an int, a :class:`numpy.random.RandomState`
-    (which is advanced), or None for a fresh seed from the operating system. NumPy's global state is never used.
+    Kernels that draw at random take a `random_state`: an int, a :class:`numpy.random.RandomState` (which is advanced),
+    or None for a fresh seed, never NumPy's global state.
 
     :param partition: A function from points `N x D`, a torch tensor, to integer labels `N x m`, or `N` for one
         partition, torch or NumPy (any integers; a pure function of each point). Or a fitted clusterer of scikit-learn,
-        its `predict`, or a list of fitted clusterers; these become a
-        :class:`~gpytorch_partition.partitions.ClusteringPartition` where their rule for new points is known. Or a
-        :class:`~gpytorch_partition.partitions.Partition`. For a program with a seed see :meth:`from_sampler`.
+        its `predict`, a list of fitted clusterers, or a :class:`~gpytorch_partition.partitions.Partition`. For a
+        program with a seed see :meth:`from_sampler`.
     :param batch_shape: Batch shape of the kernel; all elements share the partitions. (Default: none.)
-    :param active_dims: Numbers of the columns of x that the partitions see. They are kept in :attr:`columns`;
-        GPyTorch's own buffer of this name stays None. They can be assigned later if none are given. (Default: all.)
+    :param active_dims: Numbers of the columns of x that the partitions see. They are kept in :attr:`columns`, and can
+        be assigned later if none are given. (Default: all.)
     :raises TypeError: If `partition` is none of these.
     :raises ValueError: If `active_dims` are not distinct numbers of columns from 0; in calls, for points that the
         partitions cannot label.
-    :raises RuntimeError: In calls, for inputs that require a gradient, for `last_dim_is_batch`, for traces of
-        TorchScript, and while the kernel is unfitted.
+    :raises RuntimeError: In calls, for inputs that require a gradient, for `last_dim_is_batch` and while the kernel is
+        unfitted.
 
     Example:
         >>> kernel = PartitionKernel(lambda x: torch.stack([x[..., 0].round(), x[..., 0].floor()], -1).long())
@@ -95,17 +91,15 @@ class PartitionKernel(ClusterKernel):
         draw: Callable[[int], Any],
         num_partitions: int = 200,
         *,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        version: str | None = None,
         batch_shape: torch.Size | tuple[int, ...] = (),
         active_dims: tuple[int, ...] | None = None,
+        **options: Any,
     ) -> PartitionKernel:
         """
         Build the kernel of a program that draws partitions from seeds (Davies & Ghahramani 2014, section 2.4).
 
-        The parameters, errors and costs are those of :class:`~gpytorch_partition.partitions.SampledPartition`, which
-        keeps the seeds, except `batch_shape` and `active_dims`.
+        The parameters (`random_state`, `n_jobs` and `version` among them), errors and costs are those of
+        :class:`~gpytorch_partition.partitions.SampledPartition`, except `batch_shape` and `active_dims`.
 
         Example:
             >>> def draw(seed):
@@ -115,23 +109,15 @@ class PartitionKernel(ClusterKernel):
             >>> kernel(torch.tensor([[0.1], [0.4]])).to_dense()[0, 1]  # 1 - |x - x'|, on average
             tensor(0.7170)
         """
-        partition = SampledPartition(draw, num_partitions, random_state=random_state, n_jobs=n_jobs, version=version)
+        partition = SampledPartition(draw, num_partitions, **options)
         return PartitionKernel(partition, batch_shape=batch_shape, active_dims=active_dims)
 
     @property
     def num_partitions(self) -> int:
-        """Number m of partitions."""
         return self.partition.num_partitions
 
     def cluster_ids(self, x: Tensor) -> Tensor:
-        """
-        Return the label of the cluster that each point falls in, for each partition (`*batch x N x m`, int64), computed
-        anew.
-
-        :param x: `*batch x N x D` points, all columns (`active_dims` is applied here).
-        :raises RuntimeError: If the kernel is unfitted.
-        :raises ValueError: If x is not a floating point tensor of the right width, or holds NaN or infinity.
-        """
+        """Return the label (`*batch x N x m`, int64) of each point's cluster in each partition, computed anew."""
         return self.partition.labels(self._active(x))
 
     @torch.no_grad()
@@ -145,25 +131,19 @@ class PartitionKernel(ClusterKernel):
         random_state: Any = 0,
     ) -> KernelDiagnosis:
         r"""
-        Measure whether the partitions predict well and whether they are enough: Breiman's strength and correlation, and
-        the standard error of the kernel. Use it to choose the number of partitions, or between kernels before a model
-        is fitted.
+        Measure Breiman's strength and correlation of the partitions, and the standard error of the kernel. Use it to
+        choose the number of partitions, or between kernels before a model is fitted.
 
-        A single partition predicts the mean target, or the most frequent class, of the rows in a point's cluster, or of
-        all rows if the cluster has no others. For trees at all heights the mean is weighted by the tree's share of the
-        kernel. Strong partitions whose errors are hardly correlated make a good ensemble (Breiman 2001; Zhu 2008,
-        section 3.3). These predictions are votes of an ensemble; a Gaussian process with the kernel weighs all clusters
-        jointly.
+        A single partition predicts the mean target, or the most frequent class, of a point's cluster. Strong partitions
+        whose errors are hardly correlated make a good ensemble (Breiman 2001; Zhu 2008, section 3.3).
 
         By default each row is predicted without its own target. **For partitions that have seen the targets, such as
         those of a** :class:`~gpytorch_partition.RandomForestKernel`, **this is too good**: splits lie where they suit
         the point that is left out. Then give new `points`.
 
         The standard error of the kernel, over other draws of the partitions, falls as :math:`1 / \sqrt m`. It is at
-        most :math:`1 / (2 \sqrt m)` (Davies & Ghahramani 2014, lemma 3.2), and less for trees at all heights. It is
-        estimated from these m, taken as independent (boosted trees are not), for 10,000 random pairs.
-
-        Up to 10,000 random points are judged. Costs two sums over clusters (C + 1 for C classes), :math:`O(N m)`.
+        most :math:`1 / (2 \sqrt m)` (Davies & Ghahramani 2014, lemma 3.2), estimated from these m, taken as
+        independent, for 10,000 random pairs.
 
         :param x: `N x D` rows.
         :param y: `N` targets, a tensor or an array: numbers, or classes.
@@ -172,10 +152,8 @@ class PartitionKernel(ClusterKernel):
         :param random_state: Seed of the points and pairs that are looked at. (Default: 0.)
         :return: The numbers, readable when printed; its `num_partitions_for(standard_error)` returns how many are
             enough.
-        :raises RuntimeError: If the kernel is unfitted.
         :raises TypeError: If the kernel is a mixture, whose partitions are not draws of one kind.
-        :raises ValueError: If rows cannot be used, there is one partition only, or targets do not match the rows, are
-            not finite or do not vary.
+        :raises ValueError: If rows or targets cannot be used, or there is one partition only.
 
         Example:
             >>> from gpytorch_partition import MondrianKernel
@@ -204,8 +182,12 @@ class PartitionKernel(ClusterKernel):
         x1, x2 = self.columns.select(x1), self.columns.select(x2)
         left, right = self.partition.incidences(x1, x2)
         batch_shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], self.batch_shape)
-        cluster_operator = self._cluster_operator(left.sizes, scale.to(self.sum_dtype or dtype))
-        return PartitionLinearOperator(scale.expand(batch_shape), cluster_operator, left=left, right=right)
+        effects = self._effects_between(left, right, scale.to(self.sum_dtype or dtype))
+        return PartitionLinearOperator(scale.expand(batch_shape), effects, left=left, right=right)
+
+    def _effects_between(self, left: Incidence, right: Incidence, like: Tensor) -> ClusterOperator:
+        """S between the clusters of two sets of rows, in the dtype of `like`."""
+        return self._cluster_operator(left.sizes, like)
 
     def _check_points(self, x: Tensor) -> None:
         self.partition.check_points(self._active(x))
@@ -233,12 +215,7 @@ def _check_matrix(x: Any, name: str) -> None:
 
 
 def training_points(x: Any, active_dims: tuple[int, ...] | None) -> Tensor | None:
-    """
-    Select the columns of training inputs (`N x D`, or `N`) that a kernel is built on (`N x k`, detached); None for
-    None.
-
-    :raises ValueError: If x is not a floating point tensor of such a shape, or the columns are not among its own.
-    """
+    """Select the columns of training inputs (`N x D`, or `N`) that a kernel is built on, detached; None for None."""
     if x is None:
         return None
     if not torch.is_tensor(x) or not x.is_floating_point() or x.dim() not in (1, 2):
@@ -248,3 +225,38 @@ def training_points(x: Any, active_dims: tuple[int, ...] | None) -> Tensor | Non
             "rows, which all elements of a batch share"
         )
     return Columns(active_dims).select(x.detach())
+
+
+class Logits(torch.nn.Module):
+    """
+    A module of named vectors of logits as parameters, whose softmaxes are the weights; of any number in saved states.
+
+    It is a submodule, since GPyTorch takes a kernel's own parameters for batched; all batch elements share logits.
+    """
+
+    def get(self, name: str) -> torch.nn.Parameter | None:
+        return self._parameters.get(name)
+
+    def set(self, name: str, values: Tensor) -> None:
+        self.register_parameter(name, torch.nn.Parameter(values.detach().clone()))
+
+    def weights(self, name: str) -> Tensor | None:
+        """Return the weights (`n`) of a name, in float64, as gradients sum over many clusters; None without logits."""
+        logits = self.get(name)
+        return None if logits is None else logits.double().softmax(0)
+
+    def write(self, name: str, weights: Any) -> None:
+        """Set the weights of a name in place, to `n` positive numbers in any unit; other values are an error."""
+        logits = self.get(name)
+        if logits is None:
+            raise ValueError(f"expected a kernel that learns {name.removeprefix('raw_')}, got one that does not")
+        with torch.no_grad():
+            checked = weights_of(weights, logits.numel())
+            logits.copy_((checked / checked.sum()).log())
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        for name, logits in self._parameters.items():
+            saved = state_dict.get(prefix + name)
+            if logits is not None and saved is not None and saved.shape != logits.shape:
+                logits.data = logits.data.new_empty(saved.shape)
+        super()._load_from_state_dict(state_dict, prefix, *args)

@@ -1,22 +1,94 @@
-"""A weighted mean of partition kernels with trained weights, which is a partition kernel itself."""
+"""A weighted mean of partition kernels with trained weights: a partition kernel on their joined partitions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from typing import Any, cast
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from gpytorch_partition.clusters.cluster_index import ClusterSizes
+from gpytorch_partition.clusters.cluster_index import ClusterIndex, ClusterSizes, JointClusterIndex
+from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.descriptions import listed
 from gpytorch_partition.inference.prediction.ensemble import KernelDiagnosis
-from gpytorch_partition.kernels.logits import Logits, checked_weights
-from gpytorch_partition.kernels.partition_kernel import PartitionKernel
+from gpytorch_partition.inputs.numbers import weights_of
+from gpytorch_partition.kernels.partition_kernel import Logits, PartitionKernel
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
-from gpytorch_partition.operators.cluster_operators.side_by_side_linear_operator import side_by_side
-from gpytorch_partition.partitions.joint import JointPartition
+from gpytorch_partition.operators.cluster_operators.composed_operators import side_by_side
+from gpytorch_partition.partitions.partition import Partition
+
+
+class JointPartition(Partition):
+    """
+    A partition that joins the partitions of several sources, one after another, each seeing its own columns.
+
+    Codes are held only here; the sources, such as partition kernels, compute labels and hold the state. Where some
+    labels are unbounded, the others keep their known numbers of clusters.
+    """
+
+    def __init__(self, sources: Sequence[PartitionKernel]) -> None:
+        super().__init__()
+        self._sources = tuple(sources)
+        self._coded_by: list[Tensor] = []  # the sources' tensors when the cached rows were coded
+
+    def extra_repr(self) -> str:
+        return f"{' + '.join(str(partition.num_partitions) for partition in self.partitions)} partitions"
+
+    @property
+    def partitions(self) -> list[Partition]:
+        return [source.partition for source in self._sources]
+
+    @property
+    def num_partitions(self) -> int:
+        return sum(self._widths)
+
+    @property
+    def cluster_counts(self) -> Tensor | None:
+        counts = [partition.cluster_counts for partition in self.partitions]
+        known = [count for count in counts if count is not None]
+        return torch.cat(known) if len(known) == len(counts) else None
+
+    @property
+    def _widths(self) -> list[int]:
+        return [partition.num_partitions for partition in self.partitions]
+
+    def tensors(self) -> dict[str, Tensor]:
+        parts = enumerate(self.partitions)
+        return {f"{number}.{name}": tensor for number, part in parts for name, tensor in part.tensors().items()}
+
+    def incidences(self, x1: Tensor, x2: Tensor) -> tuple[Incidence, Incidence]:
+        """Return one-hot rows as in :class:`Partition`; cached rows are dropped if a source's tensors were replaced."""
+        if not self.has_tensors(self._coded_by):
+            self._cached_rows = []  # first: an interruption between the two must not leave codes of other tensors
+            self._coded_by = list(self.tensors().values())
+        return super().incidences(x1, x2)
+
+    def new_cluster_index(self, num_rows: int, labels: Tensor | None = None) -> ClusterIndex:
+        parts = [None] * len(self._sources) if labels is None else labels.split(self._widths, -1)
+        indices = [partition.new_cluster_index(num_rows, part) for partition, part in zip(self.partitions, parts)]
+        return JointClusterIndex(indices, self._widths, num_rows)
+
+    def _labels(self, x: Tensor) -> Tensor:
+        return torch.cat([source.partition._labels(source.columns.select(x)) for source in self._sources], -1)
+
+    def _check_fitted(self) -> None:
+        for partition in self.partitions:
+            partition._check_fitted()
+
+    def _check_values(self, x: Tensor) -> None:
+        for source in self._sources:
+            source.partition.check_points(source.columns.select(x))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Partition:
+        new = super().__deepcopy__(memo)
+        new.__dict__["_sources"] = deepcopy(self._sources, memo)
+        return new
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_coded_by": []}
 
 
 class PartitionMixtureKernel(PartitionKernel):
@@ -27,18 +99,12 @@ class PartitionMixtureKernel(PartitionKernel):
     maximize the marginal likelihood. Unlike a sum of kernels it is a partition kernel itself: a product is one pass
     over the codes of all partitions. With fixed weights one Lanczos run fits outputscale and noise.
 
-    Time and memory equal those of one kernel with all the partitions: 8 bytes per (row, partition). The gradient of the
-    weights costs about one more product with S, O(p) or the number of nodes of the trees. Weights have no batch
-    dimensions: all elements of a `batch_shape` share them.
-
     :param kernels: Any partition kernels (mixtures too), each with its own `active_dims` and trained weights, and no
         `batch_shape`.
     :param weights: Initial weights of the kernels, which need not sum to 1. (Default: all the same.)
     :param learn_weights: Whether weights are trained. (Default: True.)
     :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.
-    :raises TypeError: If a kernel is not a :class:`~gpytorch_partition.PartitionKernel`.
-    :raises ValueError: If there are no kernels, a kernel has a `batch_shape`, or weights are not one positive number
-        for each.
+    :raises ValueError: If kernels cannot be mixed, or weights are not one positive number for each.
 
     Example:
         >>> from gpytorch_partition import FastClusterKernel, RandomForestKernel
@@ -62,16 +128,15 @@ class PartitionMixtureKernel(PartitionKernel):
         batch_shape: torch.Size | tuple[int, ...] = (),
     ) -> None:
         kernels = _checked(kernels)
-        start = checked_weights([1.0] * len(kernels) if weights is None else weights, len(kernels))
+        start = weights_of([1.0] * len(kernels) if weights is None else weights, len(kernels))
         super().__init__(JointPartition(kernels), batch_shape=batch_shape)
         self.kernels = torch.nn.ModuleList(kernels)
         self.logits = Logits()
-        self.logits.set("raw_mixture_weights", start.log().to(self.unit))
+        self.logits.set("raw_mixture_weights", (start / start.sum()).log().to(self.unit))
         self.raw_mixture_weights.requires_grad_(learn_weights)
 
     @property
     def raw_mixture_weights(self) -> torch.nn.Parameter:
-        """The logits of :attr:`mixture_weights`."""
         return cast(torch.nn.Parameter, self.logits.get("raw_mixture_weights"))
 
     @property
@@ -105,7 +170,6 @@ class PartitionMixtureKernel(PartitionKernel):
         )
 
     def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:
-        """S: block diagonal, each kernel's own S times its weight."""
         parts = zip(self.kernels, cast(tuple[ClusterSizes, ...], sizes), strict=True)
         operators = [cast(PartitionKernel, kernel)._cluster_operator(size, like) for kernel, size in parts]
         return side_by_side(self.mixture_weights.to(like), operators)

@@ -15,11 +15,9 @@ from gpytorch_partition.clusters.tree_layout import (
     softmax_node_weights,
 )
 from gpytorch_partition.descriptions import listed
-from gpytorch_partition.kernels.logits import Logits
-from gpytorch_partition.kernels.partition_kernel import PartitionKernel, training_points
+from gpytorch_partition.kernels.partition_kernel import Logits, PartitionKernel, training_points
 from gpytorch_partition.kernels.seen_targets import SeenTargets, is_unsupervised, warn_of_overconfidence
-from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
-from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
+from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, FlatLinearOperator
 from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import PathSumLinearOperator
 from gpytorch_partition.partitions.ensembles import array_trees, trees_of
 from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition
@@ -55,24 +53,21 @@ class RandomForestKernel(PartitionKernel):
     A tree is a nested partition; `heights` selects the levels at which points are compared:
 
     - `"all"`: the exact average of algorithm 1 over :math:`d \sim U\{0 \ldots h\}`, h the depth of the tree: :math:`k =
-      (\mathrm{depth}(\text{last common node}) + 1) / (h + 1)`, 1 within a leaf. It has several times less variance per
-      tree than one sampled height.
+      (\mathrm{depth}(\text{last common node}) + 1) / (h + 1)`, 1 within a leaf.
     - `"sampled"`: algorithm 1 itself, one height drawn per tree.
     - `"leaf"`: the leaves only.
     - `"learned"`: as `"all"` with a trained distribution of d, :attr:`level_weights`, uniform at first: :math:`u_d
       \propto e^{l_d}` for the heights :math:`0 \ldots h` of each tree.
     - `"impurity"`: a node has the weight :math:`\max(i_{\text{parent}} - i, 0) / i_{\text{root}} + .01`, with the
-      impurity i that the ensemble keeps: for regression trees the variance of the targets in the node. The root has the
-      weight .01. k(x, x) is then not 1, but about the share of the variance that the trees explain.
+      impurity i that the ensemble keeps: for regression trees the variance of the targets in the node. k(x, x) is then
+      about the share of the variance that the trees explain.
 
-    Trained weights have no batch dimensions: all elements of a `batch_shape` share them. A gradient costs about one
-    product; above `max_cholesky_size` rows each evaluation also renews the preconditioner, a quarter more products.
+    Trained weights have no batch dimensions: all elements of a `batch_shape` share them.
 
     The kernel is fitted on the targets that the Gaussian process is then trained on. With an ordinary bootstrap forest
     the process becomes overconfident (90 % intervals cover 70 to 85 % on noisy data). The defaults are therefore those
     of :func:`~gpytorch_partition.partitions.grow_forest`, which has the parameters not listed here, with their errors
-    and the cost of growing. Labelling N rows costs :math:`O(N m h)`. Memory: some 50 to 70 bytes per node and 8 per
-    (row, tree).
+    and the cost of growing.
 
     :param train_x: `N x D` rows to grow the forest on. (Default: None, an unfitted kernel for `load_state_dict`, which
         also takes over `heights`.)
@@ -155,11 +150,10 @@ class RandomForestKernel(PartitionKernel):
         """
         Build the kernel of a fitted tree ensemble. Costs :math:`O(V)` for the V nodes of its trees.
 
-        Trees fit targets closely if they have more than a leaf for 15 rows in each tree, or for two rows in all trees
-        of boosting. A process that is trained by marginal likelihood on the same targets then takes noise for signal:
-        on noisy targets its 90 % intervals cover 40 to 85 %. Such a training begins with an
-        :class:`OverconfidenceWarning`. Other rows and shallow trees, whose intervals are right, give none.
-        :func:`gpytorch_partition.presets.ensemble_model` chooses by held-out rows instead.
+        A process that is trained by marginal likelihood on the targets of its trees takes noise for signal: its 90 %
+        intervals cover 40 to 85 %, unless trees are shallow. Such a training begins with an
+        :class:`OverconfidenceWarning`. :func:`gpytorch_partition.presets.ensemble_model` chooses by held-out rows
+        instead.
 
         Where the ensemble weighs its trees (AdaBoost, and DART of XGBoost), so does the kernel; k(x, x) stays 1.
 
@@ -167,9 +161,8 @@ class RandomForestKernel(PartitionKernel):
             scikit-learn, LightGBM, XGBoost, CatBoost or stochtree. With `active_dims` it must have been fitted on these
             columns only.
         :param heights: As for the class, and so are `random_state`, `batch_shape` and `active_dims`.
-        :raises TypeError: As :class:`~gpytorch_partition.partitions.ForestPartition`.
-        :raises ValueError: Likewise, and if `heights` is `"impurity"` and the ensemble keeps no impurities (only
-            scikit-learn's decision trees do).
+        :raises ValueError: As :class:`~gpytorch_partition.partitions.ForestPartition`, and if `heights` is `"impurity"`
+            and the ensemble keeps no impurities (only scikit-learn's decision trees do).
         """
         kernel = cls(heights=heights, batch_shape=batch_shape, active_dims=active_dims)
         trees = trees_of(forest)
@@ -187,26 +180,20 @@ class RandomForestKernel(PartitionKernel):
         heights: str = "all",
         *,
         weights: Sequence[float] | None = None,
-        random_state: Any = None,
-        batch_shape: torch.Size | tuple[int, ...] = (),
-        active_dims: tuple[int, ...] | None = None,
+        **options: Any,
     ) -> RandomForestKernel:
         """
         Build the kernel of trees of any program from arrays; a split may have more than two children. Costs
         :math:`O(V)`.
 
-        Points at or below the first threshold of a node go to its first child, points up to the second threshold to the
-        second child, and points above all thresholds to the last. All children of a node are one level below it.
+        Splits and arrays are those of :func:`~gpytorch_partition.partitions.ensembles.array_trees`. All children of a
+        node are one level below it.
 
         No warning is given, since it is unknown whether the trees have seen the targets. If they have, a process
         trained on the same targets is overconfident.
 
-        :param trees: For each tree its children (`n x k`, integers; the root is node 0, and -1 is no child), columns
-            (`n` integers) and thresholds (`n`, or `n x (k - 1)`); leaves have no child.
-        :param num_columns: Number D of columns of the points, or of those in `active_dims`.
-        :param heights: As for the class, except `"impurity"`; `random_state`, `batch_shape` and `active_dims` likewise.
-        :param weights: A weight for each tree, 0 or more. (Default: all the same.)
-        :raises ValueError: If arrays do not fit or are not trees, or an option cannot be used.
+        :param heights: As for the class, except `"impurity"`.
+        :param options: `random_state`, `batch_shape` and `active_dims`, as for the class.
 
         Example:
             >>> children = [[1, 2, 3], [-1, -1, -1], [-1, -1, -1], [-1, -1, -1]]  # a root with three leaves
@@ -215,11 +202,9 @@ class RandomForestKernel(PartitionKernel):
             >>> kernel(torch.tensor([[0.0], [1.0], [1.2], [2.0]])).to_dense()[1]
             tensor([0.5000, 1.0000, 1.0000, 0.5000])
         """
-        options = {"random_state": random_state, "batch_shape": batch_shape, "active_dims": active_dims}
         return cls.from_forest(array_trees(trees, num_columns, weights=weights), heights, **options)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
-        """Return the covariance of points `*batch x N1 x D` and `*batch x N2 x D`, or its diagonal."""
         covariance = super().forward(x1, x2, diag=diag, **params)
         # Gradients are enabled in a training; code that only compares rows may call in training mode as well.
         if self._seen is not None and self.training and torch.is_grad_enabled() and x1.shape == x2.shape:
@@ -236,20 +221,15 @@ class RandomForestKernel(PartitionKernel):
 
     @property
     def heights(self) -> str:
-        """Levels at which points are compared: `"all"`, `"sampled"`, `"leaf"`, `"learned"` or `"impurity"`."""
         return self._heights.name
 
     @property
     def raw_level_weights(self) -> torch.nn.Parameter | None:
-        """The logits of :attr:`level_weights`, zeros at first."""
         return self.logits.get("raw_level_weights")
 
     @property
     def level_weights(self) -> Tensor | None:
-        """
-        Weights of the heights 0 ... H (`H + 1`, float64) with `heights="learned"`, H the height of the tallest tree;
-        else None. Lower trees scale those of their own heights to a sum of 1. They can be set to positive numbers.
-        """
+        """Weights of the heights 0 ... H (`H + 1`, float64), scaled to a sum of 1 in lower trees; else None."""
         return self.logits.weights("raw_level_weights")
 
     @level_weights.setter

@@ -67,8 +67,8 @@ class SeenTargets(NamedTuple):
         Return whether rows (`N x D`) are those that the ensemble was fitted to, and its trees fit their targets
         closely.
 
-        The number of rows must match, and nearly every leaf must hold at least as many rows as in the ensemble, or one
-        if that is unknown. With other rows about half of the leaves hold fewer.
+        Their number must match, and nearly every leaf hold as many rows as in the ensemble; with others half the leaves
+        do not.
         """
         if self.num_rows is not None and abs(len(x) - self.num_rows) > _ROUNDING * self.num_rows + 1:
             return False
@@ -82,7 +82,6 @@ class SeenTargets(NamedTuple):
 
 
 def warn_of_overconfidence(stacklevel: int) -> None:
-    """Give the `OverconfidenceWarning` of tree ensembles."""
     warnings.warn(_OVERCONFIDENT, OverconfidenceWarning, stacklevel=stacklevel + 1)
 
 
@@ -103,14 +102,12 @@ def _is_side_by_side(ensemble: Any) -> bool:
 
 
 def is_unsupervised(ensemble: Any) -> bool:
-    """Return whether the ensemble is of a kind that is fitted without targets."""
     from sklearn.ensemble import IsolationForest, RandomTreesEmbedding
 
     return isinstance(ensemble, (IsolationForest, RandomTreesEmbedding))
 
 
 def _hardly_looks(ensemble: Any) -> bool:
-    """Whether trees split at random, and choose among half of the columns at most."""
     members = getattr(ensemble, "estimators_", None)
     member = ensemble if members is None else np.asarray(members, dtype=object).ravel()[0]
     is_random = getattr(member, "splitter", None) == "random"

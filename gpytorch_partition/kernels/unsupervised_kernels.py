@@ -79,7 +79,7 @@ class ClusteringKernel(PartitionKernel):
 
 
 class FastClusterKernel(PartitionKernel):
-    r"""
+    """
     The fast cluster kernel (Davies & Ghahramani 2014, section 4.3.2 and algorithm 2): clusters around random training
     rows.
 
@@ -87,13 +87,12 @@ class FastClusterKernel(PartitionKernel):
     It may be built on more rows than have targets. Standardize columns.
 
     All parameters, their errors and costs are those of :class:`~gpytorch_partition.partitions.FastClusterPartition`,
-    except `batch_shape` and `active_dims`, which are those of :class:`~gpytorch_partition.PartitionKernel`. With
-    `num_centers` and `columns="all"` this is the isolation kernel.
+    except `batch_shape` and `active_dims`, which are those of :class:`~gpytorch_partition.PartitionKernel`.
 
     In a single column the default `height` is too large if targets are noisy and there are fewer than four training
     rows for each of :math:`2^h` centers. All partitions then isolate the same rows, whose noise is taken for the
-    function, and intervals are far too narrow. A training on such rows begins with an
-    :class:`~gpytorch_partition.kernels.OverconfidenceWarning`. Give the smaller height of largest marginal likelihood.
+    function: a training gives an :class:`~gpytorch_partition.kernels.OverconfidenceWarning`. Give the smaller height of
+    largest marginal likelihood.
 
     Example:
         >>> x = torch.linspace(0, 1, 50).unsqueeze(-1)
@@ -162,10 +161,9 @@ class RandomBinningKernel(PartitionKernel):
     r"""
     The random binning kernel (Rahimi & Recht 2007, section 4): the fraction of grids in which two points share a bin.
 
-    Use it for a lengthscale per column at linear cost, with the Laplace kernel as the limit:
-    :math:`\exp(-\sum_d |x_d - x'_d| / \ell_d)`, anywhere in space. :class:`~gpytorch_partition.MondrianKernel` has
-    this limit too (with :math:`\ell = 1 / \lambda` for all columns), and the cells of every shorter lifetime. Its
-    labels cost a descent of each tree, those here :math:`O(D)` per grid.
+    Use it for a lengthscale per column at linear cost, with the Laplace kernel as the limit: :math:`\exp(-\sum_d |x_d -
+    x'_d| / \ell_d)`, anywhere in space. :class:`~gpytorch_partition.MondrianKernel` has this limit too (with
+    :math:`\ell = 1 / \lambda` for all columns), and the cells of every shorter lifetime.
 
     All parameters, their errors and costs are those of :class:`~gpytorch_partition.partitions.RandomBinningPartition`,
     except `batch_shape` and `active_dims`, which are those of :class:`~gpytorch_partition.PartitionKernel`.

@@ -1,21 +1,28 @@
-"""Kernels around another kernel: with this package's solver, of standardized columns, or of a view of a table."""
+"""Kernels around another kernel: with this package's solver, of standardized columns, of a view, or linear locally."""
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
 from typing import Any, Self
 
 import torch
+from gpytorch.constraints import Interval, Positive
 from gpytorch.kernels import Kernel
+from gpytorch.priors import Prior
 from linear_operator import to_linear_operator
+from linear_operator.operators import LinearOperator
 from torch import Tensor
 
-from gpytorch_partition.descriptions import counted
+from gpytorch_partition.descriptions import counted, ranged
 from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
-from gpytorch_partition.inputs.numbers import bits_of, floats_of, take_shapes
+from gpytorch_partition.inputs.numbers import bits_of, checked_count, floats_of, same_bits, take_shapes
 from gpytorch_partition.inputs.standardization import Standardization
-from gpytorch_partition.inputs.training_rows import checked_rows, decode_missing
-from gpytorch_partition.operators.addition import structured_terms
-from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
+from gpytorch_partition.inputs.training_rows import MISSING, checked_rows, decode_missing
+from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
+from gpytorch_partition.operators.algebra import structured_terms
+from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+from gpytorch_partition.operators.sums_and_roots import PartitionSumLinearOperator
 from gpytorch_partition.tables.number_view import NumberView
 
 
@@ -42,42 +49,35 @@ class _WrapperKernel(Kernel):
         return type(self)(base_kernel)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
-        """Return the covariance of points `*batch x N1 x D` and `*batch x N2 x D`, or its diagonal."""
         return self.base_kernel(self.seen(x1), self.seen(x2), diag=diag, **params)
 
     def __getitem__(self, index: Any) -> Self:
-        """Return the kernel of some batch elements."""
         return self._around(self.base_kernel[index])
 
     def expand_batch(self, *sizes: Any) -> Self:
-        """Return the kernel with a larger batch shape."""
         return self._around(self.base_kernel.expand_batch(*sizes))
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the base kernel, which may have no parameters."""
         return self.base_kernel.dtype
 
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> Any:
-        """Return the base kernel's number of outputs per input."""
         return self.base_kernel.num_outputs_per_input(x1, x2)
 
     def prediction_strategy(self, *args: Any) -> Any:
-        """Return the prediction strategy of the kernel inside."""
         return self.base_kernel.prediction_strategy(*args)
 
 
 class IterativeKernel(_WrapperKernel):
-    r"""
+    """
     A kernel with the covariance of `base_kernel`, as an operator with this package's solver, noise and predictions.
 
     Use it for kernels of GPyTorch with a fast product, such as a sum of low-rank kernels. A sum with a partition kernel
     in it needs no wrapper (:mod:`gpytorch_partition.composition`).
 
-    Time and memory are those of the terms: a dense RBF remains :math:`O(N^2)`, a constant costs :math:`O(N)`, and
-    low-rank kernels :math:`O(N k)` (`LinearKernel(ard_num_dims=D)`, random Fourier features). If all terms are of these
-    kinds or partition kernels, means cost :math:`O(m + k)` per point. GPyTorch's `InducingPointKernel` is an exception:
-    it adds a diagonal of its own in evaluation.
+    Time and memory are those of the terms: a dense RBF remains :math:`O(N^2)`, and low-rank kernels cost :math:`O(N k)`
+    (`LinearKernel(ard_num_dims=D)`, random Fourier features). GPyTorch's `InducingPointKernel` adds a diagonal of its
+    own.
 
     :param base_kernel: Any kernel.
 
@@ -92,7 +92,6 @@ class IterativeKernel(_WrapperKernel):
 
     @property
     def is_stationary(self) -> bool:
-        """Whether the base kernel is stationary."""
         return self.base_kernel.is_stationary
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
@@ -103,7 +102,6 @@ class IterativeKernel(_WrapperKernel):
         return PartitionSumLinearOperator(*structured_terms(covariance))
 
     def prediction_strategy(self, *args: Any) -> PartitionPredictionStrategy:
-        """Return a prediction strategy that uses sums over clusters and this package's solver."""
         return PartitionPredictionStrategy(*args)
 
 
@@ -114,7 +112,7 @@ class EncodedKernel(_WrapperKernel):
 
     Use it to compare rows of a table by a smooth, linear or distance-based kernel: :math:`\phi` has numbers for the
     levels of categories and medians for missing cells. Forests do not need it: they split on sets of levels and accept
-    missing values. Costs one pass over the points.
+    missing values.
 
     :param base_kernel: :math:`k_0`, built on the view of the training rows.
     :param view: :math:`\phi`. (Default: None, an unfitted one for `load_state_dict`.)
@@ -133,7 +131,6 @@ class EncodedKernel(_WrapperKernel):
         self.view = NumberView() if view is None else view
 
     def seen(self, x: Tensor) -> Tensor:
-        """Return the view of points."""
         return self.view(x)
 
     def _around(self, base_kernel: Kernel) -> EncodedKernel:
@@ -145,12 +142,10 @@ class StandardizedKernel(_WrapperKernel):
     A kernel of standardized columns, :math:`k(x, x') = k_0((x - \mu) / \sigma, (x' - \mu) / \sigma)`.
 
     Use it for points in any units with a kernel that compares columns with each other (fast cluster, Mondrian) or with
-    0 (linear kernels). Means and standard deviations are those of the training rows. The kernel inside gets NaN for NaN
-    and for its code by :func:`~gpytorch_partition.encode_missing`. Costs one pass over the points.
+    0 (linear kernels). Means and standard deviations are those of the training rows.
 
     :param base_kernel: :math:`k_0`, built on standardized rows.
     :param train_x: `N x D` rows, or their means and scales; None for an unfitted kernel for `load_state_dict`.
-    :raises ValueError: If the rows are not a floating point tensor, are empty, or hold infinity.
 
     Example:
         >>> from gpytorch.kernels import LinearKernel
@@ -166,12 +161,7 @@ class StandardizedKernel(_WrapperKernel):
         self.units = _Units(train_x if isinstance(train_x, Standardization) else _columns_of(train_x))
 
     def standardized(self, x: Tensor) -> Tensor:
-        """
-        Standardize points (`*batch x N x D`) for the kernel inside.
-
-        :raises RuntimeError: If the kernel is unfitted.
-        :raises ValueError: If there are not as many columns as the training rows have.
-        """
+        """Standardize points (`*batch x N x D`) for the kernel inside."""
         columns = Standardization(floats_of(self.units.mean), floats_of(self.units.scale))
         if not columns.scale.numel():
             raise RuntimeError("StandardizedKernel is not fitted: give it training rows, or load a state")
@@ -180,7 +170,6 @@ class StandardizedKernel(_WrapperKernel):
         return columns.apply(decode_missing(x)).to(x.dtype)
 
     def seen(self, x: Tensor) -> Tensor:
-        """Return standardized points."""
         return self.standardized(x)
 
     def _around(self, base_kernel: Kernel) -> StandardizedKernel:
@@ -205,10 +194,124 @@ class _Units(torch.nn.Module):
         self.register_buffer("scale", bits_of(columns.scale))
 
     def extra_repr(self) -> str:
-        """Describe the number of columns."""
         return counted(self.mean.numel(), "column") if self.mean.numel() else "unfitted"
 
 
 def _columns_of(train_x: Tensor | None) -> Standardization:
     rows = torch.empty(0, 0) if train_x is None else checked_rows(train_x, "StandardizedKernel", missing=True)
     return Standardization.of(decode_missing(rows))
+
+
+class LocalLinearKernel(ClusterKernel):
+    r"""
+    A partition kernel times a linear kernel, the prior of functions that are linear within clusters.
+
+    Use it for functions with slopes within clusters, which levels alone follow by many small steps.
+
+    .. math::
+
+        k(x, x') = k_0(x, x') \Big(1 + \sum_{d=1}^D v_d x_d x'_d\Big)
+
+    :math:`k_0` gives every cluster a level; this kernel also gives it a slope in each column, of variance :math:`v_d`.
+    A product costs D + 1 times as much as one of :math:`k_0`, :math:`O(N m D)`, and a mean O(m D) per point.
+
+    Standardize columns: :math:`v_d` is the variance that a slope adds one unit from 0, and a function is least certain
+    far from 0. A missing value counts as 0 in the linear part.
+
+    :param base_kernel: A partition kernel :math:`k_0` (or a sum or multiple of partition kernels), with its own
+        `active_dims`.
+    :param num_dims: Number D of columns of the linear part.
+    :param active_dims: Numbers of these columns, such as those that need slopes. (Default: all.)
+    :param variance_prior: Prior of :math:`v`. (Default: none.)
+    :param variance_constraint: Constraint of :math:`v`. (Default: `Positive`; v begins at 1 / D.)
+    :param batch_shape: Batch shape of :math:`v`. (Default: none.)
+    :raises TypeError: In calls, if the base kernel is not a partition kernel; a `ValueError` for points of another
+        width.
+
+    Example:
+        >>> from gpytorch_partition import PartitionKernel
+        >>> kernel = LocalLinearKernel(PartitionKernel(lambda x: x.floor().long()), num_dims=1)
+        >>> kernel.variance = 0.5
+        >>> kernel(torch.tensor([[0.2], [0.8], [1.5]])).to_dense().detach()
+        tensor([[1.0200, 1.0800, 0.0000],
+                [1.0800, 1.3200, 0.0000],
+                [0.0000, 0.0000, 2.1250]])
+    """
+
+    _instead_of_lengthscale = "its base_kernel may have what sets how far points look alike, and it has a variance"
+
+    def __init__(
+        self,
+        base_kernel: Kernel,
+        num_dims: int,
+        *,
+        active_dims: tuple[int, ...] | None = None,
+        variance_prior: Prior | None = None,
+        variance_constraint: Interval | None = None,
+        batch_shape: torch.Size | tuple[int, ...] = (),
+    ) -> None:
+        super().__init__(batch_shape=batch_shape, active_dims=active_dims)
+        if checked_count(num_dims, "columns", "num_dims") < 1 or self.columns.numbers.numel() not in (0, num_dims):
+            raise ValueError(f"expected as many active_dims as num_dims, got {active_dims} and {num_dims}")
+        self.base_kernel = checked_kernel(base_kernel)
+        self.register_parameter("raw_variance", torch.nn.Parameter(torch.zeros(*batch_shape, 1, num_dims)))
+        self.register_constraint("raw_variance", variance_constraint or Positive())
+        if variance_constraint is None:
+            self.variance = 1 / num_dims
+        if variance_prior is not None:
+            self.register_prior("variance_prior", variance_prior, _variance_of, _set_variance)
+
+    @property
+    def num_dims(self) -> int:
+        return self.raw_variance.shape[-1]
+
+    @property
+    def variance(self) -> Tensor:
+        """Variances of the slopes, `*batch x 1 x D`; they can be set to positive numbers."""
+        return self.raw_variance_constraint.transform(self.raw_variance)
+
+    @variance.setter
+    def variance(self, value: float | Tensor) -> None:
+        _set_variance(self, value)
+
+    def _described(self) -> str:
+        return f"slopes of variance {ranged(self.variance.flatten().tolist())} in {counted(self.num_dims, 'column')}"
+
+    def _choose_columns(self, dims: Any) -> None:
+        super()._choose_columns(dims)
+        self.base_kernel.active_dims = torch.as_tensor(dims)
+
+    def _check_points(self, x: Tensor) -> None:
+        width = self._active(x).shape[-1] if torch.is_tensor(x) and x.dim() else None
+        if width is not None and width != self.num_dims:
+            raise ValueError(
+                f"{type(self).__name__} expected points with {self.num_dims} columns for its linear part, got {width}: "
+                "choose them with active_dims"
+            )
+
+    def _covariance(self, x1: Tensor, x2: Tensor) -> LinearOperator:
+        parts = structured_terms(self.base_kernel(x1, x2).evaluate_kernel())
+        if not all(isinstance(part, PartitionLinearOperator) for part in parts):
+            raise TypeError(
+                f"expected a partition kernel to make linear locally, got {type(self.base_kernel).__name__}"
+            )
+        left = self._loadings(x1, parts[0].left.batch_shape)
+        right = left if same_bits(x1, x2) else self._loadings(x2, parts[0].right.batch_shape)
+        return reduce(add, (part.with_loadings(left, right) for part in parts))
+
+    def _loadings(self, x: Tensor, batch_shape: torch.Size) -> Tensor:
+        r""":math:`[1, \sqrt v x]` (`*batch x N x (D + 1)`)."""
+        x = self.columns.select(x)
+        x = x if batch_shape else x[(0,) * (x.dim() - 2)]
+        x = x.masked_fill(x.isnan() | (x == MISSING), 0)
+        slopes = x * self.variance.sqrt()
+        return torch.cat([slopes.new_ones(*slopes.shape[:-1], 1), slopes], -1)
+
+
+def _variance_of(kernel: LocalLinearKernel) -> Tensor:
+    return kernel.variance
+
+
+def _set_variance(kernel: LocalLinearKernel, value: float | Tensor) -> None:
+    value = torch.as_tensor(value).to(kernel.raw_variance)
+    kernel.initialize(raw_variance=kernel.raw_variance_constraint.inverse_transform(value))

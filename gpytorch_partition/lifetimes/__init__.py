@@ -1,9 +1,9 @@
 """Lifetimes (inverse lengthscales) of Mondrian kernels: sweep, path, projections, and the Mondrian forest."""
 
 from gpytorch_partition.lifetimes.gradient_projection import expected_gradient_projection
+from gpytorch_partition.lifetimes.lifetime_path import LifetimeModel, LifetimePath, fit_along_lifetimes
+from gpytorch_partition.lifetimes.likelihood_sweep import LifetimeSweep, lifetime_sweep
 from gpytorch_partition.lifetimes.mondrian_forest import MondrianForest, joint_weights
-from gpytorch_partition.lifetimes.path import LifetimeModel, LifetimePath, fit_along_lifetimes
-from gpytorch_partition.lifetimes.sweep import LifetimeSweep, lifetime_sweep
 
 __all__ = [
     "LifetimeModel",

@@ -6,8 +6,7 @@ Mondrian forests for gradient-based dimension reduction and high-dimensional reg
 the joint Gaussian model in place of the forest. The expected gradient outer product :math:`H = E[\nabla f(x) \nabla
 f(x)^\top]` of a function that varies along a few directions has these as its range. A model estimates H. The next one
 draws its trees over :math:`H^{1/2} x`, independently of the targets, where they cut mostly across the directions found
-so far, and so estimates H better. Trees cannot be adapted instead: leaving out cuts across a column with some
-probability is not the process with a lower rate there.
+so far, and so estimates H better.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows
-from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
+from gpytorch_partition.kernels.mondrian_kernels import MondrianKernel
 from gpytorch_partition.linalg.factors import stable_eigh
 from gpytorch_partition.models.counted_rows import check_rows
 from gpytorch_partition.models.partition_gp import PartitionGP
@@ -57,16 +56,15 @@ def expected_gradient_projection(
 
     with :math:`s_d` the standard deviation of column d, and takes :math:`H = c\, \overline{g g^\top}` with trace D. The
     next round has :math:`U = \operatorname{diag}(s)^{-1} H^{1/2}` (the symmetric root), the first one standardized
-    columns. Columns that do not vary have the weight 0. Units of x and y do not matter.
+    columns.
 
     With the full H, trees cut across mixtures of columns. This is better where f varies along a few oblique directions,
-    and worse than `diagonal=True`, or than no projection, where f depends on single columns. Both were seen; compare on
-    held-out rows. **The final model sees the same targets again**, noise included, and treats `D x D` numbers (D with
-    `diagonal`) as known: its likelihood is too high to compare with that of another kernel, and standard deviations are
-    too small, the more so, the fewer rows there are. Irrelevant directions keep some weight.
+    and worse where it depends on single columns: compare on held-out rows. **The final model sees the same targets
+    again**, noise included, and treats `D x D` numbers (D with `diagonal`) as known: its likelihood is too high to
+    compare with that of another kernel, and standard deviations are too small, the more so, the fewer rows there are.
+    Irrelevant directions keep some weight.
 
-    At most 5,000 rows, sampled, are fitted. Gradients are averaged over at most 1,000 of these, from `2 D` posterior
-    means each. Most of the time is for means: :math:`O(m)` and a descent of m trees each.
+    At most 5,000 rows, sampled, are fitted, and gradients averaged over 1,000 of these.
 
     :param x: `N x D` training inputs.
     :param y: `N` targets.
@@ -77,8 +75,7 @@ def expected_gradient_projection(
     :param diagonal: Keep only the diagonal of H: a lengthscale for each column, and no new directions.
     :param random_state: Seed of samples and trees, as in :class:`~gpytorch_partition.PartitionKernel`.
     :return: U, `D x D` float64; or the `D` numbers on its diagonal.
-    :raises ValueError: If rows and targets do not match or cannot be used, all targets or all rows are the same, the
-        model is flat, or a number cannot be used.
+    :raises ValueError: If rows, targets or a number cannot be used, or do not vary.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)

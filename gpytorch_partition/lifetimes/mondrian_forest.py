@@ -11,9 +11,8 @@ and penalize parameters alike, with :math:`\delta = \sigma^2 / s` the ratio of n
     \text{forest (4):} \quad & \sum_i \frac1m \sum_r \bigl(y_i - \theta_{r, c_r(i)}\bigr)^2
         + \frac{\delta}{m} \|\theta\|^2.
 
-They differ only in the place of the average over trees, and are equal for m = 1. As Gaussian models, the kernel has the
-prior :math:`\theta \sim N(0, m s)`, so that f has the variance s; each tree of the forest has :math:`\theta \sim N(0,
-s)`, so that its own prediction has the variance s.
+They differ only in the place of the average over trees, and are equal for m = 1. In the kernel's prior f has the
+variance s, and in the forest's each tree's own prediction.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.co_occurrence import streamed_cluster_sums
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.inputs.numbers import checked_positive
+from gpytorch_partition.inputs.numbers import check_positive
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.models.counted_rows import check_has_partitions, check_rows
 from gpytorch_partition.settings import predictions
@@ -46,10 +45,7 @@ class MondrianForest:
         \mathrm{Var}(\theta_c \mid y) = \frac{\sigma^2}{n_c + \delta}.
 
     The prior mean is 0, which clusters without rows predict as well: center the targets. This is the baseline of
-    figures 9 and 10, without the hierarchical smoothing of Lakshminarayanan et al. 2016.
-
-    Fitting costs the labels and :math:`O(N m)`. Memory is that of the training inputs, `16 p` bytes for p clusters, and
-    the codes of rows that the kernel caches: one kernel serves the forest and the joint fit.
+    figures 9 and 10, not the smoothed forest of Lakshminarayanan et al. 2016.
 
     :param kernel: A kernel of flat partitions of equal weight: Mondrian, random binning, fast clusters, a user's own,
         or a random forest with `heights` of `"leaf"` or `"sampled"`.
@@ -57,9 +53,7 @@ class MondrianForest:
     :param y: `N` finite targets.
     :param outputscale: s, the prior variance of a cluster's parameter, in the square of the unit of the targets.
     :param noise: :math:`\sigma^2`, in the same unit.
-    :raises ValueError: If rows and targets do not match or cannot be used, outputscale or noise is not positive and
-        finite, or the partitions are nested or weighted.
-    :raises RuntimeError: If the kernel is unfitted.
+    :raises ValueError: If an argument cannot be used, or the partitions are nested or weighted.
 
     Example:
         >>> kernel = PartitionKernel(lambda x: torch.stack([x[..., 0].floor(), x[..., 0].round()], -1).long())
@@ -92,10 +86,7 @@ class MondrianForest:
         return self._averages(x, self._means.unsqueeze(-1)).squeeze(-1)
 
     def variance(self, x: Tensor) -> Tensor:
-        """
-        Return the variance of the mixture of the trees' posteriors (`N_test`, float64), without noise: the mean of
-        their variances plus the variance of their means.
-        """
+        """Return the variance of the mixture of the trees' posteriors (`N_test`, float64), without noise."""
         deviations = self._means - self._means.median()  # smaller numbers, whose squares lose fewer digits
         table = torch.stack([deviations, deviations**2 + self._variances], -1)
         mean, square = self._averages(x, table).unbind(-1)
@@ -125,13 +116,10 @@ def joint_weights(kernel: PartitionKernel, x: Tensor, y: Tensor, *, outputscale:
     With :math:`\alpha = (s K + \sigma^2 I)^{-1} y` the posterior mean is :math:`s Z S Z^\top \alpha`, :math:`S = I /
     m`, so that :math:`\theta = m s S Z^\top \alpha = s Z^\top \alpha`.
 
-    This costs the labels, :math:`O(N m)`, and a solve in the dtype of the kernel and the inputs: dense up to
-    `max_cholesky_size` rows, by conjugate gradients above. These stop at GPyTorch's `eval_cg_tolerance`, whose default
-    of .01 left an error of 4 % in 295 parameters of 1,500 rows.
+    The solve stops at GPyTorch's `eval_cg_tolerance` above `max_cholesky_size` rows; its default of .01 left an error
+    of 4 % in 295 parameters of 1,500 rows.
 
     Parameters and errors are those of :class:`MondrianForest`, with s the prior variance of f.
-
-    :return: `p` parameters (float64), clusters numbered as in :attr:`MondrianForest.weights`.
     """
     _check(kernel, x, y, outputscale, noise)
     covariance = kernel(x).evaluate_kernel()
@@ -150,8 +138,7 @@ def joint_weights(kernel: PartitionKernel, x: Tensor, y: Tensor, *, outputscale:
 def _check(kernel: Any, x: Tensor, y: Tensor, outputscale: float, noise: float) -> None:
     check_has_partitions(kernel)
     check_rows(x, y, least=1)
-    for name, value in (("outputscale", outputscale), ("noise", noise)):
-        checked_positive(value, name)
+    check_positive(outputscale=outputscale, noise=noise)
 
 
 def _check_flat(kernel: PartitionKernel, rows: Incidence) -> None:

@@ -1,14 +1,15 @@
 """Gaussian likelihoods whose noise varies with the inputs, or with weights of the rows."""
 
-from gpytorch_partition.likelihoods.fitc_likelihood import FITCGaussianLikelihood, UnspannedNoise
 from gpytorch_partition.likelihoods.forest_noise_likelihood import (
     ForestNoise,
     ForestNoiseGaussianLikelihood,
     grow_residual_forest,
 )
-from gpytorch_partition.likelihoods.weighted_likelihood import (
+from gpytorch_partition.likelihoods.noise_likelihoods import (
+    FITCGaussianLikelihood,
     StudentTLikelihood,
     StudentTNoise,
+    UnspannedNoise,
     WeightedGaussianLikelihood,
     WeightedNoise,
     student_t_noise,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, decode_missing
-from gpytorch_partition.likelihoods.fitc_likelihood import NoiseLikelihood, inputs_of
+from gpytorch_partition.likelihoods.noise_likelihoods import NoiseLikelihood, inputs_of
 from gpytorch_partition.partitions.forest import ForestPartition
 
 if TYPE_CHECKING:
@@ -34,17 +34,14 @@ class ForestNoise(Noise):
 
     z(x) is a forest's prediction of the log squared residuals, less their mean: one product with the one-hot rows of
     its leaves gives all variances in :math:`O(N m)`. Two parameters are trained: `noise`, :math:`\sigma^2`, and
-    `exponent`, b between 0 (the noise is constant) and 3; b = 1 is the forest's own prediction. Memory: the trees, and
-    4 bytes per (row, tree) of the rows last seen.
+    `exponent`, b between 0 (the noise is constant) and 3; b = 1 is the forest's own prediction.
 
     :param train_x: `N x D` rows; NaN is a missing value. (Default: None, an unfitted noise for `load_state_dict`.)
     :param residuals: `N` *out-of-sample* residuals: those of a cross-validation, or out of bag. Only the relative sizes
         matter.
-    :param num_trees: Number of trees. It and `min_samples_leaf`, `random_state` and `n_jobs` are options of
-        :func:`grow_residual_forest`.
     :param noise_constraint: Constraint of `noise`. (Default: greater than 1e-4.)
-    :raises ValueError: If rows and residuals do not match, are empty or infinite, all residuals are 0, or an option
-        cannot be used; in calls, without inputs.
+    :param options: `num_trees`, `min_samples_leaf`, `random_state` and `n_jobs` of :func:`grow_residual_forest`.
+    :raises ValueError: If rows, residuals or an option cannot be used; in calls, without inputs.
     """
 
     leaf_values: Tensor  # (p,) mean of the log squared residuals in each leaf, over m
@@ -54,11 +51,8 @@ class ForestNoise(Noise):
         train_x: Tensor | None = None,
         residuals: Tensor | None = None,
         *,
-        num_trees: int = 100,
-        min_samples_leaf: int | None = None,
-        random_state: Any = None,
-        n_jobs: int | None = None,
         noise_constraint: Any = None,
+        **options: Any,
     ) -> None:
         super().__init__()
         self.register_parameter("raw_noise", torch.nn.Parameter(torch.zeros(1)))
@@ -70,15 +64,7 @@ class ForestNoise(Noise):
         if (train_x is None) != (residuals is None):
             raise ValueError("expected both rows and residuals, or neither for an unfitted noise, got one of them")
         if train_x is not None and residuals is not None:
-            forest = grow_residual_forest(
-                train_x,
-                residuals,
-                num_trees=num_trees,
-                min_samples_leaf=min_samples_leaf,
-                random_state=random_state,
-                n_jobs=n_jobs,
-            )
-            self._set_forest(forest)
+            self._set_forest(grow_residual_forest(train_x, residuals, **options))
 
     @classmethod
     def from_forest(cls, forest: RandomForestRegressor, noise_constraint: Any = None) -> ForestNoise:
@@ -88,7 +74,6 @@ class ForestNoise(Noise):
         return noise
 
     def extra_repr(self) -> str:
-        """Return level and exponent of the noise."""
         return f"level {self.noise.item():.4g}, exponent {self.exponent.item():.4g}"
 
     def _set_forest(self, forest: RandomForestRegressor) -> None:
@@ -164,7 +149,6 @@ class ForestNoiseGaussianLikelihood(NoiseLikelihood):
 
     @property
     def exponent(self) -> Tensor:
-        """Return the exponent b."""
         return self.noise_covar.exponent
 
     @exponent.setter
@@ -186,15 +170,12 @@ def grow_residual_forest(
 
     Call it to look at the forest before it becomes a noise (:meth:`ForestNoise.from_forest`), or for its out-of-bag
     predictions, `oob_prediction_`. Its leaves are large, since single residuals carry little information. Each tree is
-    grown on at most 20,000 rows.
+    grown on at most 20,000 rows. Rows, residuals and errors are those of :class:`ForestNoise`.
 
-    :param x: `N x D` rows; NaN is a missing value.
-    :param residuals: `N` out-of-sample residuals.
     :param num_trees: Number m of trees. (Default: 100.)
     :param min_samples_leaf: Fewest rows in a leaf. (Default: None, half the square root of N, but at least 5.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :param n_jobs: Trees grown at a time, as in scikit-learn. (Default: None, one.)
-    :raises ValueError: As :class:`ForestNoise` does.
     """
     from sklearn.ensemble import RandomForestRegressor
 

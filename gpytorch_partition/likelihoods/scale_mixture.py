@@ -41,20 +41,12 @@ def gaussian_log_densities(errors: Tensor, variances: Tensor) -> Tensor:
 
 
 def log_densities(errors: Tensor, variances: Tensor, scales: Tensor, df: float) -> Tensor:
-    """
-    Return log densities (`*batch x n`) of observations, from their differences from the predicted means, the variances
-    of the function, the squared scales of the noise (`*batch x n` each), and its degrees of freedom.
-    """
+    """Return log densities (`*batch x n`) from errors, the function's variances and the noise's squared scales."""
     return torch.logsumexp(_joint(errors, variances, scales, df)[0], -1)
 
 
 def expected_precisions(errors: Tensor, variances: Tensor, scales: Tensor, df: float) -> Tensor:
-    r"""
-    Return the mean of :math:`\tau` (`n`) given an observation: about 1 for a usual one, close to 0 for an outlier.
-
-    If the function has no variance, it is :math:`(\nu + 1) / (\nu + r^2 / \sigma^2)` (ibid.; the weight of a row in
-    EM). Parameters are those of :func:`log_densities`.
-    """
+    r"""Return the mean of :math:`\tau` (`n`) given an observation, its weight in EM: close to 0 for an outlier."""
     joint, precisions = _joint(errors, variances, scales, df)
     return torch.softmax(joint, -1) @ precisions
 
@@ -66,8 +58,7 @@ def student_quantiles(
     Return quantiles of observations (`n x q`) at `q` probabilities, right to four digits of the standard deviation.
 
     In units of :math:`\sqrt{v + \sigma^2}` they depend only on the function's share :math:`v / (v + \sigma^2)`. They
-    are found by bisection for 513 shares, and by linear interpolation between these. Other parameters are those of
-    :func:`log_densities`, as arrays of `n`, with means in place of errors.
+    are found by bisection for 513 shares, and by linear interpolation between these.
 
     Example:
         >>> zeros, ones = np.zeros(1), np.ones(1)
@@ -93,14 +84,11 @@ def student_levels(errors: np.ndarray, variances: np.ndarray, scales: np.ndarray
 
 
 def student_crps(errors: np.ndarray, variances: np.ndarray, scales: np.ndarray, df: float) -> np.ndarray:
-    r"""
+    """
     Return the continuous ranked probability scores of observations (`n`), in their unit.
 
     The score is :math:`E|Y - y| - E|Y - Y'| / 2` with independent predictions Y and Y' (Gneiting & Raftery 2007,
-    Strictly proper scoring rules, eq. 21). Both terms are sums over the mixture, right to four digits. In units of
-    :math:`\sqrt{v + \sigma^2}` the second depends only on the function's share, as quantiles do.
-
-    Parameters are those of :func:`log_densities`, as arrays of `n`.
+    Strictly proper scoring rules, eq. 21). Both terms are sums over the mixture, right to four digits.
     """
     precisions, weights = (part.numpy() for part in scale_mixture(df))
     distance = np.abs(errors) * student_levels(errors, variances, scales, df)

@@ -1,10 +1,8 @@
 """
 Preconditioned conjugate gradients for many right-hand sides, each stopped by its own residual, with Lanczos matrices.
 
-Accelerated coordinate descent on the dual (Lin, Lu & Xiao 2014; one row at a time, with running cluster sums) was
-tried. Its number of passes does not grow with N, while iterations here grow like N^.4. On flat partitions, with a
-Nystrom preconditioner here, a compiled version was as fast for one column and slower for sixteen up to 256,000 rows,
-and 1.4 times as fast at 1,000,000. It is not used, as it cannot handle tree kernels at that cost.
+Accelerated coordinate descent on the dual (Lin, Lu & Xiao 2014) was tried: on flat partitions a compiled version was as
+fast for one column, slower for sixteen up to 256,000 rows, and it cannot handle tree kernels at that cost.
 """
 
 from __future__ import annotations
@@ -40,8 +38,6 @@ class CGState(NamedTuple):
 
 
 class CGResult(NamedTuple):
-    """The result of :func:`conjugate_gradients`."""
-
     solution: Tensor  # *batch x N x t
     # *batch x 1 x t, 2 b^T x - x^T A x, a lower bound of b^T A^{-1} b: started from zero, a sum of positive terms
     quadratic_form: Tensor
@@ -74,11 +70,9 @@ def conjugate_gradients(
 
     Every column stops by its own residual. No threshold is absolute, so scaling A, B or the preconditioner changes
     nothing. When all columns have stopped, the true residual is computed, and columns whose recursive residual is too
-    small by rounding restart from their solution. An iteration takes one product, one application of the preconditioner
-    and six vector operations per column; columns that have stopped stay in the products until the last one stops.
-    Memory is four times the size of `rhs`, itself included, and up to three times more within an iteration.
+    small by rounding restart from their solution. Columns that have stopped stay in the products until the last one
+    stops.
 
-    :param rhs: `*batch x N x t` right-hand sides.
     :param stop: A function of the :class:`CGState` that says which columns are done (`*batch x 1 x t`).
     :param preconditioner: :math:`V \mapsto P^{-1} V`. (Default: none.)
     :param initial_guess: The solution to start from, of a shape that expands to that of `rhs`. (Default: zero.)
@@ -88,7 +82,6 @@ def conjugate_gradients(
         rows where that and N allow it.
     :param certain: The accuracy asked for, where the stopping rule also stops at the limit of rounding: columns whose
         true residual, halved, does not satisfy this rule have not converged. (Default: none.)
-    :param warn: Whether to warn of unfinished columns.
     :raises ValueError: If a right-hand side is not finite.
     """
     if not torch.isfinite(rhs).all():
@@ -198,11 +191,7 @@ class _Run:
             self.coefficients.append((alpha[..., : self.num_tridiag], beta[..., : self.num_tridiag]))
 
     def tridiagonal(self) -> Tensor | None:
-        """
-        Return Lanczos matrices from the coefficients (Saad 2003).
-
-        T_kk = 1/alpha_k + beta_{k-1}/alpha_{k-1} and T_k,k+1 = sqrt(beta_k)/alpha_k.
-        """
+        """Return Lanczos matrices: T_kk = 1/a_k + b_{k-1}/a_{k-1}, T_k,k+1 = sqrt(b_k)/a_k (Saad 2003)."""
         if not self.num_tridiag:
             return None
         alpha = torch.cat([pair[0] for pair in self.coefficients], -2)  # *batch x k x num_tridiag

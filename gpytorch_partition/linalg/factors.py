@@ -22,13 +22,10 @@ _COLUMNS_PER_PRODUCT = 32
 
 def stable_eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """
-    Return eigenvalues (`*batch x n`), in ascending order, and eigenvectors in columns, as :func:`torch.linalg.eigh`
-    does.
+    Return eigenvalues (`*batch x n`, ascending) and eigenvectors in columns, as :func:`torch.linalg.eigh` does.
 
     PyTorch's divide and conquer fails to converge for some matrices. These are left to QR iterations, which are slower
     (Anderson et al. 1999, LAPACK's syev) and have gradients of the eigenvalues only.
-
-    :raises torch.linalg.LinAlgError: If a number is infinite or NaN.
     """
     try:
         values, vectors = torch.linalg.eigh(matrix)
@@ -54,8 +51,6 @@ def stable_cholesky(matrix: Tensor) -> Tensor:
     If rounding has left a matrix without a factor, a jitter is added to its diagonal: 1e-10 of the diagonal's mean,
     then 1e-8, 1e-6 and 1e-4. If that is too little as well, eigenvalues below 1e-10 of the mean are raised to that.
     Other matrices of a batch stay as they are.
-
-    :raises ValueError: If a number is infinite or NaN.
     """
     matrix = matrix.double()
     unit = matrix.detach().diagonal(dim1=-2, dim2=-1).abs().mean(-1, keepdim=True)
@@ -106,20 +101,15 @@ def largest_eigenpairs(
     max_restarts: int = 100,
 ) -> Eigenpairs:
     r"""
-    Return the algebraically largest eigenvalues of a symmetric A and their eigenvectors, by block Lanczos from a random
-    block.
+    Return the algebraically largest eigenpairs of a symmetric A by block Lanczos from a random block.
 
     A cycle builds an orthonormal basis of the Krylov space of eight blocks of k + 6 columns, fully reorthogonalized.
     The next cycle begins with its best approximations (Rayleigh-Ritz). Cycles end when all k have residuals :math:`\|A
-    v - \lambda v\| \le \epsilon |\lambda_1|`. Errors of eigenvalues are then at most that, and mostly their squares
-    divided by the gap to the next eigenvalue; errors of eigenvectors are at most residual divided by gap. (Musco &
-    Musco 2015 explain why a block Krylov space needs so few products.)
+    v - \lambda v\| \le \epsilon |\lambda_1|`. Errors of eigenvalues are then at most that, and of eigenvectors at most
+    residual divided by gap (Musco & Musco 2015).
 
-    Each cycle costs 8 products with k + 6 columns and :math:`O(N k^2)`; work space is some 8 (k + 6) numbers per row.
     Matrices of up to twice 8 (k + 6) rows are decomposed densely, exactly.
 
-    :param matmul: :math:`V \mapsto A V`, `N x t`, float64.
-    :param generator: Source of the first block.
     :param tolerance: :math:`\epsilon`. (Default: 1e-9.)
     :param max_restarts: Most cycles; a `NumericalWarning` is given if they are too few. (Default: 100.)
     :return: The pairs, each vector with its largest entry positive.
@@ -185,9 +175,8 @@ class NystromFactor(NamedTuple):
     The factor of :math:`K \approx L L^\top + \lambda_\ell I`, exact in the directions found, constant in all others.
 
     :math:`L = U (\Lambda - \lambda_\ell)^{1/2}` from the :math:`\ell` leading eigenpairs; the eigenvalue
-        :math:`\lambda_\ell` stands for those not found. The spectrum of partition kernels is bounded below (a row is
-        most similar to itself). A low-rank factor alone would be zero there, and log determinants estimated through it
-        noisier than without any preconditioner.
+    :math:`\lambda_\ell` stands for those not found. A low-rank factor alone would be zero there, and log determinants
+    estimated through it noisier than without it.
     """
 
     root: Tensor  # L, *batch x N x rank
@@ -196,23 +185,15 @@ class NystromFactor(NamedTuple):
 
 
 def nystrom_factor(
-    matmul: Callable[[Tensor], Tensor],
-    shape: torch.Size,
-    rank: int,
-    generator: torch.Generator,
-    dtype: torch.dtype,
+    matmul: Callable[[Tensor], Tensor], shape: torch.Size, rank: int, generator: torch.Generator, dtype: torch.dtype
 ) -> NystromFactor:
     r"""
-    Return a randomized Nystrom approximation of a matrix, with a shift on the complement (algorithm 2.1 of Frangella,
-    Tropp & Udell 2021).
-
-    This costs `rank` products with K, 32 at a time, and :math:`O(N \ell^2)`. The result holds `rank` numbers per row,
-    the work about three times as many.
+    Return a randomized Nystrom approximation with a shift on the complement (Frangella, Tropp & Udell 2021, algorithm
+    2.1).
 
     :param matmul: :math:`V \mapsto K V` (`*batch x N x t`) for positive semidefinite K.
     :param shape: `*batch x N` of the vectors.
     :param rank: Number :math:`\ell` of eigenpairs, cut to N.
-    :param generator: Source of the random sketch, on the device of the vectors.
     """
     rank = min(rank, shape[-1])
     sketch = torch.randn(*shape, rank, generator=generator, dtype=dtype, device=generator.device)

@@ -28,13 +28,9 @@ class LanczosRun:
     two blocks: otherwise spurious copies of the large eigenvalues appear after a few dozen steps. Probes are not
     reorthogonalized: copies share the weight of their eigenvalue, which does not change a quadrature.
 
-    Each step costs one product with K for b + q columns and :math:`O(N b (64 + b))`; `64 + 2 b + 2 q` numbers per row
-    are held.
-
     :param matmul: :math:`V \mapsto K V` for positive semidefinite K, `N x t`.
     :param block: `N x b` vectors that start the block.
     :param probes: `N x q` probe vectors of any length.
-    :param generator: Source of the random vectors that continue the basis where a Krylov space is exhausted.
     """
 
     def __init__(self, matmul: Closure, block: Tensor, probes: Tensor, generator: torch.Generator) -> None:
@@ -169,8 +165,7 @@ class LanczosRun:
 
 def radau_matrix(matrices: Tensor, least: float) -> Tensor:
     """
-    Return Lanczos matrices (`*batch x k x k`, symmetric tridiagonal) whose last diagonal entry makes `least` an
-    eigenvalue; `least` is at most their smallest eigenvalue.
+    Return Lanczos matrices (`*batch x k x k`) whose last diagonal entry makes a lower bound an eigenvalue.
 
     After the end of a Krylov space there may be uncoupled numbers on the diagonal, which stay.
     """

@@ -1,14 +1,17 @@
-"""Threads for work on many items: as many as PyTorch has, one in forked processes."""
+"""Threads for work on many items, as many as PyTorch has, one in forked processes; and L-BFGS-B beside them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.optimize import OptimizeResult, minimize
 from threadpoolctl import ThreadpoolController
 
 Piece = TypeVar("Piece")
@@ -36,10 +39,8 @@ def threads_for(num_rows: int) -> Iterator[None]:
     Compute with one thread of OpenMP where training rows are few, and with all threads elsewhere.
 
     OpenMP's threads wait for each other by spinning, thousands of times in the fit of a small table. Beside two busy
-    processes on two cores, the default model of 353 rows took 210 s with two threads and 15 s with one; alone, one
-    thread takes a sixth longer. The limit holds in the calling thread only.
-
-    :param num_rows: The number of training rows; 5,000 or fewer are few.
+    processes the default model of 353 rows took 210 s with two threads and 15 s with one; alone, one takes a sixth
+    longer. The limit, 5,000 rows, holds in the calling thread only.
     """
     if num_rows > _MOST_SERIAL_ROWS:
         yield
@@ -67,3 +68,27 @@ def for_each(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
     with ThreadPoolExecutor(num_threads) as pool:
         for _ in pool.map(work, pieces):
             pass
+
+
+# A value and the gradient.
+Objective: TypeAlias = Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]]
+
+
+def minimize_lbfgsb(
+    objective: Objective,
+    start: Sequence[float] | NDArray[np.float64],
+    *,
+    bounds: Sequence[tuple[float | None, float | None]] | NDArray[np.float64] | None = None,
+    callback: Callable[[Any], Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> OptimizeResult:
+    """
+    Minimize a function by SciPy's L-BFGS-B, with the BLAS of SciPy and NumPy limited to one thread.
+
+    OpenBLAS would wake all its threads for small matrices, which spin on the cores that PyTorch needs: on two cores the
+    default model of 1,100 rows took 1.7 times as long.
+    """
+    with ThreadpoolController().select(prefix="libscipy_openblas").limit(limits=1):
+        return minimize(
+            objective, start, jac=True, method="L-BFGS-B", bounds=bounds, callback=callback, options=options
+        )

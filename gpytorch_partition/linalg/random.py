@@ -28,21 +28,19 @@ _DRAW = {
 
 
 def solver_generator(seed: int, stream: str, device: torch.device) -> torch.Generator:
-    """
-    Return a generator for one of the solvers' streams (`"probes"`, `"sketch"`, `"samples"` or `"rows"`), unrelated to
-    the global one and to the other streams.
-    """
+    """Return a generator of one of the solvers' streams, unrelated to the global one and to the other streams."""
     return torch.Generator(device).manual_seed((_STREAMS[stream] + seed) % 2**63)
 
 
 @contextmanager
 def drawn_from(seed: int) -> Iterator[None]:
     """
-    Have PyTorch draw from a generator of its own inside, in this thread only; its global random state stays.
+    Have Gaussian, uniform, exponential, gamma and Bernoulli draws of PyTorch come from a seed, in this thread only.
 
-    Use it for samples of distributions of PyTorch, GPyTorch and linear_operator, which take no generator. With
-    `torch.random.fork_rng` and `torch.manual_seed`, threads that sample at once would draw from each other's seeds. On
-    the CPU the numbers are the same.
+    Use it for samples on the CPU of distributions of PyTorch, GPyTorch and linear_operator, which take no generator.
+    Other draws (multinomial, Poisson, permutations, whole numbers) come from the global state as before, and a tensor
+    on another device is an error. With `torch.manual_seed`, threads that sample at once would draw from each other's
+    seeds; the numbers are the same.
     """
     token = _DRAWN_FROM.set(torch.Generator().manual_seed(seed))
     try:

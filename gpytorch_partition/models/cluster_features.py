@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.kernels.wrapper_kernels import checked_kernel
-from gpytorch_partition.operators.addition import structured_terms
+from gpytorch_partition.operators.algebra import structured_terms
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 
 

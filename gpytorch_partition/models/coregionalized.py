@@ -37,8 +37,7 @@ from gpytorch_partition.inference.prediction.predictive_covariance import (
 from gpytorch_partition.inputs.numbers import checked_count
 from gpytorch_partition.inputs.training_rows import encode_missing
 from gpytorch_partition.linalg.factors import stable_cholesky
-from gpytorch_partition.operators.addition import low_rank_operator, structured_terms
-from gpytorch_partition.operators.elementwise import product
+from gpytorch_partition.operators.algebra import low_rank_operator, product, structured_terms
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.solvers.entries import Entries, EntriesPlusNoise, WhiteEntries
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator

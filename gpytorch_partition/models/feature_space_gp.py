@@ -31,7 +31,7 @@ from gpytorch_partition.inference.spaces.level_weights import (
 )
 from gpytorch_partition.inference.spaces.statistics import ClusterStatistics
 from gpytorch_partition.inputs.numbers import checked_count
-from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
+from gpytorch_partition.kernels.mondrian_kernels import MondrianKernel
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixtureKernel
 from gpytorch_partition.kernels.random_forest_kernel import RandomForestKernel

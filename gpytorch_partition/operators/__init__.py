@@ -1,23 +1,15 @@
 """The covariance K as linear operators whose products are sums over clusters."""
 
-from gpytorch_partition.operators import addition as addition  # defines `+`
-from gpytorch_partition.operators import elementwise as elementwise  # defines `*`
-from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator as FlatLinearOperator
-from gpytorch_partition.operators.cluster_operators.membership_linear_operator import (
-    MembershipLinearOperator as MembershipLinearOperator,
+from gpytorch_partition.operators import algebra as algebra  # defines `+` and `*`
+from gpytorch_partition.operators.cluster_operators.cluster_operator import FlatLinearOperator
+from gpytorch_partition.operators.cluster_operators.composed_operators import (
+    SideBySideLinearOperator,
+    TaskLinearOperator,
 )
-from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import (
-    PathSumLinearOperator as PathSumLinearOperator,
-)
-from gpytorch_partition.operators.cluster_operators.side_by_side_linear_operator import (
-    SideBySideLinearOperator as SideBySideLinearOperator,
-)
-from gpytorch_partition.operators.cluster_operators.task_linear_operator import TaskLinearOperator as TaskLinearOperator
-from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator as IncidenceLinearOperator
-from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator as PartitionLinearOperator
-from gpytorch_partition.operators.partition_sum_linear_operator import (
-    PartitionSumLinearOperator as PartitionSumLinearOperator,
-)
+from gpytorch_partition.operators.cluster_operators.membership_linear_operator import MembershipLinearOperator
+from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import PathSumLinearOperator
+from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator, PartitionLinearOperator
+from gpytorch_partition.operators.sums_and_roots import PartitionSumLinearOperator
 
 __all__ = [
     "FlatLinearOperator",

@@ -25,58 +25,53 @@ _WORKSPACE = 2**25  # numbers held at once, beside the values and the table them
 
 
 class LoadedRows(NamedTuple):
-    """The rows of points in feature space, with their loadings."""
+    """The rows of points in feature space, with their loadings; sums and values as of an :class:`Incidence`."""
 
     rows: Incidence  # N x p
     loadings: Tensor | None = None  # N x k; None for a single 1
 
+    def cluster_sums(self, values: Tensor) -> Tensor:
+        r"""Return :math:`[Z^\top \mathrm{diag}(R_1) V, \ldots]` (`*batch x p x kt`) of V (`*batch x N x t`)."""
+        rows, loadings = self
+        if loadings is None:
+            return rows.cluster_sums(values)
+        if self._has_few_clusters:
+            sums = transposed_product(loadings, _in_own_places(rows, values))
+            return sums.unflatten(-1, (rows.num_clusters, -1)).transpose(-3, -2).flatten(-2)
+        parts = loadings.split(_effects_at_once(values), -1)
+        products = [rows.cluster_sums((part.unsqueeze(-1) * values.unsqueeze(-2)).flatten(-2)) for part in parts]
+        return torch.cat(products, -1)
+
     def row_values(self, table: Tensor) -> Tensor:
-        """Return the values (`N x t`) of the points from a table of effects (`p x kt`)."""
-        return row_values(self.rows, self.loadings, table)
+        r"""Return :math:`\sum_r \mathrm{diag}(R_r) Z C_r` (`*batch x N x t`) from a table :math:`[C_1, \ldots]`."""
+        rows, loadings = self
+        if loadings is None:
+            return rows.row_values(table)
+        if self._has_few_clusters:
+            effects = _effects(table, loadings).transpose(-3, -2).flatten(-2)
+            return _of_own_places(rows, tall_product(loadings, effects))
+        blocks = _blocks_of_loadings(rows, loadings, table)
+        return reduce(add, ((part.unsqueeze(-1) * columns).sum(-2) for part, columns in blocks))
+
+    def loadings_derivative(self, vectors: Tensor, table: Tensor) -> Tensor:
+        r"""Return the derivative by R (`*batch x N x k`) of the inner products of vectors with :meth:`row_values`."""
+        rows, loadings = self
+        assert loadings is not None
+        if rows.num_clusters == 1:
+            return vectors @ _effects(table, loadings).squeeze(-3).mT
+        blocks = _blocks_of_loadings(rows, loadings, table)
+        return torch.cat([(columns * vectors.unsqueeze(-2)).sum(-1) for _, columns in blocks], -1)
+
+    @property
+    def _has_few_clusters(self) -> bool:
+        return self.rows.num_partitions == 1 and self.rows.num_clusters <= _FEW_CLUSTERS
 
     def are_same(self, other: LoadedRows) -> bool:
         """Return whether clusters and loadings are the same, by value."""
-        if self.loadings is None or other.loadings is None:
-            return self.loadings is other.loadings and same_codes(self.rows, other.rows)
-        is_same = self.loadings is other.loadings or torch.equal(self.loadings, other.loadings)
+        is_same = self.loadings is other.loadings
+        if self.loadings is not None and other.loadings is not None:
+            is_same = is_same or torch.equal(self.loadings, other.loadings)
         return is_same and same_codes(self.rows, other.rows)
-
-
-def cluster_sums(rows: Incidence, loadings: Tensor | None, values: Tensor) -> Tensor:
-    r"""Return :math:`[Z^\top \mathrm{diag}(R_1) V, \ldots]` (`*batch x p x kt`) of values V (`*batch x N x t`)."""
-    if loadings is None:
-        return rows.cluster_sums(values)
-    if _has_few_clusters(rows):
-        sums = transposed_product(loadings, _in_own_places(rows, values))
-        return sums.unflatten(-1, (rows.num_clusters, -1)).transpose(-3, -2).flatten(-2)
-    parts = [
-        rows.cluster_sums((part.unsqueeze(-1) * values.unsqueeze(-2)).flatten(-2))
-        for part in loadings.split(_effects_at_once(values), -1)
-    ]
-    return torch.cat(parts, -1)
-
-
-def row_values(rows: Incidence, loadings: Tensor | None, table: Tensor) -> Tensor:
-    r"""Return :math:`\sum_r \mathrm{diag}(R_r) Z C_r` (`*batch x N x t`) from a table :math:`[C_1, \ldots, C_k]`."""
-    if loadings is None:
-        return rows.row_values(table)
-    if _has_few_clusters(rows):
-        effects = _effects(table, loadings).transpose(-3, -2).flatten(-2)
-        return _of_own_places(rows, tall_product(loadings, effects))
-    values = ((part.unsqueeze(-1) * columns).sum(-2) for part, columns in _blocks_of_loadings(rows, loadings, table))
-    return reduce(add, values)
-
-
-def loadings_derivative(rows: Incidence, loadings: Tensor, vectors: Tensor, table: Tensor) -> Tensor:
-    r"""Return the derivative by R of :math:`\mathrm{tr}(V^\top \sum_r \mathrm{diag}(R_r) Z C_r)` (`*batch x N x k`)."""
-    if rows.num_clusters == 1:
-        return vectors @ _effects(table, loadings).squeeze(-3).mT
-    parts = [(columns * vectors.unsqueeze(-2)).sum(-1) for _, columns in _blocks_of_loadings(rows, loadings, table)]
-    return torch.cat(parts, -1)
-
-
-def _has_few_clusters(rows: Incidence) -> bool:
-    return rows.num_partitions == 1 and rows.num_clusters <= _FEW_CLUSTERS
 
 
 def _in_own_places(rows: Incidence, values: Tensor) -> Tensor:

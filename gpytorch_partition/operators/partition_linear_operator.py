@@ -22,8 +22,8 @@ from gpytorch_partition.operators.cluster_operators.cluster_operator import (
     of_columns,
 )
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
-from gpytorch_partition.operators.loadings import cluster_sums, loadings_derivative, row_values
-from gpytorch_partition.operators.partition_sum_linear_operator import ExactRootLinearOperator
+from gpytorch_partition.operators.loadings import LoadedRows
+from gpytorch_partition.operators.sums_and_roots import ExactRootLinearOperator
 
 _LOOKUPS = 2**22  # entries looked up at once by index
 # Wide products take a block of columns at a time: where its table of sums stays in the cache, several times as fast.
@@ -35,27 +35,23 @@ _DENSE: Key[Tensor] = Key("dense")  # the dense matrix of unit scale, kept with 
 
 class PartitionLinearOperator(CovarianceOperator):
     r"""
-    A partition kernel's covariance :math:`K = s \sum_r \mathrm{diag}(R_r)\, Z S Z'^\top\, \mathrm{diag}(R'_r)`, never
-    formed.
+    A covariance :math:`K = s \sum_r \mathrm{diag}(R_r)\, Z S Z'^\top\, \mathrm{diag}(R'_r)`, never formed.
 
-    Use it as what a kernel class of your own returns, with an :class:`~gpytorch_partition.IterativeKernel` around that
-    kernel for this package's predictions. A subclass of :class:`~gpytorch_partition.PartitionKernel` need only give S
-    (`_cluster_operator`). Kernels of this package evaluate to it, `kernel(x).evaluate_kernel()`.
+    Use it as what a kernel class of your own returns, as those of this package do, with an
+    :class:`~gpytorch_partition.IterativeKernel` around that kernel; a subclass of
+    :class:`~gpytorch_partition.PartitionKernel` need only give S (`_cluster_operator`).
 
     Z and Z' are the one-hot rows of two sets of points in feature space, S is an operator there, and R and R' are
     optional loadings of the rows (absent: 1). With :math:`S = I/m` this is the random partition kernel, "how often two
     points share a cluster" (Davies & Ghahramani 2014, definition 2), and a product is the mean of their eq. 8 over the
     partitions.
 
-    A product costs :math:`O((N + N') m t)` for t columns and k times that with k loadings, plus the product with S;
-    nothing of size N x N or N x p is held. The operator keeps its class under scaling, indexing, transposition, batch
-    expansion and moves; K is square and symmetric when both sides are the *same* :class:`Incidence` object.
+    A product costs :math:`O((N + N') m t)` for t columns and k times that with k loadings, plus the product with S. K
+    is square and symmetric when both sides are the *same* :class:`Incidence` object.
 
-    :param scale: `*batch`, the factor s, whose dtype is that of K. Rows that elements of the batch share are not
-        repeated.
+    :param scale: `*batch`, the factor s, whose dtype is that of K.
     :param cluster_operator: `p x p'` S, with no batch dimensions; its own transpose where both sides have the same
-        clusters. Sums over clusters are computed in its dtype, which loadings must have: float32 in a float64 K takes a
-        fifth of the time, and the product agrees to 7 digits of its norm.
+        clusters. Sums over clusters are computed in its dtype, which loadings must have.
     :param left: Rows Z (`N x p`); its batch shape must broadcast to that of the scale.
     :param right: Rows Z' (`N' x p'`).
     :param left_loadings: `*batch x N x k` R. (Default: none.)
@@ -105,12 +101,10 @@ class PartitionLinearOperator(CovarianceOperator):
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether rows and columns are the same points."""
         return self.left is self.right
 
     @property
     def has_same_clusters(self) -> bool:
-        """Whether the clusters of rows and columns are the same."""
         return self.cluster_operator.has_same_clusters
 
     def _size(self) -> torch.Size:
@@ -131,7 +125,7 @@ class PartitionLinearOperator(CovarianceOperator):
 
     def cluster_sums(self, values: Tensor) -> Tensor:
         r"""Return :math:`Z'^\top \mathrm{diag}(R') V` (`*batch x p x kt`), cluster sums of V (`*batch x N' x t`)."""
-        return cluster_sums(self.right, self.right_loadings, values.to(self.cluster_operator.dtype))
+        return LoadedRows(self.right, self.right_loadings).cluster_sums(values.to(self.cluster_operator.dtype))
 
     def cluster_product(self, sums: Tensor) -> Tensor:
         r"""Return :math:`S C` for a table of clusters `*batch x p x t`."""
@@ -139,7 +133,7 @@ class PartitionLinearOperator(CovarianceOperator):
 
     def row_values(self, table: Tensor) -> Tensor:
         r"""Return :math:`s\, \mathrm{diag}(R) Z C` (`*batch x N x t`), values of rows from C (`*batch x p x kt`)."""
-        return self.scale[..., None, None] * row_values(self.left, self.left_loadings, table)
+        return self.scale[..., None, None] * LoadedRows(self.left, self.left_loadings).row_values(table)
 
     def _transpose_nonbatch(self) -> PartitionLinearOperator:
         return self._with(
@@ -178,7 +172,7 @@ class PartitionLinearOperator(CovarianceOperator):
         loadings = self.left_loadings
         if loadings is None or not loadings.requires_grad:
             return None
-        gradient = loadings_derivative(self.left, loadings, left_vecs, spread)
+        gradient = LoadedRows(self.left, loadings).loadings_derivative(left_vecs, spread)
         return _sum_to_shape(self.scale[..., None, None] * gradient, loadings.shape)
 
     @cached
@@ -186,8 +180,7 @@ class PartitionLinearOperator(CovarianceOperator):
         r"""
         Return the dense matrix; up to `max_cholesky_size` rows the part without the scale is computed once and kept.
 
-        With loadings it is :math:`(s Z S Z'^\top) \circ (R R'^\top)`, without sums for each loading. Where clusters are
-        small, or trees have many leaves, it is summed over the pairs of rows that share clusters.
+        With loadings it is :math:`(s Z S Z'^\top) \circ (R R'^\top)`, without sums for each loading.
         """
         if self.left_loadings is not None and self.right_loadings is not None:
             unloaded = self._with(left_loadings=None, right_loadings=None)
@@ -326,12 +319,7 @@ class PartitionLinearOperator(CovarianceOperator):
     # Algebra.
 
     def with_loadings(self, left: Tensor, right: Tensor) -> PartitionLinearOperator:
-        r"""
-        Return the entrywise product of K and :math:`R R'^\top`; R' is R itself (the same tensor) for points with
-        themselves.
-
-        :raises RuntimeError: If K has loadings already.
-        """
+        r"""Return the entrywise product of K and :math:`R R'^\top`; R' is R itself for points with themselves."""
         if self.left_loadings is not None:
             raise RuntimeError("expected a covariance without loadings, got one that has them already")
         batch_shape = torch.broadcast_shapes(self.batch_shape, left.shape[:-2], right.shape[:-2])
@@ -362,11 +350,7 @@ class PartitionLinearOperator(CovarianceOperator):
     # Roots and samples: K = (sqrt(s) diag(R) Z F)(...)^T with S = F F^T.
 
     def sparse_root(self) -> IncidenceLinearOperator:
-        """
-        Return the exact root of a square K as an operator: `*batch x N x kq` with q clusters (or nodes), not dense.
-
-        :raises RuntimeError: If rows and columns are not the same points.
-        """
+        """Return the exact root of a square K as an operator: `*batch x N x kq` with q clusters or nodes."""
         if not self.is_symmetric:
             raise RuntimeError("only the covariance of points with themselves has a root")
         root = self.cluster_operator.root()
@@ -380,11 +364,7 @@ class PartitionLinearOperator(CovarianceOperator):
         return ExactRootLinearOperator(self)
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
-        """
-        Draw exact samples from N(0, K) (`num_samples x *batch x N`): random effects, summed over each row's clusters.
-
-        This costs one product with the root, and O(q) numbers per sample from the global random state.
-        """
+        """Draw exact samples from N(0, K) (`num_samples x *batch x N`) by the root and the global random state."""
         root = self.sparse_root()
         shape, dtype = (*root.batch_shape, root.size(-1), num_samples), self.cluster_operator.dtype
         return root._matmul(torch.randn(*shape, dtype=dtype, device=self.device)).movedim(-1, 0)
@@ -394,9 +374,8 @@ class IncidenceLinearOperator(LinearOperator):
     r"""
     The exact root :math:`\sqrt{s}\, [\mathrm{diag}(R_1) Z F, \ldots, \mathrm{diag}(R_k) Z F]` (`*batch x N x kq`).
 
-    Use it for features of rows rather than their covariance, as for samples of functions:
-    :meth:`PartitionLinearOperator.sparse_root` returns it. For other points, with codes of the same feature space,
-    construct it with the same scale and factor.
+    Use it for features of rows: :meth:`PartitionLinearOperator.sparse_root` returns it. Construct it yourself for other
+    points of the same feature space.
 
     :param scale: `*batch`, the factor :math:`\sqrt{s}`.
     :param factor: `p x q` operator F in feature space.
@@ -432,12 +411,12 @@ class IncidenceLinearOperator(LinearOperator):
         if self.loadings is not None:
             effects = torch.cat(effects.chunk(self._num_loadings, -2), -1)
         table = _over_columns(self.factor._matmul, effects)
-        return self.scale[..., None, None] * row_values(self.rows, self.loadings, table)
+        return self.scale[..., None, None] * LoadedRows(self.rows, self.loadings).row_values(table)
 
     @of_columns
     def _t_matmul(self, rhs: Tensor) -> Tensor:
         values = (self.scale[..., None, None] * rhs).to(self.factor.dtype)
-        sums = _over_columns(self.factor._t_matmul, cluster_sums(self.rows, self.loadings, values))
+        sums = _over_columns(self.factor._t_matmul, LoadedRows(self.rows, self.loadings).cluster_sums(values))
         if self.loadings is not None:
             sums = torch.cat(sums.chunk(self._num_loadings, -1), -2)
         return sums.to(self.dtype)

@@ -23,8 +23,8 @@ from torch import Tensor
 from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.clusters.cluster_index import code_dtype
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
-from gpytorch_partition.operators.cluster_operators.task_linear_operator import TaskLinearOperator
+from gpytorch_partition.operators.cluster_operators.cluster_operator import FlatLinearOperator
+from gpytorch_partition.operators.cluster_operators.composed_operators import TaskLinearOperator
 from gpytorch_partition.operators.guards import check_dense
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 
@@ -33,11 +33,7 @@ _OWN_TASK: Key[Incidence] = Key("every row on its own task")
 
 
 def on_every_task(covariance: PartitionLinearOperator, task_covariance: Tensor) -> PartitionLinearOperator:
-    r"""
-    Return :math:`K \otimes B` (`*batch x NT x N'T`), to which a `MultitaskKernel` evaluates.
-
-    Row `n T + t` is point n on task t; B is `T x T`.
-    """
+    r"""Return :math:`K \otimes B` (`*batch x NT x N'T`): row `n T + t` is point n on task t; B is `T x T`."""
     num_tasks = task_covariance.shape[-1]
     left = _every_task(covariance.left, num_tasks)
     right = left if covariance.is_symmetric else _every_task(covariance.right, num_tasks)
@@ -51,11 +47,7 @@ def on_every_task(covariance: PartitionLinearOperator, task_covariance: Tensor) 
 def on_own_tasks(
     covariance: PartitionLinearOperator, task_covariance: Tensor, left_tasks: Tensor, right_tasks: Tensor
 ) -> PartitionLinearOperator:
-    """
-    Return :math:`K_{ij} B_{t_i t'_j}` (`*batch x N x N'`), the entrywise product of K and an `IndexKernel`'s matrix.
-
-    :raises IndexError: If a task number is not below T.
-    """
+    """Return :math:`K_{ij} B_{t_i t'_j}` (`*batch x N x N'`), with an `IndexError` for tasks not below T."""
     num_tasks = task_covariance.shape[-1]
     for tasks in (left_tasks, right_tasks):
         _check_tasks(tasks, num_tasks)
@@ -68,13 +60,10 @@ def on_own_tasks(
 
 def noise_of_tasks(noise: KroneckerProductLinearOperator) -> tuple[LinearOperator, DiagLinearOperator] | None:
     r"""
-    Return noise that covaries between the tasks of a point, :math:`I_N \otimes B`, as a partition operator and a
-    diagonal.
+    Return noise between the tasks of a point, :math:`I_N \otimes B`, as a partition operator and a diagonal.
 
     The diagonal is half of the smallest eigenvalue of B; for the rest every point is a cluster of its own. None if the
-    noise is of another form, or singular for so few rows that all is dense.
-
-    :raises RuntimeError: If it is singular above `max_cholesky_size` rows, where solves need noise of full rank.
+    noise is of another form, or singular for so few rows that all is dense; a `RuntimeError` if it is singular above.
     """
     points, tasks = noise.linear_ops[0], noise.linear_ops[-1].to_dense()
     is_identity = isinstance(points, ConstantDiagLinearOperator) and bool((points.diag_values == 1).all())
@@ -138,7 +127,6 @@ def single_task(covariance: LinearOperator) -> tuple[PartitionLinearOperator, Te
 
 
 def is_of_single_rows(rows: Incidence) -> bool:
-    """Return whether every row is a cluster of its own, as in :func:`noise_of_tasks`."""
     return isinstance(rows, _SingleRows)
 
 
@@ -168,11 +156,7 @@ class _SingleRows(Incidence):
 
 
 class _EveryTaskIncidence(Incidence):
-    r"""
-    :math:`Z \otimes I_T`: row `n T + t` is row n on task t.
-
-    Sums are over N rows with T times as many columns: several times as fast as over N T rows.
-    """
+    r""":math:`Z \otimes I_T`, by sums over N rows with T times as many columns, several times as fast."""
 
     def __init__(self, rows: Incidence, num_tasks: int) -> None:
         tasks = torch.arange(num_tasks, device=rows.codes.device).repeat(rows.num_rows)

@@ -42,6 +42,7 @@ CUT = "cut_distance"
 
 _ROWS_WITHOUT_ASKING = 10_000  # at most, without `rows`, for a clusterer of quadratic cost
 _BUFFERS = {"kept": 2, "projections": 3, "sites": 2, "site_clusters": 1, "shapes": 3, "offsets": 1}
+_BUFFERS |= {"site_counts": 1, "num_clusters": 1, "num_columns": 1}
 
 
 class View(NamedTuple):
@@ -120,7 +121,6 @@ def seen_by(x: Tensor, kept: Tensor, scale: float, matrix: Tensor | None) -> Ten
 
 
 def scale_of(num_kept: int, num_columns: int) -> float:
-    """Return the factor that makes distances in some columns as large, on average, as in all columns."""
     return math.sqrt(num_columns / num_kept)
 
 
@@ -192,13 +192,9 @@ def _number(wanted: Any, size: int, name: str) -> int:
     )
 
 
-_BUFFERS |= {"site_counts": 1, "num_clusters": 1, "num_columns": 1}
-
-
 class ClusteringPartition(Partition):
     """
-    A partition into m clusterings of random views of the rows, by clones of a clusterer (Davies & Ghahramani 2014,
-    section 4.1.1).
+    A partition into m clusterings of random views of the rows (Davies & Ghahramani 2014, section 4.1.1).
 
     :class:`~gpytorch_partition.ClusteringKernel` uses it, and :class:`~gpytorch_partition.PartitionKernel` for fitted
     clusterers. Construct it yourself for clusters without a kernel, such as those of new points by a clusterer that has
@@ -208,14 +204,9 @@ class ClusteringPartition(Partition):
     subset of the rows, a subset of the columns and a random projection of these. Coordinates are scaled so that
     distances equal, on average, those in all columns, and a radius is comparable between views.
 
-    For KMeans, MiniBatchKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture and BayesianGaussianMixture new
-    points join the cluster that the clusterer's `predict` gives. For all others (DBSCAN, HDBSCAN,
-    AgglomerativeClustering, pipelines, your own) they join the cluster of the nearest row that was clustered, the first
-    in a tie. Both rules are evaluated here in float64, from buffers, so a label is a pure function of the point; the
-    clusterers are not kept.
-
-    Building costs m fits. Labels cost :math:`O(C K)` per (point, clustering) with C centers or clustered rows of K
-    dimensions, :math:`O(C K^2)` for Gaussian mixtures. Memory: 8 K bytes per center or clustered row.
+    New points join the cluster that the `predict` of KMeans, MiniBatchKMeans, MeanShift, AffinityPropagation, Birch and
+    Gaussian mixtures gives; for all other clusterers, that of the nearest row that was clustered. Both rules are
+    evaluated here in float64, from buffers, so a label is a pure function of the point.
 
     :param x: `N x D` rows, possibly more than have targets; standard deviations of columns that differ by more than 100
         times give a `UserWarning`. (Default: None, an unfitted partition for `load_state_dict`.)
@@ -223,8 +214,7 @@ class ClusteringPartition(Partition):
     :param num_partitions: Number m of clusterings. (Default: 200.)
     :param param_distributions: Parameters of the clusterer to draw, by name. Each has a range `(low, high)`, drawn
         uniformly in the logarithm, integers if both are; a list to choose from; or a distribution of SciPy.
-        `"cut_distance"` is the radius at which HDBSCAN's hierarchy is cut (`dbscan_clustering`); its
-        `cluster_selection_epsilon` fails on some data with scikit-learn 1.9 and NumPy 2.4. (Default: none.)
+        `"cut_distance"` is the radius at which HDBSCAN's hierarchy is cut (`dbscan_clustering`). (Default: none.)
     :param rows: Rows that each clustering sees, a number, or a share as a float. Clusterers that keep their rows take
         :math:`O(N^2)`, so above 10,000 rows they are refused unless `rows` is given. (Default: all.)
     :param columns: Columns that each clustering sees, a number or a share. (Default: all.)

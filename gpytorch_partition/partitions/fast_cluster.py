@@ -32,19 +32,23 @@ class FastClusterPartition(Partition):
     """
     A partition into random clusterings around random rows (Davies & Ghahramani 2014, section 4.3.2, Algorithm 2).
 
-    :class:`~gpytorch_partition.FastClusterKernel` uses it, and documents its parameters and costs. Construct it
-    yourself for clusters without a kernel: many random groupings of neighboring rows, at a cost linear in the rows.
+    :class:`~gpytorch_partition.FastClusterKernel` uses it. Construct it yourself for clusters without a kernel: many
+    random groupings of neighboring rows, at a cost linear in the rows.
 
     Each partition keeps every dimension with probability 1/2 (drawn again if none is kept), draws s uniformly from 0
     ... h and :math:`2^s` distinct rows of `x` as centers. The label of a point is the number of the center nearest to
-    it on the dimensions kept, the lower number in a tie. Distances are sums of squares in float64 for any dtype of the
-    points. With `num_centers` and `columns="all"` clusters are the Voronoi cells of the isolation kernel (Qin, Ting,
-    Zhu & Lee 2019, "Nearest-neighbour-induced isolation similarity and its impact on density-based clustering"). A
-    projection is Gaussian, and drawn for each partition: labels cost :math:`O(D K)` more per (row, partition), and
-    matrices 8 D K bytes per partition.
+    it on the dimensions kept, the lower number in a tie. With `num_centers` and `columns="all"` clusters are the
+    Voronoi cells of the isolation kernel (Qin, Ting, Zhu & Lee 2019, "Nearest-neighbour-induced isolation similarity
+    and its impact on density-based clustering").
 
-    :raises ValueError: If the rows or an option cannot be used: fewer than :math:`2^h` or `num_centers` rows among
-        them.
+    :param x: `N x D` rows to draw centers from. (Default: None, an unfitted partition for `load_state_dict`.)
+    :param num_partitions: Number m of partitions. (Default: 200.)
+    :param height: h. (Default: the largest for the number of rows, 10 at most.)
+    :param num_centers: A fixed number of centers, in place of `height`.
+    :param columns: The dimensions that a partition keeps, `"random"` or `"all"` ones. (Default: `"random"`.)
+    :param projection: Number of dimensions of a Gaussian random projection for each partition. (Default: None.)
+    :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
+    :raises ValueError: If the rows or an option cannot be used.
 
     Example:
         >>> x = torch.linspace(0, 1, 16, dtype=torch.float64).unsqueeze(-1)
@@ -147,7 +151,6 @@ class FastClusterPartition(Partition):
 
     @property
     def is_projected(self) -> bool:
-        """Whether distances are measured in random projections."""
         return "random_projections" in self._buffers
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:

@@ -1,16 +1,11 @@
-"""
-Forest partitions, whose clusters are the leaves of an ensemble's trees, and trees cut at a depth (Algorithm 1).
-
-The trees are converted to integer tensors once. Labels then need neither the library that grew the trees nor its data,
-so that library is imported only where trees are grown or converted.
-"""
+"""Forest partitions, whose clusters are the leaves of an ensemble's trees, and trees cut at a depth (Algorithm 1)."""
 
 from __future__ import annotations
 
 from copy import deepcopy
 from functools import cached_property
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,34 +21,24 @@ from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each, slices
 from gpytorch_partition.partitions.ensembles import ZERO, Trees, trees_of
 from gpytorch_partition.partitions.partition import Partition
 
-if TYPE_CHECKING:
-    pass
-
 _ACCELERATOR_NUMEL = 2**24  # (row, tree) pairs in a piece of work, large enough to keep an accelerator busy
 
 
 class ForestPartition(Partition):
-    r"""
+    """
     A partition whose m nested partitions are the trees of an ensemble; the label of a point is its leaf (Davies &
     Ghahramani 2014, section 4.3.1).
 
-    Use it to read the trees of all libraries below in one way, as :class:`~gpytorch_partition.RandomForestKernel` and
-    :class:`~gpytorch_partition.likelihoods.ForestNoise` do: the leaves of points, the thresholds of a column, the trees
-    cut at a depth (:meth:`cut`).
+    Use it to read the trees of all libraries below in one way: the leaves of points, the thresholds of a column, the
+    trees cut at a depth (:meth:`cut`).
 
-    Leaves are numbered depth-first, `0 ... L_r - 1` in tree r. Labels agree with the ensemble's own leaves exactly,
-    also for points on thresholds: points are rounded as the ensemble rounds them (to float32, except for histogram
-    gradient boosting and LightGBM). NaN stands for a missing value where the ensemble takes it
-    (:attr:`handles_missing`). Columns of categories hold the numbers that the ensemble was fitted on; LightGBM and
-    XGBoost see the codes of a data frame's categories. Unknown categories go where the ensemble sends them.
+    Labels agree with the ensemble's own leaves exactly, also for points on thresholds: points are rounded as the
+    ensemble rounds them (to float32, except for histogram gradient boosting and LightGBM). NaN stands for a missing
+    value where the ensemble takes it (:attr:`handles_missing`). Categories are the numbers that the ensemble was fitted
+    on; unknown ones go where the ensemble sends them.
 
-    The trees are those that the ensemble's own `predict` uses: up to the best iteration, for models of LightGBM and
-    estimators of XGBoost (not a `Booster`) that stopped early. AdaBoost and DART of XGBoost keep the weights of their
-    trees.
-
-    Converting V nodes costs :math:`O(V)`, labels :math:`O(\text{height})` per (point, tree). Memory: 16 bytes per node
-    (5 more where values may be missing, 4 more each for float64, for categories and for impurities), and 36 more from
-    the first labels on.
+    The trees are those that the ensemble's own `predict` uses, up to the best iteration of models that stopped early.
+    AdaBoost and DART of XGBoost keep the weights of their trees.
 
     :param ensemble: A fitted random forest, extra-trees, gradient boosting, histogram gradient boosting, AdaBoost or
         bagging of trees, isolation forest, random trees embedding, or single tree of scikit-learn (:func:`grow_forest`
@@ -61,9 +46,7 @@ class ForestPartition(Partition):
         of stochtree; or `Trees` of `gpytorch_partition.partitions.ensembles`. `None` makes an unfitted partition that
         `load_state_dict` fits.
     :raises TypeError: If `ensemble` is none of these, or an ensemble of other things than trees.
-    :raises ValueError: If the ensemble is not fitted or has no trees, its categories are not numbers, an XGBoost model
-        is linear or has another `missing` than NaN, or CatBoost compares statistics of categories (a `one_hot_max_size`
-        of at least their number avoids that).
+    :raises ValueError: If the ensemble is not fitted or has no trees, or numbers do not determine a leaf.
 
     Example:
         >>> from sklearn.ensemble import RandomForestRegressor
@@ -116,10 +99,8 @@ class ForestPartition(Partition):
     def _set_trees(self, trees: Trees) -> None:
         self.feature, self.child_nodes = torch.from_numpy(trees.column), torch.from_numpy(trees.children)
         self.threshold = bits_of(torch.from_numpy(trees.threshold))
-        self.tree_nodes, self.tree_weights = (
-            torch.from_numpy(trees.tree_nodes),
-            bits_of(torch.from_numpy(trees.weights)),
-        )
+        self.tree_nodes = torch.from_numpy(trees.tree_nodes)
+        self.tree_weights = bits_of(torch.from_numpy(trees.weights))
         self.num_columns = torch.tensor([len(trees.category_bounds)])
         if trees.handles_missing:
             self.missing_left = torch.from_numpy(trees.missing_left)
@@ -148,7 +129,6 @@ class ForestPartition(Partition):
 
     @property
     def cluster_counts(self) -> Tensor:
-        """Numbers of leaves of the `m` trees; a binary tree has one more leaf than inner nodes."""
         return (self.tree_nodes.diff() + 1) // 2
 
     @property
@@ -163,16 +143,13 @@ class ForestPartition(Partition):
 
     @property
     def impurities(self) -> Tensor | None:
-        """
-        Impurities of the `V` nodes (float32), as shares of their root's: for regression, of the variance of the targets
-        that a tree saw. None where the ensemble keeps none (histogram gradient boosting).
-        """
+        """Impurities of the `V` nodes over their root's (float32); None where the ensemble keeps none."""
         return floats_of(self.impurity) if self.impurity.numel() else None
 
     def thresholds(self, column: int) -> Tensor:
-        r"""
-        Return the values that splits compare a column with (float64), sorted and distinct, in :math:`O(V \log V)`. No
-        label depends on the column between two successive thresholds. Splits by sets of categories have none.
+        """
+        Return the values that splits compare a column with (float64), sorted and distinct. No label depends on the
+        column between two successive thresholds.
 
         Example:
             >>> from sklearn.tree import DecisionTreeRegressor
@@ -196,33 +173,18 @@ class ForestPartition(Partition):
 
     @property
     def leaf_ids(self) -> Tensor:
-        """
-        Node numbers of the `p` leaves within their trees, as returned by the `apply` of scikit-learn and XGBoost.
-
-        In trees of LightGBM and symmetric trees of CatBoost with L leaves, leaf j is node L - 1 + j.
-        """
+        """Node numbers of the `p` leaves within their trees, as returned by the `apply` of scikit-learn and XGBoost."""
         return self.layout.leaf_nodes - self.layout.of_leaf(self.tree_nodes[:-1])
 
     def cut(self, depths: Tensor) -> TreeCutPartition:
-        """
-        Return each tree cut at a depth: its nodes at that depth, and its leaves above, become the clusters, in
-        :math:`O(V)`.
-
-        :param depths: `m` depths, 0 or more (int64).
-        :return: The cut trees, which share this forest's tensors; :class:`TreeCutPartition` has an example.
-        :raises RuntimeError: If the forest is not fitted.
-        :raises ValueError: If there is not one depth per tree, or a depth is negative.
-        """
+        """Return each tree cut at one of `m` depths, 0 or more (int64), as :class:`TreeCutPartition` explains."""
         return TreeCutPartition(self, depths)
 
     def sample_cut(self, random_state: int | np.random.RandomState | None = None) -> TreeCutPartition:
         """
-        Return each tree cut at a random depth, uniform on 0 ... h with h its own depth (Algorithm 1 of Davies &
-        Ghahramani 2014).
+        Return each tree cut at a depth uniform on 0 ... h, its own depth (Algorithm 1 of Davies & Ghahramani 2014).
 
         :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
-        :raises RuntimeError: If the forest is not fitted.
-        :raises ValueError: If `random_state` is no seed.
         """
         heights = self.layout.heights.cpu().numpy()
         depths = random_state_of(random_state).randint(0, heights + 1, dtype=np.int64)
@@ -328,8 +290,7 @@ class TreeCutPartition(Partition):
     own, :meth:`ForestPartition.cut` makes it, and :class:`~gpytorch_partition.PartitionKernel` takes it.
 
     With depths drawn from 0 ... h these are the partitions of Algorithm 1 of Davies & Ghahramani (2014). A leaf above
-    the cut is a cluster of its own, so cuts of unbalanced trees are partitions too. Cutting V nodes costs :math:`O(V)`;
-    memory: 4 bytes per leaf besides the forest.
+    the cut is a cluster of its own.
 
     :param forest: The forest; its tensors are shared. `None` makes an unfitted partition that `load_state_dict` fits.
     :param depths: `m` depths, 0 or more (int64); a tree cut at its height or below is cut into its leaves.

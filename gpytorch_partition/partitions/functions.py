@@ -28,9 +28,8 @@ class CallablePartition(Partition):
 
     :param function: Maps points `N x D`, a torch tensor, to integer labels `N x m`, or `N` for one partition, in a
         torch tensor or a NumPy array. Labels of a point must not depend on the other rows, and NaN and infinity are the
-        function's to handle. `state_dict` does not save it, and it must be a module-level function for pickles. A
-        method of a scikit-learn estimator gets float64 NumPy arrays; its rounding may vary with the number of rows
-        where a point lies within 1e-15 of a boundary.
+        function's to handle. `state_dict` does not save it. A method of a scikit-learn estimator gets float64 NumPy
+        arrays.
     :param num_partitions: Number m of partitions. (Default: None, as many as the first labels have.)
     :param version: The name and version of the function, to be changed whenever its labels change. Counts of rows with
         another version are refused. (Default: None, not checked.)
@@ -67,7 +66,6 @@ class CallablePartition(Partition):
 
     @property
     def num_partitions(self) -> int:
-        """Number m of partitions; 0 until it is known."""
         return self._num_partitions or 0
 
     @property
@@ -79,7 +77,6 @@ class CallablePartition(Partition):
         return name if not self._num_partitions else f"{counted(self._num_partitions, 'partition')} by {name}"
 
     def check_points(self, x: Tensor) -> None:
-        """Raise an error for inputs that are no points; the first points give the number of partitions."""
         super().check_points(x)
         if self._num_partitions is None:
             self._num_partitions = labels_by(self.function, x.detach().reshape(-1, x.shape[-1])[:1], None).shape[-1]
@@ -99,13 +96,7 @@ def checked_version(version: Any) -> str | None:
 
 
 def labels_by(function: Callable[[Any], Any], x: Tensor, num_partitions: int | None) -> Tensor:
-    """
-    Return a function's labels (`n x m`, int64) of points (`n x D`), checked.
-
-    :param function: The function, which may be a method of a scikit-learn estimator.
-    :param num_partitions: Number m of partitions; None for any.
-    :raises ValueError: If the function does not return integers of the right shape.
-    """
+    """Return a function's labels (`n x m`, int64) of points (`n x D`), checked; a `ValueError` for others."""
     is_method = isinstance(getattr(function, "__self__", None), BaseEstimator)
     labels = function(x.detach().cpu().double().numpy() if is_method else x)
     if isinstance(labels, np.ndarray) and labels.dtype.kind in "biu":
@@ -134,10 +125,8 @@ def partition_of(source: Any) -> Partition:
     Return a user's source of clusters as a partition.
 
     :param source: A partition; a function from points to labels; a fitted clusterer of scikit-learn or its `predict`;
-        or a list of fitted clusterers. A known rule for new points (:meth:`ClusteringPartition.of_fitted`) is read into
-        buffers.
+        or a list of fitted clusterers.
     :raises TypeError: If `source` is none of these, or a fitted clusterer that has no `predict`.
-    :raises sklearn.exceptions.NotFittedError: If a clusterer is not fitted.
     """
     if isinstance(source, Partition):
         return source
@@ -181,14 +170,11 @@ class SampledPartition(Partition):
 
     :param draw: Maps a seed, an int, from which all randomness must come, to a function, or to a fitted clusterer of
         scikit-learn or its `predict`. A function maps points (`n x D` torch tensor) to integer labels, torch or NumPy,
-        of shape `n` or `n x 1`. Clusterers without a known rule for new points get float64 NumPy arrays. For pickles
-        `draw` must be a module-level function, or an instance of a class that can be pickled.
+        of shape `n` or `n x 1`.
     :param random_state: Seed or `RandomState` that the seeds are drawn from; `None` is a fresh one.
     :param n_jobs: Functions drawn at once, as joblib counts them; those from other processes must be picklable by
         cloudpickle. (Default: None, one.)
     :param version: As in :class:`~gpytorch_partition.partitions.CallablePartition`.
-    :raises TypeError: If `draw` is not callable, or the version is not a string.
-    :raises ValueError: If `num_partitions` is less than 1, or `random_state` is no seed.
 
     Example:
         >>> def draw(seed):

@@ -13,7 +13,7 @@ from sklearn.tree import ExtraTreeRegressor
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from gpytorch_partition.inputs.numbers import MOST_PARTITIONS, checked_count, random_state_of, tensor_of
+from gpytorch_partition.inputs.numbers import MOST_PARTITIONS, checked_count, random_state_of, weights_of
 from gpytorch_partition.inputs.training_rows import checked_rows, decode_missing
 
 # Rows that a tree is grown on by default: a share of all, within bounds. More rows cost time and memory in proportion
@@ -42,25 +42,20 @@ def grow_forest(
     n_jobs: int | None = None,
 ) -> BaggingRegressor:
     r"""
-    Grow a forest whose kernel is accurate and calibrated: extremely randomized trees, each on a small subsample of the
-    rows.
+    Grow extremely randomized trees, each on a small subsample of the rows, for an accurate and calibrated kernel.
 
-    :class:`~gpytorch_partition.RandomForestKernel` calls it. Call it yourself if you need the ensemble, for example for
-    kernels of the same trees at different `heights` (`RandomForestKernel.from_forest`).
+    :class:`~gpytorch_partition.RandomForestKernel` calls it. Call it yourself for kernels of the same trees at
+    different `heights` (`RandomForestKernel.from_forest`).
 
-    Trees grown on the targets that the Gaussian process is trained on fit the noise of these targets, and the process
-    takes that noise for signal. With a small subsample for each tree, drawn without replacement, every row is new to
-    most trees.
+    A process that is trained on the targets of its trees takes their noise for signal. With a small subsample for each
+    tree, drawn without replacement, every row is new to most trees.
 
-    The defaults were chosen on six regression sets of at most 2,000 training rows, with all heights averaged and noise
-    and scale by maximum likelihood, among subsamples of 10, 20 and 40 %, leaves of 1, 3, 5 and 10 rows, and a third or
-    all of the columns at each split. They had the best mean predictive density, and their 90 % intervals held 90 % of
-    the test rows. Subsamples of 40 % were equal, but need twice the leaves. Smooth targets gain from trying all
-    columns.
+    The defaults had the best mean predictive density on six regression sets of at most 2,000 training rows, among
+    subsamples of 10, 20 and 40 %, leaves of 1, 3, 5 and 10 rows, and a third or all of the columns at each split; their
+    90 % intervals held 90 % of the test rows. Smooth targets gain from trying all columns.
 
-    Each tree costs :math:`O(N D)`, since scikit-learn checks and rounds all rows for every tree, and about :math:`O(n d
-    \log n)` for its n rows with d columns tried. A tree holds at most 2 n / `min_samples_leaf` nodes, and a float32
-    copy of the rows while it grows.
+    Each tree costs :math:`O(N D)`, since scikit-learn checks all rows for every tree, and about :math:`O(n d \log n)`
+    for its n rows with d columns tried.
 
     :param x: `N x D` training rows; NaN is a missing value.
     :param y: `N` or `N x k` targets: real numbers, or indicators of k classes.
@@ -71,17 +66,14 @@ def grow_forest(
     :param max_features: Columns tried at each split: a fraction of D, but at least 2 columns (with one column tried,
         trees do not look at the targets), or a number of columns. (Default: 1/3.)
     :param categories: Numbers of columns that hold codes 0 ... C - 1 of categories, which are split into sets of levels
-        by an order of the levels in each tree. Each tree orders levels by the mean targets of one half of its subsample
-        (at random where it tries a single column) and grows on the other half. Missing values and unknown codes go
-        where the tree sends missing values. Costs 4 bytes for each tree and level. (Default: none.)
-    :param sample_weight: `N` weights, 0 or more, of the rows' squared errors in the choice of splits. The rows of a
-        tree and the size of leaves do not depend on them. (Default: None, the same for all.)
+        by an order of the levels in each tree. :class:`LevelOrderTree` explains how. (Default: none.)
+    :param sample_weight: `N` weights, 0 or more, of the rows' squared errors in the choice of splits. (Default: None,
+        the same for all.)
     :param groups: `N` numbers of groups of rows that are alike: levels are ordered by other groups than a tree is grown
         on. (Default: None, by other rows.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
-    :param n_jobs: Trees grown at a time, in processes. Each process imports PyTorch first, so this pays only where
-        growing takes minutes. (Threads are not used: before Python 3.14 scikit-learn's checks in threads change the
-        filters of warnings.) The forest does not depend on it. (Default: None, one.)
+    :param n_jobs: Trees grown at a time, in processes. This pays only where growing takes minutes. (Default: None,
+        one.)
     :return: A fitted `BaggingRegressor` of `ExtraTreeRegressor`, for :class:`ForestPartition`.
     :raises ValueError: If rows and targets do not match, are empty or infinite, targets are NaN, columns of categories
         hold other things than codes, or an option is out of range (scikit-learn's `InvalidParameterError` among them).
@@ -96,7 +88,7 @@ def grow_forest(
     rows = decode_missing(checked_rows(x, "grow_forest", missing=True))
     targets = _checked_targets(y, rows.shape[0])
     if sample_weight is not None:
-        targets = _weighted(targets, sample_weight)
+        targets = np.column_stack([targets, weights_of(sample_weight, len(targets), "rows").cpu().numpy()])
     groups = None if groups is None or not len(categories) else groups
     if groups is not None:
         targets = np.column_stack([targets, groups.cpu().numpy()])
@@ -124,12 +116,6 @@ def _new_tree(
     return LevelOrderTree(categories=levels, **others, **leaves)
 
 
-def _weighted(targets: np.ndarray, sample_weight: Any) -> np.ndarray:
-    weights = tensor_of(sample_weight, f"{len(targets)} weights of rows from 0").detach().cpu()
-    weights = weights.new_zeros(0) if weights.is_complex() else weights
-    return with_weights(targets, weights.double().numpy())
-
-
 def _numbers_of_levels(x: Tensor, categories: Sequence[int]) -> dict[int, int]:
     wanted = [int(column) for column in categories]
     if len(set(wanted)) < len(wanted) or not set(wanted) <= set(range(x.shape[1])):
@@ -155,7 +141,6 @@ def _checked_targets(y: Tensor, num_rows: int) -> np.ndarray:
 
 
 def _num_columns(max_features: float | int, num_columns: int) -> int | float:
-    """Columns tried at each split; scikit-learn checks the range (more than D columns are all of them)."""
     if isinstance(max_features, float) and 0 < max_features <= 1:
         return min(num_columns, max(2, int(max_features * num_columns)))
     return max_features
@@ -174,17 +159,7 @@ def _num_samples(max_samples: float | int | None, num_rows: int) -> int:
     )
 
 
-def with_weights(targets: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Append the weights of the rows (`N`) to targets (`N` or `N x k`) as their last column, for a weighted tree."""
-    if weights.shape != targets.shape[:1] or not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
-        raise ValueError(
-            f"expected {len(targets)} weights of rows from 0, not all 0, got an array of shape {weights.shape}"
-        )
-    return np.column_stack([targets, weights])
-
-
 def without_last(y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Split off the last column (`N`) of targets (`N` or `N x k`), such as weights."""
     return (y[:, 0] if y.shape[1] == 2 else y[:, :-1]), y[:, -1]
 
 
@@ -192,8 +167,7 @@ class WeightedTree(ExtraTreeRegressor):
     """
     An extremely randomized tree whose rows' squared errors have weights, the last column of its targets.
 
-    From scikit-learn 1.8 on, :class:`~sklearn.ensemble.BaggingRegressor` uses weights of rows as probabilities to draw
-    them. A tree of most rows, sampled without replacement, would have nearly all rows for any weights.
+    :class:`~sklearn.ensemble.BaggingRegressor` uses weights to draw rows: a tree of most rows would ignore them.
     """
 
     def fit(self, X: Any, y: Any, check_input: bool = True) -> WeightedTree:
@@ -207,28 +181,19 @@ class LevelOrderTree(ExtraTreeRegressor):
     """
     An extremely randomized tree that sees the levels of a category in the order of their mean targets.
 
-    A threshold in that order splits the levels into two sets. Of all :math:`2^{C - 1} - 1` splits, one of the C - 1
-    along the order has the least squared error (Fisher 1958, On grouping for maximum homogeneity; Breiman et al. 1984,
+    A threshold in that order splits the levels into two sets. One of the C - 1 splits along the order has the least
+    squared error of all :math:`2^{C - 1} - 1` (Fisher 1958, On grouping for maximum homogeneity; Breiman et al. 1984,
     Classification and regression trees, section 4.2). A random half of the tree's rows orders the levels, and the other
-    half grows the tree. If the same rows did both, levels of one or two rows would be sorted by their noise, and a
-    Gaussian process would take that noise for signal: with 900 rows, each with a name beside three numbers, 90 %
-    intervals covered 55 % of new rows, and 91 % with halves. With several targets levels are ordered along the first
-    principal component of their means (Coppersmith, Hong & Hosking 1999, Partitioning nominal attributes in decision
-    trees).
+    half grows the tree. If the same rows did both, levels of one or two rows would be sorted by their noise: with 900
+    rows, each with a name beside three numbers, 90 % intervals covered 55 % of new rows, and 91 % with halves. With
+    several targets levels are ordered along the first principal component of their means (Coppersmith, Hong & Hosking
+    1999, Partitioning nominal attributes in decision trees).
 
-    Where rows of a group are alike, both halves consist of whole groups, except for one: other rows would give away the
-    targets of a level that few groups have. Means are shrunk to the mean of all rows, as if each level had one more row
-    there, so a level that the first half lacks is in the middle of the order. Missing values and levels beyond the last
-    stay missing.
+    Where rows of a group are alike, both halves consist of whole groups, except for one. Means are shrunk to the mean
+    of all rows, as if each level had one more row there, so a level that the first half lacks is in the middle of the
+    order. Missing values and levels beyond the last stay missing.
 
     :param categories: The number C of levels of each column that holds codes 0 ... C - 1, by the column's number.
-    :param by_targets: Whether levels are ordered by targets; otherwise at random, for trees that must not look at
-        targets.
-    :param has_weights: Whether the last column of the targets holds weights, as in a :class:`WeightedTree`.
-    :param has_groups: Whether a last column of the targets, after the weights, holds numbers of groups.
-
-    Fitted attribute: `level_places_`, for each category the place of each level (`C`, int32), with equal numbers for
-    levels that no threshold separates.
     """
 
     def __init__(

@@ -1,8 +1,14 @@
 r"""
-Cells that are hashed: bins of random grids, whose kernel is the Laplace kernel anywhere in space, and equal categories.
+Hashes of keys, and cells that are hashed: bins of random grids (their kernel is the Laplace kernel), equal categories.
 
-In one dimension a grid of pitch :math:`\delta` with a uniform shift has two points at a distance r in one bin with
-probability :math:`\max(0, 1 - r / \delta)`. A pitch of density :math:`\delta\, k''(\delta)` makes this the kernel k
+**Hashes.** A random number is a hash of a key, and so independent of the order in which numbers are drawn: the output
+function of SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators"). A *salt*, 0 or
+more, names the purpose of a number; numbers of one key with different salts are independent. All arithmetic is 64-bit
+integer or elementwise float64 arithmetic that IEEE 754 fixes to the last bit, a logarithm of our own included. Numbers
+do not depend on the device, the number of threads or the position in a tensor.
+
+**Grids.** In one dimension a grid of pitch :math:`\delta` with a uniform shift has points at a distance r in one bin
+with probability :math:`\max(0, 1 - r / \delta)`. Pitches of density :math:`\delta\, k''(\delta)` make it the kernel k
 (Rahimi & Recht 2007, "Random features for large-scale kernel machines", section 4). For :math:`k(r) = e^{-r / \ell}`
 that is a gamma distribution of shape 2 and scale :math:`\ell`. Dimensions have grids of their own, so their kernels
 multiply.
@@ -28,8 +34,53 @@ from gpytorch_partition.inputs.numbers import (
 )
 from gpytorch_partition.inputs.training_rows import checked_rows, median_distance, warn_about_unequal_scales
 from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each
-from gpytorch_partition.partitions.keyed_random import hashed
 from gpytorch_partition.partitions.partition import Partition
+
+_SALT_STEP = 0x9E3779B97F4A7C15  # SplitMix64's increment: 2^64 over the golden ratio, made odd
+_LN2 = 0.6931471805599453
+# 2 atanh(f) = 2 f (1 + f^2/3 + f^4/5 + ...): with |f| < .172 the first omitted term is below 1e-17.
+_ATANH_COEFFICIENTS = [1 / (2 * i + 1) for i in reversed(range(11))]
+
+
+def hashed(keys: Tensor, salt: int) -> Tensor:
+    """Return new keys (`*shape` int64) of keys: for a given salt a bijection of the 64-bit integers."""
+    bits = keys + _signed((salt + 1) * _SALT_STEP)
+    bits = (bits ^ _shifted_right(bits, 30)) * _signed(0xBF58476D1CE4E5B9)
+    bits = (bits ^ _shifted_right(bits, 27)) * _signed(0x94D049BB133111EB)
+    return bits ^ _shifted_right(bits, 31)
+
+
+def uniforms(keys: Tensor, salt: int) -> Tensor:
+    """Return numbers of keys, uniform in the open interval (0, 1): odd multiples of :math:`2^{-53}` (float64)."""
+    return (_shifted_right(hashed(keys, salt), 12).to(torch.float64) + 0.5) * 2.0**-52
+
+
+def exponentials(keys: Tensor, salt: int) -> Tensor:
+    """Return numbers of keys with the exponential distribution of mean 1, all positive (float64)."""
+    return -_log(uniforms(keys, salt))
+
+
+def _log(values: Tensor) -> Tensor:
+    """Natural logarithm, accurate to about 1e-16, from elementwise sums, products and quotients only."""
+    mantissa, exponent = torch.frexp(values)
+    small = mantissa < 0.5**0.5
+    mantissa = torch.where(small, 2 * mantissa, mantissa)
+    exponent = exponent.to(torch.float64) - small.to(torch.float64)
+    f = (mantissa - 1) / (mantissa + 1)
+    square = f * f
+    series = torch.zeros_like(f)
+    for coefficient in _ATANH_COEFFICIENTS:
+        series.mul_(square).add_(coefficient)
+    return exponent * _LN2 + 2 * f * series
+
+
+def _shifted_right(bits: Tensor, places: int) -> Tensor:
+    return (bits >> places) & (2 ** (64 - places) - 1)
+
+
+def _signed(constant: int) -> int:
+    constant %= 2**64
+    return constant - 2**64 if constant >= 2**63 else constant
 
 
 class RandomBinningPartition(Partition):
@@ -37,12 +88,15 @@ class RandomBinningPartition(Partition):
     A partition into the bins of m random grids; with many grids its kernel is :math:`\exp(-\sum_d |x_d - x'_d| /
     \ell_d)`.
 
-    :class:`~gpytorch_partition.RandomBinningKernel` uses it, and documents its parameters and costs. Construct it
-    yourself for bins without a kernel, for example to find rows near a point by equal labels (Rahimi & Recht 2007,
-    algorithm 2). A label is a 64-bit hash of the D integers that number the bin in its grid.
+    :class:`~gpytorch_partition.RandomBinningKernel` uses it. Construct it yourself for bins without a kernel, for
+    example to find rows near a point by equal labels (Rahimi & Recht 2007, algorithm 2). A label is a 64-bit hash of
+    the D integers that number the bin in its grid.
 
-    :raises ValueError: If the rows, the number of grids, the seed or a lengthscale cannot be used, or all rows are
-        equal and no lengthscale is given.
+    :param x: `N x D` rows, for their width. (Default: None, an unfitted partition for `load_state_dict`.)
+    :param num_partitions: Number m of grids. (Default: 200.)
+    :param lengthscale: One number, or one for each column. (Default: the median L1 distance of rows.)
+    :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
+    :raises ValueError: If the rows or a number cannot be used.
 
     Example:
         >>> from math import exp
@@ -94,10 +148,7 @@ class RandomBinningPartition(Partition):
 
     @property
     def lengthscale(self) -> Tensor:
-        r"""
-        Lengthscales :math:`\ell_d` of the `D` columns, in units of x (float64); empty while the partition is not
-        fitted.
-        """
+        """Lengthscales of the `D` columns, in units of x (float64); empty while the partition is not fitted."""
         return floats_of(self.lengthscale_bits)
 
     def _described(self) -> str:
@@ -151,9 +202,7 @@ class GroupPartition(Partition):
     which needs no weights: `PartitionKernel(GroupPartition(), active_dims=(0, 1))`.
 
     Categories are whole numbers; others, and numbers too large to be distinct in their dtype, raise a `ValueError`. A
-    label is the hash of a point's categories, so no list of categories is needed. Two of n groups of several columns
-    share a label with a probability of :math:`n^2 / 2^{65}`, groups of one column never. Labels cost :math:`O(D)`;
-    there is no state.
+    label is a 64-bit hash of a point's categories, so no list of categories is needed.
 
     Example:
         >>> labels = GroupPartition().labels(torch.tensor([[1.0, 0.0], [1.0, 3.0], [1.0, 0.0]])).squeeze(-1)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.item_sets import Memberships
 from gpytorch_partition.descriptions import counted
-from gpytorch_partition.inputs.numbers import bits_of, floats_of, largest_exact
+from gpytorch_partition.inputs.numbers import bits_of, floats_of, largest_exact, weights_of
 from gpytorch_partition.partitions.partition import Partition
 
 
@@ -21,13 +21,17 @@ class MembershipPartition(Partition):
     A partition in which every item is a cluster, with sets of items that define which clusters are alike. Each set
     splits the items into members and others (Davies & Ghahramani 2014, section 4.2).
 
-    :class:`~gpytorch_partition.MembershipKernel` uses it, and documents its parameters. Construct it yourself only for
-    your own kernel class with another covariance of the items; a plain :class:`~gpytorch_partition.PartitionKernel`
-    ignores the sets.
+    :class:`~gpytorch_partition.MembershipKernel` uses it. Construct it yourself only for your own kernel class with
+    another covariance of the items; a plain :class:`~gpytorch_partition.PartitionKernel` ignores the sets.
 
     A point is the number of an item, so two rows of one item are equal points. Only the covariance of the clusters'
-    effects (:class:`~gpytorch_partition.operators.MembershipLinearOperator`) treats the m sets as m partitions, and
-    keeps them sparse. Memory: 4 bytes for a membership as state, and 8 more from the first product on.
+    effects (:class:`~gpytorch_partition.operators.MembershipLinearOperator`) knows the m sets.
+
+    :param memberships: A matrix of items by sets, a sparse one of SciPy or an array, 0 where an item is not in a set.
+        (Default: None, an unfitted partition for `load_state_dict`.)
+    :param set_weights: Weights of the sets, 0 or more. (Default: all the same.)
+    :param members_only: Whether to leave out sets that contain neither item. (Default: False.)
+    :raises ValueError: If the matrix or the weights cannot be used.
 
     Example:
         >>> viewed = csr_array([[1, 0, 1], [0, 0, 1]])
@@ -46,10 +50,13 @@ class MembershipPartition(Partition):
     def __init__(self, memberships: Any = None, *, set_weights: Any = None, members_only: bool = False) -> None:
         super().__init__()
         matrix = csr_array((0, 0)) if memberships is None else _checked_memberships(memberships)
-        weights = np.empty(0) if memberships is None else _checked_weights(set_weights, matrix.shape[1])
+        weights, num_sets = np.empty(0), matrix.shape[1]
+        if num_sets:
+            given = [1.0] * num_sets if set_weights is None else set_weights
+            weights = weights_of(given, num_sets, "sets").cpu().numpy()
         self.register_buffer("item_starts", torch.from_numpy(matrix.indptr.astype(np.int64)))
         self.register_buffer("sets", torch.from_numpy(matrix.indices.astype(np.int32)))
-        self.register_buffer("weight_bits", bits_of(torch.from_numpy(weights)))
+        self.register_buffer("weight_bits", bits_of(torch.from_numpy(weights / weights.sum())))
         self.register_buffer("members_only", torch.tensor([bool(members_only)]))
 
     @property
@@ -58,12 +65,10 @@ class MembershipPartition(Partition):
 
     @property
     def num_items(self) -> int:
-        """Number n of items."""
         return self.item_starts.numel() - 1
 
     @property
     def num_sets(self) -> int:
-        """Number m of sets."""
         return self.weight_bits.numel()
 
     @property
@@ -77,15 +82,11 @@ class MembershipPartition(Partition):
 
     @cached_property
     def memberships(self) -> Memberships:
-        """The memberships as a matrix with products, built once."""
         return Memberships(self.item_starts, self.sets, self.num_sets)
 
     @cached_property
     def item_scales(self) -> Tensor | None:
-        """
-        Scales of the items (`n`, float64) for `members_only`, which give each item in a set the variance 1; else None.
-        Items without sets have 0.
-        """
+        """Scales (`n`, float64) that give each item in a set the variance 1, for `members_only`; else None."""
         if not bool(self.members_only):
             return None
         strengths = self.memberships.item_sums(self.set_weights.unsqueeze(-1)).squeeze(-1)
@@ -131,15 +132,3 @@ def _checked_memberships(memberships: Any) -> csr_array:
     if not matrix.nnz:
         raise ValueError(f"expected items that are in sets, got none in a matrix of shape {matrix.shape}")
     return matrix
-
-
-def _checked_weights(weights: Any, num_sets: int) -> np.ndarray:
-    if weights is None:
-        return np.full(num_sets, 1 / num_sets)
-    try:
-        values = torch.as_tensor(weights).detach().double().cpu().numpy()
-    except (TypeError, ValueError, RuntimeError):  # no numbers
-        values = np.empty(0)
-    if values.shape != (num_sets,) or not (np.isfinite(values) & (values >= 0)).all() or not values.any():
-        raise ValueError(f"expected {num_sets} weights of sets, 0 or more and not all 0, got {weights}")
-    return values / values.sum()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -20,14 +19,10 @@ from gpytorch_partition.inputs.training_rows import MISSING
 from gpytorch_partition.linalg.parallel import slices
 from gpytorch_partition.progress import progress
 
-logger = logging.getLogger(__name__)
-
 _LABELS_PER_CHUNK = 2**23  # int64 labels computed at once: 64 MiB
 
 
 class _CodedRows(NamedTuple):
-    """Rows, the feature space they were coded in, and their one-hot matrix there."""
-
     x: Tensor
     cluster_index: Any  # a ClusterIndex, or a source's own means to code other rows
     incidence: Incidence
@@ -44,12 +39,7 @@ class Partition(torch.nn.Module):
     A source implements `_labels` for a block of rows, :attr:`num_partitions`, :attr:`num_features` and, if its labels
     are `0 ... C_r - 1`, :attr:`cluster_counts`. Its state is in integer buffers (floats as bit patterns), which
     `.float()`, `.double()` and `.to()` leave unchanged, so no label changes. All else is derived from them:
-    `load_state_dict` turns an unfitted partition into the saved one. A deepcopy shares the buffer tensors and the codes
-    of cached rows.
-
-    Memory: the buffers and, for the last four sets of rows in :meth:`incidences`, the rows and their codes: 4 bytes per
-    (row, partition) with 32 bits, 4 more from the first sum over clusters on, and 8 per distinct label where labels are
-    unbounded.
+    `load_state_dict` turns an unfitted partition into the saved one.
 
     Example:
         >>> class Signs(Partition):
@@ -85,7 +75,6 @@ class Partition(torch.nn.Module):
 
     @property
     def is_fitted(self) -> bool:
-        """Whether there are partitions, and so labels of points."""
         return self.num_partitions > 0
 
     @abstractmethod
@@ -96,13 +85,12 @@ class Partition(torch.nn.Module):
         """
         Return the label (`*batch x N x m`, int64) of the cluster that each point falls in, for each partition.
 
-        Labels depend only on the point, not on other rows of the call or on any random state. Rows are labelled in
-        blocks, so the workspace is bounded.
+        Labels depend only on the point, not on other rows of the call or on any random state.
 
         :param x: `*batch x N x D` points.
         :raises RuntimeError: If the partition is not fitted.
         :raises ValueError: If x is not a floating point tensor of the right width with two dimensions or more, or holds
-            NaN or infinity (which the function of a :class:`CallablePartition` may accept).
+            NaN or infinity.
         """
         self.check_points(x)
         return self._in_blocks(x, torch.int64, lambda labels: labels)
@@ -116,19 +104,12 @@ class Partition(torch.nn.Module):
         return found.view(*x.shape[:-1], self.num_partitions)
 
     def incidences(self, x1: Tensor, x2: Tensor) -> tuple[Incidence, Incidence]:
-        r"""
+        """
         Return the one-hot rows of two sets of points in one feature space; one object for both if the points are equal.
 
-        The codes of the last few sets of rows are cached and found again by the rows' values, in :math:`O(N D)`, so
-        training rows are labelled once. Where labels are unbounded, x2 defines the feature space, or x1 if it is larger
-        and x2 is not cached; new rows then cost :math:`O(m N \log N)` besides their labels. A batch whose elements hold
-        the same rows is coded once.
-
-        :param x1: `*batch x N1 x D` points.
-        :param x2: `*batch x N2 x D` points.
-        :return: Rows of x1 and of x2, `*batch x N1 x p` and `*batch x N2 x p`.
-        :raises RuntimeError: If the partition is not fitted.
-        :raises ValueError: If points cannot be used, as in :meth:`labels`.
+        The codes of the last few sets of rows are cached and found again by the rows' values, so training rows are
+        labelled once. Where labels are unbounded, x2 defines the feature space, or x1 if it is larger and x2 is not
+        cached. A batch whose elements hold the same rows is coded once.
         """
         x1, x2 = _without_repeats(x1), _without_repeats(x2)
         if same_bits(x1, x2):
@@ -159,7 +140,6 @@ class Partition(torch.nn.Module):
 
     def _code(self, x: Tensor) -> _CodedRows:
         self.check_points(x)
-        self._log_forecast(x)
         num_rows = x.shape[:-1].numel()
         if self.cluster_counts is None:
             labels = self.labels(x)
@@ -171,27 +151,11 @@ class Partition(torch.nn.Module):
         return _CodedRows(x.detach().clone(), index, Incidence(codes, index.num_clusters, index.sizes))
 
     def new_cluster_index(self, num_rows: int, labels: Tensor | None = None) -> ClusterIndex:
-        """
-        Return a feature space, which maps labels to codes.
-
-        :param num_rows: How many rows will be coded.
-        :param labels: `N x m` labels of the rows that define the space, where labels are unbounded.
-        """
+        """Return a feature space, which maps labels to codes, for some rows; unbounded labels (`N x m`) define it."""
         counts = self.cluster_counts
         if counts is not None:
             return BoundedClusterIndex(counts, num_rows=num_rows)
         return SeenClusterIndex(cast(Tensor, labels))
-
-    def _log_forecast(self, x: Tensor) -> None:
-        visits = x.shape[:-1].numel() * self.num_partitions
-        logger.debug(
-            "%s rows x %d partitions: %.2f GiB of codes and %.2f GiB of cluster members will be held%s",
-            f"{x.shape[:-1].numel():,}",
-            self.num_partitions,
-            visits * 4 / 2**30,
-            visits * 4 / 2**30,
-            "" if self.cluster_counts is not None else f", {visits * 8 / 2**30:.2f} GiB of labels meanwhile",
-        )
 
     def check_points(self, x: Tensor) -> None:
         """Raise the errors of :meth:`labels` for points (`*batch x N x D`) that have no labels, before any work."""
@@ -237,7 +201,6 @@ class Partition(torch.nn.Module):
         return f"{counted(self.num_partitions, 'partition')}{clusters}"
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors that labels depend on, by name."""
         return dict(self.named_buffers())
 
     def has_tensors(self, tensors: list[Tensor]) -> bool:

@@ -25,7 +25,7 @@ class PitmanYorMixture(ClusterMixin, BaseEstimator):
     A row joins a cluster of n rows with a prior weight of n - d, and a new one with :math:`\alpha + d C`, where C is
     the number of clusters (Pitman & Yor 1997). Rows of a cluster are Gaussian around its mean with standard deviation
     `scale`; means are Gaussian around the rows' mean with standard deviation `spread`, and integrated out (Neal 2000,
-    "Markov chain sampling methods for Dirichlet process mixture models", algorithm 3).
+    algorithm 3).
 
     Costs :math:`O(N C D)` a sweep, some 100 microseconds a row; intended for about a thousand rows.
 
@@ -107,7 +107,6 @@ class PitmanYorMixture(ClusterMixin, BaseEstimator):
 def _left(
     row: int, rows: np.ndarray, labels: np.ndarray, counts: np.ndarray, sums: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sizes and sums of the clusters after a row has left its own, which ends if the row was alone."""
     own = labels[row]
     if own < 0:
         return counts, sums

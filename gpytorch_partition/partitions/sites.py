@@ -46,14 +46,10 @@ def sites_of(
     clusterer: Any, rows: np.ndarray | None = None, labels: np.ndarray | None = None, noise: str = "alone"
 ) -> Sites:
     """
-    Return the rule of a fitted clusterer: its own where it is known, else the cluster of the nearest row it clustered.
+    Return the rule of a fitted clusterer: its own where it is known, else the cluster of the nearest row.
 
-    :param clusterer: Fitted KMeans, MiniBatchKMeans, MeanShift, AffinityPropagation (nearest center), Birch (nearest
-        subcluster), GaussianMixture, BayesianGaussianMixture (component of largest responsibility), or any other.
-    :param rows: `N x K` rows that it clustered, for any other. (Default: None; others except DBSCAN are refused.)
-    :param labels: `N` labels of these rows; negative ones are noise.
-    :param noise: As in :class:`ClusteringPartition`.
-    :raises TypeError: If there are no rows, and the rule is unknown.
+    :param rows: `N x K` rows that it clustered. (Default: None; only clusterers of known rules, and DBSCAN.)
+    :param labels: `N` labels of these rows; negative ones are noise, as in :class:`ClusteringPartition`.
     """
     if isinstance(clusterer, (GaussianMixture, BayesianGaussianMixture)):
         return _components(clusterer)
@@ -86,10 +82,7 @@ def is_known(clusterer: Any) -> bool:
 
 
 def label_densest(x: Tensor, points: Tensor, shapes: Tensor, offsets: Tensor) -> Tensor:
-    r"""
-    Return for each point (`n x K`) the site with the least :math:`\lVert (x - \mu_c) S_c \rVert^2 + b_c`, in :math:`O(n
-    C K^2)`.
-    """
+    """Return the site of each point (`n x K`) by the rule of :class:`Sites` with shapes, in :math:`O(n C K^2)`."""
     differences = [values.unsqueeze(1) - sites for values, sites in zip(x.to(torch.float64).T, points.T)]
     total = offsets.expand(x.shape[0], -1).clone()
     for column in range(points.shape[1]):
@@ -130,14 +123,11 @@ def _shapes(mixture: Any, means: np.ndarray) -> np.ndarray:
 
 def label_nearest(x: Tensor, centers: Tensor, out: Tensor, seen: Callable[[Tensor], Tensor]) -> None:
     """
-    Write the number of the nearest center to `out` for each point, the lower number in a tie.
+    Write the number of the nearest of `C x d` centers to `out` for each point, the lower number in a tie.
 
     Sums of squares are in a unit of the largest center, where they neither overflow nor lose digits.
 
-    :param x: `n x D` points.
-    :param centers: `C x d` centers.
-    :param out: `n` int64.
-    :param seen: Maps points to the columns of the centers, float64.
+    :param seen: Maps points (`n x D`) to the columns of the centers, float64.
     """
     unit = _power_of_two(centers)
     columns = (centers.T / unit).contiguous()
@@ -185,11 +175,7 @@ def _power_of_two(values: Tensor) -> Tensor:
 
 
 def _squared_distances(rows: Tensor, columns: Tensor, workspace: Tensor) -> Tensor:
-    """
-    Squared distances (`n x C`), in the first half of `2 x n x C` numbers, by one correctly rounded operation per pair.
-
-    A matrix product, `torch.cdist` or a fused multiply-add would round, and break ties, by the shape of the block.
-    """
+    """Squared distances in the first half of `2 x n x C` numbers; other products would break ties by block."""
     total, differences = workspace
     total.zero_()
     for values, centers in zip(rows.T, columns):

@@ -22,7 +22,7 @@ from gpytorch_partition.composition.distributions import marginal_variances
 from gpytorch_partition.inference.prediction.unknown_cells import unknown_cells
 from gpytorch_partition.inputs.row_weights import RowWeights, noise_factors
 from gpytorch_partition.likelihoods import grow_residual_forest
-from gpytorch_partition.likelihoods.fitc_likelihood import noise_variances
+from gpytorch_partition.likelihoods.noise_likelihoods import noise_variances
 from gpytorch_partition.likelihoods.scale_mixture import gaussian_log_densities, log_densities
 from gpytorch_partition.linalg.random import drawn_from
 from gpytorch_partition.models import PartitionGP

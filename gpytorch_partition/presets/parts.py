@@ -26,9 +26,9 @@ from gpytorch_partition.kernels import (
     PartitionMixtureKernel,
     RandomForestKernel,
 )
+from gpytorch_partition.kernels.landmark_kernel import choose_landmarks
 from gpytorch_partition.partitions.forest import ForestPartition
 from gpytorch_partition.partitions.grown_forest import grow_forest
-from gpytorch_partition.partitions.landmarks import choose_landmarks
 from gpytorch_partition.partitions.mondrian.projections import rotations
 from gpytorch_partition.presets.data import PartInputs
 from gpytorch_partition.presets.options import Setup

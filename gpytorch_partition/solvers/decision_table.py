@@ -7,11 +7,9 @@ from typing import Literal
 from linear_operator import settings
 from linear_operator.operators import AddedDiagLinearOperator
 
-from gpytorch_partition.solvers.by_conjugate_gradients import ConjugateGradients, is_hard
-from gpytorch_partition.solvers.dense import Dense, has_few_rows
-from gpytorch_partition.solvers.few_clusters import few_clusters
-from gpytorch_partition.solvers.in_double import InDouble, is_delicate
-from gpytorch_partition.solvers.solver import Factorized, Solver
+from gpytorch_partition.solvers.factorizations import few_clusters
+from gpytorch_partition.solvers.iterative_solvers import ConjugateGradients, InDouble, is_delicate, is_hard
+from gpytorch_partition.solvers.solver import Dense, Factorized, Solver, has_few_rows
 
 Task = Literal["solve", "likelihood", "determinant", "form", "prediction"]
 
@@ -27,20 +25,20 @@ def choose_solver(noisy: AddedDiagLinearOperator, task: Task, is_dense: bool | N
     ==============================  ====================  ==============================================================
     solver                          tasks                 where
     ==============================  ====================  ==============================================================
-    :mod:`.few_clusters`            likelihood            flat partitions with trained weights have few clusters, and
+    :class:`.FewClusters`           likelihood            flat partitions with trained weights have few clusters, and
                                                           all rows the same noise
-    :mod:`.in_double`               all but solve         there are at most `max_cholesky_size` rows, in float32, and
+    :class:`.InDouble`              all but solve         there are at most `max_cholesky_size` rows, in float32, and
                                                           the noise is below 1 % of the prior variance
-    :mod:`.dense`                   all but solve         there are at most `max_cholesky_size` rows
-    :mod:`.independent_tasks`       solve, likelihood     all points are on all tasks, with one noise at every point
-    :mod:`.in_double`               all but form          conjugate gradients have failed, or are expected to take more
+    :class:`.Dense`                 all but solve         there are at most `max_cholesky_size` rows
+    :class:`.IndependentTasks`      solve, likelihood     all points are on all tasks, with one noise at every point
+    :class:`.InDouble`              all but form          conjugate gradients have failed, or are expected to take more
                                                           than 300 iterations where A has a factor (up to 10,000 rows)
-    :mod:`.in_double`               solve, prediction     all is float64 already, and neither A nor a root has a factor
+    :class:`.InDouble`              solve, prediction     all is float64 already, and neither A nor a root has a factor
                                                           (6,000 columns at most): no other solver is left
-    :mod:`.by_conjugate_gradients`  all                   else; what does not converge is solved in float64
+    :class:`.ConjugateGradients`    all                   else; what does not converge is solved in float64
     ==============================  ====================  ==============================================================
 
-    Two more are asked for by name. Predictions take :mod:`.feature_factor` where it takes less time than solves
+    Two more are asked for by name. Predictions take a :class:`.FeatureFactor` where it takes less time than solves
     (:mod:`gpytorch_partition.inference.prediction.work` has the costs), and divergences between distributions take
     :mod:`.noisy_clusters`.
 

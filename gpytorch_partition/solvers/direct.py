@@ -1,31 +1,164 @@
 r"""
-Direct solves where conjugate gradients do not converge: a float64 factor of A or of a smaller matrix.
+Factors in float64 of :math:`A = K + D`, or of the smaller matrix of a sparse root: solves, variances, and samples.
 
-With :math:`K = \Phi \Phi^\top` known by a sparse root of q columns, and :math:`B = I + \Phi^\top D^{-1} \Phi`,
+With :math:`K = \Phi \Phi^\top` known by a sparse root of q columns, :math:`f = \Phi w` with :math:`w \sim N(0, I)`, and
 
 .. math::
 
+    B = I + \Phi^\top D^{-1} \Phi = L L^\top, \qquad
     A^{-1} = D^{-1} (I - \Phi B^{-1} \Phi^\top D^{-1}), \qquad \log |A| = \log |D| + \log |B|
 
-(Rasmussen & Williams 2006, appendix A.3), where the eigenvalues that are the noise alone, at least N - q, are exact. Up
-to 10,000 rows A itself is factorized, above B, for a root of 6,000 columns at most.
+(Rasmussen & Williams 2006, appendix A.3), where the eigenvalues that are the noise alone, at least N - q, are exact. A
+:class:`DirectSolver` takes the place of conjugate gradients that do not converge: up to 10,000 rows by a factor of A
+itself, above by one of B, for a root of 6,000 columns at most.
+
+Given the noisy rows, w has the covariance :math:`B^{-1}` (eq. 2.8), so :math:`\Phi_* L^{-\top}` is a root of the
+posterior covariance at any points, without a solve for N rows. Sums of smooth kernels through inducing points, linear
+kernels and coarse trees are predicted by this :class:`FeatureFactor`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from operator import add
 
 import torch
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from gpytorch_partition.linalg.factors import stable_cholesky
-from gpytorch_partition.solvers.feature_factor import (
-    MOST_COLUMNS,
-    num_columns,
-    root_precision,
-    root_sums,
-    root_values,
-    sparse_roots,
-)
+from gpytorch_partition.linalg.random import solver_generator
+from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator, PartitionLinearOperator
+from gpytorch_partition.operators.sums_and_roots import PartitionSumLinearOperator
+
+# Most columns of a root whose B is factorized, and most rows of dense matrices with gradients or eigenvectors.
+MOST_COLUMNS = 6_000
+_BLOCK_ROWS = 2**14  # rows that are held in float64 at once
+_BLOCK_COLUMNS = 64  # columns of their root held at once
+_LARGEST_ERROR = 1e-3  # relative error of a variance that rounding may leave
+_STEPS = 10  # of the inverse iteration for the smallest eigenvalue
+_MARGIN = 10  # by which the eigenvalue may be less than the one found
+
+
+class FeatureFactor:
+    """
+    The factor L for a covariance K with a sparse root, plus noise (`N`, positive).
+
+    It takes :math:`O(N m q)` operations and `16 q^2` bytes. `torch.linalg.LinAlgError` says that B is not positive
+    definite.
+    """
+
+    def __init__(self, covariance: LinearOperator, noise: Tensor) -> None:
+        first = torch.zeros(1, dtype=torch.long, device=noise.device)
+        self.roots = sparse_roots(_of_rows(covariance, first)) or []  # only their scales and factors are needed
+        self._precision = root_precision(covariance, noise, _BLOCK_ROWS)
+        self._factor = torch.linalg.cholesky(self._precision)
+
+    def deviations(self, normal: Tensor) -> list[Tensor]:
+        r"""Return draws :math:`L^{-\top} E` of the coefficients, for each root, from standard normal E (`q x t`)."""
+        drawn = torch.linalg.solve_triangular(self._factor.mT, normal.double(), upper=True)
+        return list(drawn.split(_widths(self.roots), -2))
+
+    def root(self, points: list[IncidenceLinearOperator]) -> Tensor:
+        r"""Return :math:`\Phi_* L^{-\top}` (`N_test x q`, float64) from the roots' rows at the points."""
+        return torch.cat(list(self._root_blocks(points)), -1)
+
+    def variances(self, points: list[IncidenceLinearOperator]) -> Tensor:
+        """Return variances at points (`N_test`, float64), with a block of columns of the root held at once."""
+        return reduce(add, (block.square().sum(-1) for block in self._root_blocks(points)))
+
+    def _root_blocks(self, points: list[IncidenceLinearOperator]) -> Iterator[Tensor]:
+        identity = torch.eye(self.num_columns, dtype=torch.float64, device=self._factor.device)
+        for block in identity.split(_BLOCK_COLUMNS, -1):
+            yield root_values(points, torch.cat(self.deviations(block), -2))
+
+    @property
+    def num_columns(self) -> int:
+        return len(self._factor)
+
+    def resolves(self) -> bool:
+        r"""
+        Return whether rounding leaves variances a relative error of a thousandth at most.
+
+        Rounding changes :math:`\phi^\top B^{-1} \phi` by :math:`q \epsilon / \lambda` of itself at most, with
+        :math:`\lambda` the smallest eigenvalue of B scaled to a unit diagonal (Higham 2002, theorem 10.5).
+        """
+        units = self._precision.diagonal().sqrt().unsqueeze(-1)
+        generator = solver_generator(0, "probes", units.device)
+        vector = torch.randn(len(units), 1, dtype=torch.float64, device=units.device, generator=generator)
+        growth = torch.ones(())
+        for _ in range(_STEPS):
+            vector = units * torch.cholesky_solve(units * (vector / vector.norm()), self._factor)
+            growth = vector.norm()
+        error = _MARGIN * len(units) * torch.finfo(torch.float64).eps * float(growth)
+        return error <= _LARGEST_ERROR
+
+
+def feature_factor(covariance: LinearOperator, noise: Tensor) -> FeatureFactor | None:
+    """Return the factor, without a graph; None where none exists, or rounding in float64 spoils it."""
+    if not has_feature_factor(covariance) or not bool((noise > 0).all()):
+        return None
+    try:
+        with torch.no_grad():
+            factor = FeatureFactor(covariance, noise)
+            return factor if factor.resolves() else None
+    except torch.linalg.LinAlgError:
+        return None
+
+
+def has_feature_factor(covariance: LinearOperator) -> bool:
+    """Return whether the covariance has a sparse root of at most 6,000 columns, and no more columns than rows."""
+    return num_columns(covariance) <= min(MOST_COLUMNS, covariance.size(-1))
+
+
+def num_columns(covariance: LinearOperator) -> float:
+    """Return the number q of columns of the sparse root; infinity without one."""
+    roots = sparse_roots(covariance)
+    return float("inf") if roots is None else sum(_widths(roots))
+
+
+def sparse_roots(covariance: LinearOperator) -> list[IncidenceLinearOperator] | None:
+    """Return the sparse roots of the terms of a covariance; None if one has none, or for batch dimensions."""
+    terms = covariance.linear_ops if isinstance(covariance, PartitionSumLinearOperator) else [covariance]
+    if covariance.dim() > 2 or not all(isinstance(term, PartitionLinearOperator) for term in terms):
+        return None
+    if not all(term.is_symmetric and bool(term.scale >= 0) for term in terms):
+        return None
+    return [term.sparse_root() for term in terms]
+
+
+def root_values(roots: list[IncidenceLinearOperator], table: Tensor) -> Tensor:
+    r"""Return :math:`\Phi C` (`N x t`) from a table of coefficients (`q x t`)."""
+    return torch.stack([root._matmul(part) for root, part in zip(roots, table.split(_widths(roots), -2))]).sum(0)
+
+
+def root_sums(roots: list[IncidenceLinearOperator], values: Tensor) -> Tensor:
+    r"""Return :math:`\Phi^\top V` (`q x t`) of values of rows (`N x t`)."""
+    return torch.cat([root._t_matmul(values) for root in roots], -2)
+
+
+def root_precision(covariance: LinearOperator, noise: Tensor, most_rows: int) -> Tensor:
+    """Return B (`q x q`, float64), by blocks of so many rows at most: only a block is needed in float64."""
+    total = torch.eye(int(num_columns(covariance)), dtype=torch.float64, device=noise.device)
+    for rows in torch.arange(covariance.size(-1), device=noise.device).split(most_rows):
+        roots = sparse_roots(_of_rows(covariance, rows)) or []
+        variances = noise[rows].double().unsqueeze(-1)
+        for start in range(0, len(total), _BLOCK_COLUMNS):
+            block = total[:, start : start + _BLOCK_COLUMNS]
+            units = torch.zeros(block.shape, dtype=block.dtype, device=block.device)
+            units[start:].fill_diagonal_(1)
+            block += root_sums(roots, root_values(roots, units) / variances)
+    return 0.5 * (total + total.mT)
+
+
+def _of_rows(covariance: LinearOperator, rows: Tensor) -> LinearOperator:
+    return covariance[..., rows, :][..., :, rows].to(torch.float64)
+
+
+def _widths(roots: list[IncidenceLinearOperator]) -> list[int]:
+    return [root.shape[-1] for root in roots]
+
 
 # Most rows of A to factorize: 800 MB twice, one of them for a moment, and ten seconds on one core.
 MOST_ROWS = 10_000
@@ -34,11 +167,7 @@ _MOST_REFINEMENTS = 10
 
 
 class DirectSolver:
-    """
-    A Cholesky factor in float64 for solves with :math:`A = K + D` (`*batch x N x N`) and its log determinant.
-
-    K and the diagonal of D are float64; `torch.linalg.LinAlgError` says that B is not positive definite there.
-    """
+    """A Cholesky factor for solves with :math:`A = K + D` (`*batch x N x N`, float64) and its log determinant."""
 
     def __init__(self, covariance: LinearOperator, noise: Tensor) -> None:
         self.covariance, self.noise = covariance, noise.unsqueeze(-1)
@@ -54,12 +183,7 @@ class DirectSolver:
         return self.refined(rhs)[0]
 
     def refined(self, rhs: Tensor) -> tuple[Tensor, Tensor]:
-        r"""
-        Return :math:`A^{-1} V` and the residual (`*batch x N x t` each), with B refined as long as that helps.
-
-        Each step leaves a share of the residual that grows with the rows and with one over the noise: 3e-5 for 50,000
-        rows and a noise of 5e-6 of the prior variance; at most 1e-8 is left in the end.
-        """
+        """Return :math:`A^{-1} V` and the residual (`*batch x N x t` each), with B refined as long as that helps."""
         solution = self._solve(rhs)
         residual = self._residual(rhs, solution)
         for _ in range(0 if self.roots is None else _MOST_REFINEMENTS):

@@ -2,7 +2,7 @@ r"""
 The covariance of some entries of `N x T` targets plus noise, with a preconditioner that uses their structure.
 
 Entries are pairs of a row and a task, of covariance :math:`k(x, x') B_{tt'}`. If every entry is known, T independent
-tasks are solved (:mod:`gpytorch_partition.solvers.independent_tasks`). With missing entries the same structure
+tasks are solved (:mod:`gpytorch_partition.solvers.factorizations`). With missing entries the same structure
 preconditions conjugate gradients. With a Nystrom factor :math:`K \approx L L^\top + \lambda I` of the N rows and a root
 :math:`B = C C^\top`,
 
@@ -10,8 +10,7 @@ preconditions conjugate gradients. With a Nystrom factor :math:`K \approx L L^\t
 
     P = (L L^\top \otimes C C^\top) + (\lambda I \otimes B) + D
 
-restricted to the entries, where the second and third terms are a block of at most T entries for each row. With five
-tasks and 30 % missing it took a half to a third of the iterations of a Nystrom factor of the entries.
+restricted to the entries, where the second and third terms are a block of at most T entries for each row.
 
 If the errors of a row are correlated, with covariance S, the entries of each row are whitened: multiplied by the
 inverse of a Cholesky factor of S's block of the known entries. Noise is then I, and an entry is a combination of
@@ -29,11 +28,10 @@ from linear_operator.operators import DenseLinearOperator, DiagLinearOperator, L
 from torch import Tensor
 
 from gpytorch_partition import settings
-from gpytorch_partition.linalg.factors import nystrom_factor, stable_cholesky, tall_product, transposed_product
-from gpytorch_partition.linalg.random import solver_generator
+from gpytorch_partition.linalg.factors import stable_cholesky, tall_product, transposed_product
 from gpytorch_partition.solvers.direct import DirectSolver, direct_solver, is_small
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
-from gpytorch_partition.solvers.preconditioners import is_preconditioned
+from gpytorch_partition.solvers.preconditioners import is_preconditioned, nystrom_factor_of
 
 _MOST_DIRECTIONS = 2_000  # of the low-rank part, a dense matrix of which is decomposed
 _LEAST_SIGNAL = 1.0  # of an independent task, in noises, summed over all rows: below, it needs no low-rank part
@@ -41,8 +39,7 @@ _LEAST_SIGNAL = 1.0  # of an independent task, in noises, summed over all rows: 
 
 class Entries(NamedTuple):
     """
-    The known entries (`n`) of `N x T` targets: covariances of rows and tasks, noise of tasks, and numbers of rows and
-    tasks.
+    The known entries (`n`) of `N x T` targets: covariances of rows and tasks, noise, and numbers of rows and tasks.
 
     Entries that combine the functions of several tasks have loadings (`n x T`) in place of their own task.
     """
@@ -129,19 +126,14 @@ class EntriesPlusNoise(PartitionAddedDiagLinearOperator):
 
 
 class _Inverse:
-    r"""
-    :math:`V \mapsto P^{-1} V`, by the matrix inversion lemma.
-
-    C has a column for each independent task with enough signal. The inverses of the rows' own blocks are kept for each
-    pattern of known entries.
-    """
+    r""":math:`V \mapsto P^{-1} V`, by the matrix inversion lemma, with blocks' inverses for each pattern."""
 
     def __init__(self, entries: Entries) -> None:
         with torch.no_grad():
             dtype = entries.covariance.dtype
             self.entries, root = entries, _root_of_tasks(entries)
             rank = max(1, min(settings.preconditioner_rank.value(), _MOST_DIRECTIONS // max(1, root.shape[-1])))
-            self.factor, shift = _factor(entries.covariance, rank)
+            self.factor, _, shift = nystrom_factor_of(entries.covariance, rank)
             known, loadings, patterns = entries.patterns()
             blocks, roots = _own_blocks(entries, known, loadings, float(shift)), loadings @ root
             self.blocks = blocks.to(dtype)[patterns]
@@ -168,12 +160,6 @@ def _root_of_tasks(entries: Entries) -> Tensor:
     return root.unsqueeze(-1) * vectors[:, counts] * values[counts].clamp_min(0).sqrt()
 
 
-def _factor(covariance: LinearOperator, rank: int) -> tuple[Tensor, Tensor]:
-    generator = solver_generator(settings.probe_seed.value(), "sketch", covariance.device)
-    found = nystrom_factor(covariance._matmul, covariance.shape[:1], rank, generator, covariance.dtype)
-    return found.root, found.shift
-
-
 def _own_blocks(entries: Entries, known: Tensor, loadings: Tensor, shift: float) -> Tensor:
     r"""Inverses of :math:`\lambda L B L^\top + D` for each kind of rows (`u x T x T`), 0 for missing entries."""
     noise = torch.where(known, entries.noise.double(), 1.0)
@@ -195,11 +181,7 @@ def _capacitance(factor: Tensor, forms: Tensor, patterns: Tensor) -> Tensor:
 
 
 class WhiteEntries(NamedTuple):
-    """
-    The known entries of each row times the inverse of a Cholesky factor of their errors' covariance.
-
-    `whitening` (`n x T`) has the coefficients of a row's targets in its entries, 0 for missing ones.
-    """
+    """The known entries of each row times the inverse of a Cholesky factor of their errors' covariance."""
 
     rows: Tensor
     whitening: Tensor

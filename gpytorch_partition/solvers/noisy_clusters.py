@@ -24,10 +24,10 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.clusters.co_occurrence import count_co_occurrences, streamed_cluster_sums, zero_counts
-from gpytorch_partition.clusters.incidence import Incidence, same_codes
+from gpytorch_partition.clusters.incidence import Incidence, LinearProduct, same_codes
 from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.solvers.few_clusters import co_occurrences
+from gpytorch_partition.solvers.factorizations import co_occurrences
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 
 _MOST_CLUSTERS = 5_000  # whose eigenvectors take half a minute on one core, and 200 MB
@@ -49,7 +49,6 @@ class ClusterSpan:
 
     @classmethod
     def computed(cls, rows: Incidence) -> ClusterSpan:
-        """Return the span of some rows, from the eigenvectors of their counts."""
         values, vectors = torch.linalg.eigh(co_occurrences(rows))
         is_positive = values > len(values) * torch.finfo(values.dtype).eps * values[-1]
         lengths = values[is_positive].sqrt()
@@ -57,12 +56,11 @@ class ClusterSpan:
 
     @property
     def rank(self) -> int:
-        """The rank r."""
         return self.root.shape[1]
 
     def inside(self, values: Tensor) -> Tensor:
         r"""Return the coordinates :math:`W^\top v` (`r x t`) of values of rows (`N x t`)."""
-        return self.basis.mT @ _Sums.apply(values, self.rows)
+        return self.basis.mT @ LinearProduct.apply(self.rows, _streamed_sums, Incidence.row_values, values)
 
     def values(self, coordinates: Tensor) -> Tensor:
         """Return the values of rows, W c (`N x t`), from coordinates (`r x t`)."""
@@ -85,12 +83,7 @@ _SPAN: Key[ClusterSpan] = Key("span of the clusters")
 
 @dataclass(frozen=True, eq=False)
 class NoisyClusters:
-    r"""
-    The covariance :math:`A = s Z S Z^\top + \sigma^2 I` (`N x N`), in float64, of a signal :math:`s R^\top S R` (`r x
-    r`).
-
-    It takes :math:`O(p^3)` operations and `6 p^2` numbers, beside the span, which may be that of Z and other clusters.
-    """
+    r"""The covariance :math:`A = s Z S Z^\top + \sigma^2 I` (`N x N`, float64) by its signal :math:`s R^\top S R`."""
 
     span: ClusterSpan
     signal: Tensor
@@ -131,10 +124,10 @@ class NoisyClusters:
 
 def noisy_clusters(*noisy: LinearOperator) -> list[NoisyClusters] | None:
     """
-    Return covariances plus noise of the same rows by their clusters, all in one span; None where that does not apply.
+    Return covariances plus noise of the same rows by their clusters, in one span; None where that does not apply.
 
     It applies to one partition kernel each, with the same noise at every row, without loadings, batch dimensions and
-    tasks. The clusters of all must be fewer than the rows, and 5,000 at most.
+    tasks, and clusters that are fewer than the rows, and 5,000 at most.
     """
     parts = [_parts(each) for each in noisy]
     known = [part for part in parts if part is not None]
@@ -182,17 +175,8 @@ def _joint(all_rows: list[Incidence]) -> Incidence:
     return Incidence(torch.cat(codes, -1), start)
 
 
-class _Sums(torch.autograd.Function):
-    r""":math:`Z^\top V` (`p x t`), float64; the derivative is a sum over the clusters of each row."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, rows: Incidence) -> Tensor:
-        ctx.rows = rows
-        return streamed_cluster_sums(rows.codes, values, rows.num_clusters)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return ctx.rows.row_values(gradient), None
+def _streamed_sums(rows: Incidence, values: Tensor) -> Tensor:
+    return streamed_cluster_sums(rows.codes, values, rows.num_clusters)
 
 
 class _RowForms(torch.autograd.Function):

@@ -18,14 +18,17 @@ from torch import Tensor
 
 from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
-from gpytorch_partition.operators.partition_sum_linear_operator import exact_root, sum_of_roots
-from gpytorch_partition.solvers.by_conjugate_gradients import expected_iterations_of
+from gpytorch_partition.operators.sums_and_roots import exact_root, sum_of_roots
 from gpytorch_partition.solvers.decision_table import choose_solver
-from gpytorch_partition.solvers.dense import has_few_rows
-from gpytorch_partition.solvers.direct import DirectSolver, direct_solver, has_direct_solver
-from gpytorch_partition.solvers.feature_factor import FeatureFactor, feature_factor
-from gpytorch_partition.solvers.in_double import check_entries, check_resolution
-from gpytorch_partition.solvers.independent_tasks import IndependentTasks, independent_tasks
+from gpytorch_partition.solvers.direct import (
+    DirectSolver,
+    FeatureFactor,
+    direct_solver,
+    feature_factor,
+    has_direct_solver,
+)
+from gpytorch_partition.solvers.factorizations import IndependentTasks, independent_tasks
+from gpytorch_partition.solvers.iterative_solvers import check_entries, check_resolution, expected_iterations_of
 from gpytorch_partition.solvers.preconditioners import (
     NystromPreconditioner,
     is_preconditioned,
@@ -33,23 +36,20 @@ from gpytorch_partition.solvers.preconditioners import (
     partition_inverse,
     probe_vectors,
 )
-from gpytorch_partition.solvers.solver import Factorized
+from gpytorch_partition.solvers.solver import Factorized, has_few_rows
 
 
 class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperator):
     """
     The sum :math:`A = K + D` of a diagonal and any operator K with a fast product (`*batch x N x N`).
 
-    Use it to solve with a covariance plus noise, or for its log determinant. `K.add_diagonal(noise)` returns it for an
-    operator K of this package, and so do GPyTorch's likelihoods. For any other operator call
-    `PartitionSumLinearOperator(K).add_diagonal(noise)`.
+    Use it to solve with a covariance plus noise: `K.add_diagonal(noise)` returns it for an operator K of this package,
+    and so do GPyTorch's likelihoods. For any other operator call `PartitionSumLinearOperator(K).add_diagonal(noise)`.
 
     :func:`choose_solver` has the table of its solvers, whose factors are kept. Conjugate gradients stop column by
-        column at a relative residual of `cg_tolerance`, at most 1e-4 (1e-2 with log determinants, of 100 Lanczos steps
-        or more). They take the preconditioner of :class:`gpytorch_partition.settings.preconditioner`, one product with
-        K per iteration, and memory of four times the right-hand sides. Probe vectors are the same at every call: the
-        marginal likelihood is a deterministic function of the hyperparameters. Samples are those of K plus independent
-        noise. A dense factorization above `max_cholesky_size` rows is a `RuntimeError`.
+    column at a relative residual of `cg_tolerance`, at most 1e-4 (1e-2 with log determinants, of 100 Lanczos steps or
+    more), with the preconditioner of :class:`gpytorch_partition.settings.preconditioner`. Probe vectors are the same at
+    every call. A dense factorization above `max_cholesky_size` rows is a `RuntimeError`.
 
     :param linear_ops: K and the diagonal D, in either order.
     :raises RuntimeError: If not exactly one of the two is a `DiagLinearOperator`.
@@ -68,7 +68,6 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     _nystrom_preconditioner: NystromPreconditioner | None = None
 
     def evaluate_kernel(self) -> LinearOperator:
-        """Return the sum of the evaluated covariance and the diagonal."""
         return self._linear_op.evaluate_kernel() + self._diag_tensor
 
     def __add__(self, other: Any) -> LinearOperator:
@@ -163,10 +162,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         return self._nystrom_preconditioner
 
     def _solve(
-        self,
-        rhs: Tensor,
-        preconditioner: Callable[[Tensor], Tensor] | None = None,
-        num_tridiag: int | None = 0,
+        self, rhs: Tensor, preconditioner: Callable[[Tensor], Tensor] | None = None, num_tridiag: int | None = 0
     ) -> Tensor | tuple[Tensor, Tensor | None]:
         if num_tridiag:
             return super()._solve(rhs, preconditioner, num_tridiag)
@@ -202,12 +198,10 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @cached_property
     def is_double(self) -> bool:
-        """Whether all parts are float64."""
         return all(part.dtype in (torch.float64, torch.int32, torch.int64) for part in self.representation())
 
     @cached_property
     def has_direct(self) -> bool:
-        """Whether matrices are small enough to factorize."""
         return has_direct_solver(self._linear_op.evaluate_kernel())
 
     @cached_property
@@ -217,7 +211,6 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @property
     def knows_direct(self) -> bool:
-        """Whether the factor is computed already."""
         double = self if self.is_double else self.__dict__.get("in_double")
         return double is not None and double.__dict__.get("direct") is not None
 
@@ -228,7 +221,6 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @property
     def knows_feature_factor(self) -> bool:
-        """Whether the feature factor is computed already."""
         return self.__dict__.get("feature_factor") is not None
 
     @cached_property
@@ -240,7 +232,6 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @cached_property
     def expected_iterations(self) -> float:
-        """About how many iterations a solve takes."""
         return expected_iterations_of(self)
 
     @cached(name="dense_root")

@@ -9,11 +9,9 @@ Chosen by :class:`gpytorch_partition.settings.preconditioner`:
 - `"partition"`: the average of the inverses of the single partitions. It has no log determinant: for solves only.
 - `"none"`.
 
-For the kin40k set (m = 100, one solve with 11 columns, unit outputscale, on 2 cores, set-up included; N = 8,000 and
-32,000, noise .1 and .01, residuals of 1e-2 and 1e-4) `"nystrom"` took .24 to .37 of the iterations and .38 to .66 of
-the seconds of `"none"`. Forests of leaves have a flat spectrum and need none: .73 to .88, and 1.1 to 1.7. `"partition"`
-took 1.1 to 2.6 times the seconds of `"none"`. A rank of 50 to 100 was fastest everywhere. `python -m benchmarks
-preconditioners --data DIR` repeats the measurements.
+On kin40k (N = 8,000 and 32,000, noise .1 and .01) `"nystrom"` took .24 to .37 of the iterations and .38 to .66 of the
+seconds of `"none"`; forests of leaves have a flat spectrum and need none. `"partition"` took 1.1 to 2.6 times the
+seconds of `"none"`. A rank of 50 to 100 was fastest. `python -m benchmarks preconditioners --data DIR` measures them.
 """
 
 from __future__ import annotations
@@ -47,9 +45,7 @@ class NystromPreconditioner(LinearOperator):
     samples.
 
     All four are exact for one matrix P (`*batch x N x N`), as stochastic Lanczos quadrature requires. Gradients flow to
-    s and D through the log determinant and through the bilinear derivative alike; L is a constant. A product, a solve
-    or t samples cost :math:`O(N \ell t)`, after a factor in :math:`O(\ell^3)`, and :math:`O(N \ell^2)` unless D is
-    constant.
+    s and D; L is a constant.
     """
 
     def __init__(self, scale: Tensor, noise: DiagLinearOperator, *, factor: NystromFactor) -> None:
@@ -57,11 +53,7 @@ class NystromPreconditioner(LinearOperator):
         self.scale, self.noise, self.factor = scale, noise, factor
 
     def _size(self) -> torch.Size:
-        return (
-            self.noise.shape
-            if self.noise.dim() > self.scale.dim() + 1
-            else torch.Size((*self.scale.shape, *self.noise.shape[-2:]))
-        )
+        return torch.Size((*torch.broadcast_shapes(self.scale.shape, self.noise.batch_shape), *self.noise.matrix_shape))
 
     def _transpose_nonbatch(self) -> LinearOperator:
         return self
@@ -124,7 +116,6 @@ class NystromPreconditioner(LinearOperator):
         return self.scale.sqrt()[..., None, None] * (root @ effects) + self._shifted_noise.sqrt() * independent
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
-        """Draw exact samples from N(0, P), `num_samples x *batch x N`."""
         return self.sample(num_samples).movedim(-1, 0)
 
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
@@ -157,27 +148,25 @@ def probe_vectors(noisy: LinearOperator, chosen: NystromPreconditioner | None) -
 
 
 def nystrom_preconditioner(operator: LinearOperator, noise: DiagLinearOperator) -> NystromPreconditioner:
-    r"""
+    """
     Return the Nystrom preconditioner of `operator + noise` (`*batch x N x N`), for any operator with a fast product.
 
-    For a partition operator K is factorized without its scale, once in a training run: the factor is kept while its
-    rows and S are the same. Sums and operators with loadings are factorized at the current hyperparameters, in every
-    step. This costs rank products and :math:`O(N\, \text{rank}^2)`; rank and seed are those of
-    :mod:`gpytorch_partition.settings`.
+    The factor of a partition operator without its scale is kept while its rows and S are the same. Sums and operators
+    with loadings are factorized at the current hyperparameters, in every step.
     """
     rank, seed = preconditioner_rank.value(), probe_seed.value()
     if not isinstance(operator, PartitionLinearOperator) or operator.left_loadings is not None:
         scale = torch.ones(operator.batch_shape, dtype=operator.dtype, device=operator.device)
         with torch.no_grad():
-            return NystromPreconditioner(scale, noise, factor=_factor(operator, rank, seed))
+            return NystromPreconditioner(scale, noise, factor=nystrom_factor_of(operator, rank))
     unit = operator.without_scale()
     options = (rank, seed, unit.cluster_operator.structure)
-    factor = operator.left.cache.get(_FACTOR, unit, lambda: _factor(unit, rank, seed), *options)
+    factor = operator.left.cache.get(_FACTOR, unit, lambda: nystrom_factor_of(unit, rank), *options)
     return NystromPreconditioner(operator.scale, noise, factor=factor)
 
 
-def _factor(operator: LinearOperator, rank: int, seed: int) -> NystromFactor:
-    generator = solver_generator(seed, "sketch", operator.device)
+def nystrom_factor_of(operator: LinearOperator, rank: int) -> NystromFactor:
+    generator = solver_generator(probe_seed.value(), "sketch", operator.device)
     size = torch.Size((*operator.batch_shape, operator.shape[-1]))
     return nystrom_factor(operator._matmul, size, rank, generator, operator.dtype)
 
@@ -195,8 +184,6 @@ def partition_inverse(operator: LinearOperator, noise: DiagLinearOperator) -> Ca
 
         B v = D^{-1} v - \frac1m D^{-1} Z\, \mathrm{diag}\Big(\frac{a_c}{1 + a_c \sum_{i \in c} 1/d_i}\Big)
         Z^\top D^{-1} v.
-
-    An application costs as much as a product with K.
 
     :raises ValueError: If K is not of flat partitions alone: for trees (`heights="all"`), sums and loadings.
     """

@@ -1,4 +1,4 @@
-"""The protocol of solvers, and the solver made of an exact factorization."""
+"""The protocol of solvers, the solver made of an exact factorization, and dense algebra for few rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from linear_operator.operators import AddedDiagLinearOperator
+from linear_operator import settings
+from linear_operator.operators import AddedDiagLinearOperator, LinearOperator
 from torch import Tensor
 
 from gpytorch_partition.linalg.conjugate_gradients import CGState
@@ -21,15 +22,13 @@ class Solver(Protocol):
     """A way to solve with a covariance plus noise A (`*batch x N x N`), as :func:`choose_solver` returns it."""
 
     def solve(self, rhs: Tensor) -> Tensor:
-        r"""Return :math:`A^{-1} V` (`*batch x N x t`), at the accuracy of :mod:`.accuracy`."""
+        r"""Return :math:`A^{-1} V` (`*batch x N x t`)."""
 
     def inv_quad_logdet(self, rhs: Tensor | None, logdet: bool | None, reduce: bool | None) -> Terms:
         r"""Return :math:`v^\top A^{-1} v` and :math:`\log |A|` with gradients, as linear_operator's method does."""
 
 
 class Factorization(Protocol):
-    """An exact factorization of A."""
-
     def solve(self, rhs: Tensor) -> Tensor:
         r"""Return :math:`A^{-1} V`, without a graph."""
 
@@ -45,7 +44,6 @@ class Factorized:
     parts: Factorization
 
     def solve(self, rhs: Tensor) -> Tensor:
-        r"""Return :math:`A^{-1} V`, without a graph."""
         return self.parts.solve(rhs)
 
     def inv_quad_logdet(self, rhs: Tensor | None, logdet: bool | None, reduce: bool | None) -> Terms:
@@ -55,11 +53,7 @@ class Factorized:
 
 
 def quadratic_forms(noisy: AddedDiagLinearOperator, rhs: Tensor, parts: Factorization, reduce: bool | None) -> Tensor:
-    r"""
-    Return :math:`2 v^\top w - w^\top A w` (`*batch x t`) for each column v (`*batch x N x t`), with a constant w.
-
-    At :math:`w = A^{-1} v` this is :math:`v^\top A^{-1} v`, with the same derivatives. It is summed if `reduce`.
-    """
+    r"""Return :math:`v^\top A^{-1} v` (`*batch x t`, or its sum) as :math:`2 v^\top w - w^\top A w`, w constant."""
     columns = as_columns(rhs)
     weights = parts.solve(columns.detach())
     forms = ((2 * columns - noisy.matmul(weights)) * weights).sum(-2)
@@ -70,3 +64,21 @@ def expanded(noisy: AddedDiagLinearOperator, rhs: Tensor) -> Tensor:
     """Return right-hand sides with all batch dimensions of A."""
     batch_shape = torch.broadcast_shapes(rhs.shape[:-2], noisy.batch_shape)
     return rhs.expand(*batch_shape, *rhs.shape[-2:])
+
+
+def has_few_rows(noisy: AddedDiagLinearOperator) -> bool:
+    return noisy.size(-1) <= settings.max_cholesky_size.value()
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A solver by a Cholesky factor of A (`*batch x N x N`) in its own dtype, :math:`O(N^3)` once, with gradients."""
+
+    noisy: AddedDiagLinearOperator
+
+    def solve(self, rhs: Tensor) -> Tensor:
+        r"""Return :math:`A^{-1} V` (`*batch x N x t`), with gradients."""
+        return torch.cholesky_solve(rhs, self.noisy.dense_root())
+
+    def inv_quad_logdet(self, rhs: Tensor | None, logdet: bool | None, reduce: bool | None) -> Terms:
+        return LinearOperator.inv_quad_logdet(self.noisy, rhs, logdet, reduce)

@@ -33,7 +33,7 @@ from gpytorch_partition.inference.evidence.spectral_likelihood import (
     krylov_measures,
 )
 from gpytorch_partition.linalg.factors import stable_cholesky, stable_eigh
-from gpytorch_partition.linalg.minimum import minimize_lbfgsb
+from gpytorch_partition.linalg.parallel import minimize_lbfgsb
 
 _LOG_SCALE = (-9.0, 7.0)  # bounds of the logarithms of B_tt, in variances of the targets
 LEAST_NOISE = 1e-4  # variance of the targets

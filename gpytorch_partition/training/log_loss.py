@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.linalg.factors import stable_cholesky
-from gpytorch_partition.linalg.minimum import minimize_lbfgsb
+from gpytorch_partition.linalg.parallel import minimize_lbfgsb
 from gpytorch_partition.training.predictive_density import Fold
 
 # Bounds of logarithms: of the weights, and of the width and the power of the link.

@@ -20,7 +20,7 @@ from gpytorch_partition import settings
 from gpytorch_partition.all_or_nothing import unchanged_by_errors
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.inputs.numbers import checked_count
-from gpytorch_partition.linalg.minimum import minimize_lbfgsb
+from gpytorch_partition.linalg.parallel import minimize_lbfgsb
 from gpytorch_partition.progress import progress
 
 # Stopping rules of L-BFGS-B: the relative change of the likelihood, the largest component of its gradient (both per

@@ -26,7 +26,7 @@ from gpytorch_partition.inference.spaces.cluster_space import space_measures, sp
 from gpytorch_partition.inference.spaces.feature_space import measure_of
 from gpytorch_partition.inputs.numbers import checked_count
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
-from gpytorch_partition.solvers.feature_factor import MOST_COLUMNS
+from gpytorch_partition.solvers.direct import MOST_COLUMNS
 from gpytorch_partition.training.marginal_likelihood import (
     MarginalLikelihoodFit,
     check_likelihood,

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gpytorch_partition.likelihoods.scale_mixture import gaussian_log_densities, log_densities
 from gpytorch_partition.linalg.factors import stable_cholesky
-from gpytorch_partition.linalg.minimum import minimize_lbfgsb
+from gpytorch_partition.linalg.parallel import minimize_lbfgsb
 from gpytorch_partition.settings import eager_kernels
 
 _LOG_WEIGHTS, _LOG_SCALES = (-9.0, 5.0), (-4.0, 4.0)  # bounds of the logarithms of weights, and of targets' scales

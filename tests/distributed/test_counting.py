@@ -154,7 +154,7 @@ def test_without_a_client_it_says_how_to_make_one(client):
 
 
 def test_kernels_larger_than_a_message_arrive_whole(client, monkeypatch):
-    monkeypatch.setattr("gpytorch_partition.distributed.dask_tasks._PIECE", 1_000)
+    monkeypatch.setattr("gpytorch_partition.distributed.dask_rows._PIECE", 1_000)
     kernel = fast_clusters(*rows())
     model = FeatureSpaceGP(kernel)
     count_chunks(model, chunks(), client)

@@ -14,8 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import r2_score
 
 from gpytorch_partition.distributed import DaskPartitionGPRegressor
-from gpytorch_partition.distributed.dask_rows import forest_of_shards, sampled_rows
-from gpytorch_partition.distributed.dask_tasks import shards_of
+from gpytorch_partition.distributed.dask_rows import forest_of_shards, sampled_rows, shards_of
 from gpytorch_partition.models import FeatureSpaceGP
 from gpytorch_partition.partitions import ForestPartition
 from tests.distributed.dask_problems import chunks, fast_clusters, rows, workers

@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import SGDClassifier
 
 from gpytorch_partition.estimators import MondrianClassifier
-from gpytorch_partition.lifetimes.path import pad_weights
+from gpytorch_partition.lifetimes.lifetime_path import pad_weights
 
 RANDOM = np.random.RandomState(0)
 X = RANDOM.rand(500, 2) * [1.0, 100.0] + [0.0, 7.0]

@@ -14,8 +14,8 @@ from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPos
 from gpytorch_partition.linalg.conjugate_gradients import UnconvergedError
 from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.solvers import direct
-from gpytorch_partition.solvers import feature_factor as factors
-from gpytorch_partition.solvers.feature_factor import FeatureFactor, feature_factor
+from gpytorch_partition.solvers import direct as factors
+from gpytorch_partition.solvers.direct import FeatureFactor, feature_factor
 from tests.extremes.problems import Cell, rows
 from tests.extremes.problems import exact as exact_of_cell
 from tests.extremes.problems import model_of as model_of_cell

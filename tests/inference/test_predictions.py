@@ -17,9 +17,10 @@ from gpytorch_partition.inference.prediction import work
 from gpytorch_partition.inference.prediction.cluster_posterior import cluster_posterior
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
-from gpytorch_partition.operators import guards, loadings
+from gpytorch_partition.operators import guards
+from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.solvers import preconditioners
-from gpytorch_partition.solvers.feature_factor import has_feature_factor
+from gpytorch_partition.solvers.direct import has_feature_factor
 from tests.inference.prediction_problems import (
     FAR,
     FEW_COLUMNS,
@@ -337,12 +338,13 @@ def test_a_mean_makes_no_pass_over_training_rows(name, monkeypatch):
     model = model_of(name).eval()
     with many_rows(), torch.no_grad():
         expected = model(NEW).mean
-        sizes, original = [], loadings.cluster_sums
-        for module in ("operators.partition_linear_operator", "operators.loadings"):
-            monkeypatch.setattr(
-                f"gpytorch_partition.{module}.cluster_sums",
-                lambda rows, loads, values: (sizes.append(rows.num_rows), original(rows, loads, values))[1],
-            )
+        sizes, original = [], LoadedRows.cluster_sums
+
+        def watched(loaded, values):
+            sizes.append(loaded.rows.num_rows)
+            return original(loaded, values)
+
+        monkeypatch.setattr(LoadedRows, "cluster_sums", watched)
         torch.testing.assert_close(model(NEW).mean, expected)
         torch.testing.assert_close(model(NEW[:3]).mean, expected[:3])
         assert sizes == []

@@ -11,7 +11,7 @@ from scipy import stats
 from torch.autograd import gradcheck
 
 from gpytorch_partition import GammaMondrianKernel, MondrianKernel, PartitionMixtureKernel, fit_exact_gp
-from gpytorch_partition.kernels.gamma_mondrian_kernel import GammaLifetime, _GammaCDF
+from gpytorch_partition.kernels.mondrian_kernels import GammaLifetime, _GammaCDF
 from gpytorch_partition.models import FeatureSpaceGP, PartitionGP
 from tests.limits import many_rows
 

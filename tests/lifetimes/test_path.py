@@ -16,7 +16,7 @@ from gpytorch_partition import (
     RandomForestKernel,
 )
 from gpytorch_partition.lifetimes import fit_along_lifetimes
-from gpytorch_partition.lifetimes.path import LifetimeCells, inherit_weights
+from gpytorch_partition.lifetimes.lifetime_path import LifetimeCells, inherit_weights
 from gpytorch_partition.models import cluster_features
 from tests.random_states import untouched_random_states
 

@@ -14,7 +14,7 @@ from torch.distributions import Gamma, MultivariateNormal, Uniform
 from gpytorch_partition import FastClusterKernel, MondrianKernel, lifetime_sweep
 
 OUTPUTSCALE, NOISE = 0.8, 0.05
-USES_COUNTS = "gpytorch_partition.lifetimes.sweep.uses_counts"
+USES_COUNTS = "gpytorch_partition.lifetimes.likelihood_sweep.uses_counts"
 IS_DENSE = "gpytorch_partition.lifetimes.one_lifetime._is_dense"
 LIFETIMES = [0.05, 0.5, 2.0, 5.0, 20.0]
 
@@ -139,7 +139,7 @@ class TestAtEveryCut:
             assert abs(float(sweep.validation_error[number]) - dense.error) < 1e-9
 
     def test_too_many_cells(self, monkeypatch):
-        monkeypatch.setattr("gpytorch_partition.lifetimes.sweep._MOST_CELLS", 100)
+        monkeypatch.setattr("gpytorch_partition.lifetimes.likelihood_sweep._MOST_CELLS", 100)
         with pytest.raises(ValueError, match="shorter max_lifetime"):
             sweep_of(lifetimes="cuts")
 

@@ -11,8 +11,7 @@ import torch
 from threadpoolctl import ThreadpoolController
 
 from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor
-from gpytorch_partition.linalg.minimum import minimize_lbfgsb
-from gpytorch_partition.linalg.parallel import for_each, threads_for
+from gpytorch_partition.linalg.parallel import for_each, minimize_lbfgsb, threads_for
 
 
 @pytest.fixture(params=[1, 3])

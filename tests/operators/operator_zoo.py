@@ -16,7 +16,7 @@ from gpytorch_partition.operators import (
     SideBySideLinearOperator,
     TaskLinearOperator,
 )
-from gpytorch_partition.operators.addition import low_rank_operator
+from gpytorch_partition.operators.algebra import low_rank_operator
 from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import (
     AttachedPathsLinearOperator,
     TreeExits,

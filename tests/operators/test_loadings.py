@@ -17,8 +17,8 @@ from linear_operator.operators import (
 from gpytorch_partition import FastClusterKernel, IterativeKernel
 from gpytorch_partition.clusters.incidence import Incidence, one_cluster
 from gpytorch_partition.operators import PartitionLinearOperator, loadings, partition_linear_operator
-from gpytorch_partition.operators.addition import structured_terms
-from gpytorch_partition.operators.loadings import LoadedRows, cluster_sums, loadings_derivative, row_values
+from gpytorch_partition.operators.algebra import structured_terms
+from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.operators.tasks import on_own_tasks
 from tests.operators.operator_zoo import dense, flat_weights, low_rank, one_hot, rows
 
@@ -34,12 +34,12 @@ def test_sums_and_values_in_blocks_are_those_of_dense_matrices(incidence, worksp
     monkeypatch.setattr(loadings, "_WORKSPACE", workspace)
     Z = one_hot(incidence).double()
     sums = torch.cat([Z.T @ (column.unsqueeze(-1) * V) for column in R.T], -1)
-    torch.testing.assert_close(cluster_sums(incidence, R, V), sums)
+    torch.testing.assert_close(LoadedRows(incidence, R).cluster_sums(V), sums)
     blocks = sums.split(4, -1)
     values = sum(column.unsqueeze(-1) * (Z @ block) for column, block in zip(R.T, blocks))
-    torch.testing.assert_close(row_values(incidence, R, sums), values)
+    torch.testing.assert_close(LoadedRows(incidence, R).row_values(sums), values)
     derivative = torch.stack([((Z @ block) * V).sum(-1) for block in blocks], -1)
-    torch.testing.assert_close(loadings_derivative(incidence, R, V, sums), derivative)
+    torch.testing.assert_close(LoadedRows(incidence, R).loadings_derivative(V, sums), derivative)
 
 
 def test_several_targets_of_a_low_rank_term_are_matrix_products(monkeypatch):

@@ -16,7 +16,7 @@ from linear_operator.test.linear_operator_test_case import (
 )
 
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.operators import MembershipLinearOperator, PartitionLinearOperator, accuracy
+from gpytorch_partition.operators import MembershipLinearOperator, PartitionLinearOperator, guards
 from gpytorch_partition.operators.tasks import on_every_task, on_own_tasks
 from tests.operators.operator_zoo import (
     attached,
@@ -41,7 +41,7 @@ class _Suite(LinearOperatorTestCase):
     def setUp(self):
         super().setUp()
         # The suite asks for 1e-4, and linear_operator's solver makes ten iterations all the same; this one stops.
-        self.enterContext(mock.patch.object(accuracy, "LARGEST_RESIDUAL", 1e-6))
+        self.enterContext(mock.patch.object(guards, "LARGEST_RESIDUAL", 1e-6))
 
     def test_diagonalization(self, symeig=True):
         super().test_diagonalization(symeig=True)

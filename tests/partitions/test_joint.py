@@ -11,9 +11,9 @@ import torch
 
 from gpytorch_partition.clusters.cluster_index import BoundedClusterIndex, JointClusterIndex, SeenClusterIndex
 from gpytorch_partition.inputs.kernel_columns import Columns
+from gpytorch_partition.kernels.partition_mixture_kernel import JointPartition
 from gpytorch_partition.partitions import CallablePartition, FastClusterPartition, ForestPartition, MondrianPartition
 from gpytorch_partition.partitions.grown_forest import grow_forest
-from gpytorch_partition.partitions.joint import JointPartition
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(60, 3, generator=GENERATOR)

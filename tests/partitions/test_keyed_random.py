@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from gpytorch_partition.partitions import keyed_random
-from gpytorch_partition.partitions.keyed_random import exponentials, hashed, uniforms
+from gpytorch_partition.partitions import hashed_cells
+from gpytorch_partition.partitions.hashed_cells import exponentials, hashed, uniforms
 
 KEYS = torch.arange(100_000)
 WORD = 2**64
@@ -54,7 +54,7 @@ def test_exponentials_are_exponential():
 
 @pytest.mark.parametrize("bits", [0, -1, -(2**63), 2**63 - 1])
 def test_extreme_hashes_stay_inside_the_open_interval(monkeypatch, bits):
-    monkeypatch.setattr(keyed_random, "hashed", lambda keys, salt: torch.full_like(keys, bits))
+    monkeypatch.setattr(hashed_cells, "hashed", lambda keys, salt: torch.full_like(keys, bits))
     assert 0 < uniforms(KEYS[:1], 0).item() < 1
     assert 0 < exponentials(KEYS[:1], 0).item() < math.inf
 
@@ -62,7 +62,7 @@ def test_extreme_hashes_stay_inside_the_open_interval(monkeypatch, bits):
 def test_logarithm_is_accurate():
     u = torch.cat([uniforms(KEYS, 0), torch.tensor([2.0**-53, 0.5, 1 - 2.0**-53, 0.5**0.5], dtype=torch.float64)])
     expected = np.log(u.numpy())
-    assert np.abs(keyed_random._log(u).numpy() / expected - 1).max() < 1e-15
+    assert np.abs(hashed_cells._log(u).numpy() / expected - 1).max() < 1e-15
 
 
 def test_a_number_does_not_depend_on_its_position():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpytorch_partition.partitions.landmarks import choose_landmarks
+from gpytorch_partition.kernels.landmark_kernel import choose_landmarks
 
 X = torch.randn(400, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 

@@ -18,6 +18,8 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.mixture import GaussianMixture
 
 from gpytorch_partition.inputs.kernel_columns import Columns
+from gpytorch_partition.kernels.landmark_kernel import LandmarkPartition
+from gpytorch_partition.kernels.partition_mixture_kernel import JointPartition
 from gpytorch_partition.partitions import (
     CallablePartition,
     ClusteringPartition,
@@ -35,8 +37,6 @@ from gpytorch_partition.partitions import (
     partition,
     sites,
 )
-from gpytorch_partition.partitions.joint import JointPartition
-from gpytorch_partition.partitions.landmarks import LandmarkPartition
 from gpytorch_partition.partitions.mondrian import mondrian_partition, process
 
 

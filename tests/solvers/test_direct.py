@@ -9,12 +9,11 @@ from linear_operator.operators import DiagLinearOperator, RootLinearOperator
 from linear_operator.utils.warnings import NumericalWarning
 
 from gpytorch_partition.linalg.conjugate_gradients import UnconvergedError, relative_residual
-from gpytorch_partition.operators import FlatLinearOperator, PartitionLinearOperator, accuracy
-from gpytorch_partition.operators.addition import low_rank_operator
+from gpytorch_partition.operators import FlatLinearOperator, PartitionLinearOperator, guards
+from gpytorch_partition.operators.algebra import low_rank_operator
 from gpytorch_partition.solvers import PartitionAddedDiagLinearOperator, direct
-from gpytorch_partition.solvers.by_conjugate_gradients import ConjugateGradients, is_hard
 from gpytorch_partition.solvers.direct import DirectSolver
-from gpytorch_partition.solvers.in_double import InDouble
+from gpytorch_partition.solvers.iterative_solvers import ConjugateGradients, InDouble, is_hard
 from tests.operators.operator_zoo import rows
 
 N = 60
@@ -129,9 +128,9 @@ def test_the_bias_of_a_quadrature_is_bounded(steps, padding):
     nodes, vectors = torch.linalg.eigh(matrix)
     error = (vectors[0].square() * nodes.log()).sum() - values.log().mean()
     padded = torch.block_diag(matrix, torch.eye(padding).double())
-    bias = accuracy.log_bias(padded.unsqueeze(0), 1e-4)
+    bias = guards.log_bias(padded.unsqueeze(0), 1e-4)
     assert 0 < error <= float(bias) * (1 + 1e-6)
-    assert float(accuracy.log_bias(padded.unsqueeze(0), float(values.min()) / 2)) >= float(bias)
+    assert float(guards.log_bias(padded.unsqueeze(0), float(values.min()) / 2)) >= float(bias)
 
 
 def test_a_quadrature_that_is_far_off_is_warned_of_where_nothing_is_better(monkeypatch):

@@ -11,7 +11,7 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import ScaleKernel
 
 from gpytorch_partition import FastClusterKernel, GroupKernel, MondrianKernel, PartitionMixtureKernel
-from gpytorch_partition.solvers.few_clusters import few_clusters
+from gpytorch_partition.solvers.factorizations import few_clusters
 
 GENERATOR = torch.Generator().manual_seed(0)
 CODES = torch.stack([torch.randint(size, (1_200,), generator=GENERATOR) for size in (3, 4, 5)], -1).double()

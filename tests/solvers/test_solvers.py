@@ -10,14 +10,11 @@ from gpytorch_partition import settings
 from gpytorch_partition.operators import FlatLinearOperator, PartitionLinearOperator
 from gpytorch_partition.operators.tasks import on_every_task
 from gpytorch_partition.solvers import choose_solver, direct
-from gpytorch_partition.solvers.by_conjugate_gradients import ConjugateGradients
-from gpytorch_partition.solvers.dense import Dense
 from gpytorch_partition.solvers.direct import direct_solver
-from gpytorch_partition.solvers.few_clusters import FewClusters, few_clusters
-from gpytorch_partition.solvers.in_double import InDouble
-from gpytorch_partition.solvers.independent_tasks import IndependentTasks
+from gpytorch_partition.solvers.factorizations import FewClusters, IndependentTasks, few_clusters
+from gpytorch_partition.solvers.iterative_solvers import ConjugateGradients, InDouble
 from gpytorch_partition.solvers.noisy_clusters import noisy_clusters
-from gpytorch_partition.solvers.solver import Factorized
+from gpytorch_partition.solvers.solver import Dense, Factorized
 from tests.operators.operator_zoo import low_rank, mixture, rows, task_covariance
 
 N = 60

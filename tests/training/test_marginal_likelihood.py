@@ -15,7 +15,7 @@ from linear_operator.utils.errors import NotPSDError
 from sklearn.exceptions import ConvergenceWarning
 
 from gpytorch_partition import FastClusterKernel, settings
-from gpytorch_partition.linalg.minimum import minimize_lbfgsb
+from gpytorch_partition.linalg.parallel import minimize_lbfgsb
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.operators import guards as solver
 from gpytorch_partition.training.marginal_likelihood import _Objective, maximize_marginal_likelihood

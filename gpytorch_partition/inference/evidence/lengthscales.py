@@ -8,7 +8,7 @@ from torch import Tensor
 
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.linalg.factors import stable_cholesky
-from gpytorch_partition.linalg.minimum import minimize_lbfgsb
+from gpytorch_partition.linalg.parallel import minimize_lbfgsb
 
 _LENGTHSCALE_BOUNDS = (1e-2, 1e3)  # in standard deviations of a column
 _OUTPUTSCALE_BOUNDS = (1e-2, 1e2)  # in variances of the targets

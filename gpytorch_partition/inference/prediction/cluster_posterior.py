@@ -27,7 +27,7 @@ from gpytorch_partition.inference.spaces.feature_space import (
 )
 from gpytorch_partition.linalg.conjugate_gradients import CGState
 from gpytorch_partition.linalg.random import solver_generator
-from gpytorch_partition.operators.addition import structured_terms
+from gpytorch_partition.operators.algebra import structured_terms
 from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator, PartitionLinearOperator
 from gpytorch_partition.progress import progress
@@ -37,11 +37,10 @@ from gpytorch_partition.settings import (
     probe_seed,
     variance_tolerance,
 )
-from gpytorch_partition.solvers.by_conjugate_gradients import ConjugateGradients
-from gpytorch_partition.solvers.dense import Dense
-from gpytorch_partition.solvers.feature_factor import FeatureFactor
-from gpytorch_partition.solvers.in_double import InDouble
+from gpytorch_partition.solvers.direct import FeatureFactor
+from gpytorch_partition.solvers.iterative_solvers import ConjugateGradients, InDouble
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+from gpytorch_partition.solvers.solver import Dense
 
 _LEAST_RESIDUAL = 256  # smallest relative residual of samples that rounding allows, in units of roundoff
 # Many samples are solved for with sorted rows and a larger preconditioner. With 200 trees and 400,000 rows a product

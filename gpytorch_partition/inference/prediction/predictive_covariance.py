@@ -22,16 +22,15 @@ from gpytorch_partition.linalg.conjugate_gradients import (
     UnconvergedError,
     relative_residual,
 )
-from gpytorch_partition.operators.addition import structured_terms
+from gpytorch_partition.operators.algebra import structured_terms
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.progress import progress
 from gpytorch_partition.settings import predictive_variances, variance_tolerance
-from gpytorch_partition.solvers.by_conjugate_gradients import ConjugateGradients
 from gpytorch_partition.solvers.decision_table import choose_solver
-from gpytorch_partition.solvers.dense import Dense
-from gpytorch_partition.solvers.in_double import InDouble
+from gpytorch_partition.solvers.iterative_solvers import ConjugateGradients, InDouble
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+from gpytorch_partition.solvers.solver import Dense
 
 _BLOCK_COLUMNS = 64  # test points solved for at once by conjugate gradients, at most
 _WIDE_BLOCK = 512  # the same by a factor: columns of a covariance take a third of the time

@@ -26,17 +26,16 @@ from gpytorch_partition.linalg.conjugate_gradients import (
     UnconvergedError,
     relative_residual,
 )
-from gpytorch_partition.operators.accuracy import prediction_residual
-from gpytorch_partition.operators.addition import structured_terms
+from gpytorch_partition.operators.algebra import structured_terms
+from gpytorch_partition.operators.guards import prediction_residual
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.operators.tasks import single_task
-from gpytorch_partition.solvers.by_conjugate_gradients import ConjugateGradients
 from gpytorch_partition.solvers.decision_table import choose_solver
-from gpytorch_partition.solvers.dense import Dense
 from gpytorch_partition.solvers.direct import MOST_COLUMNS, MOST_ROWS
-from gpytorch_partition.solvers.in_double import InDouble, check_entries, is_delicate
-from gpytorch_partition.solvers.independent_tasks import IndependentTasks
+from gpytorch_partition.solvers.factorizations import IndependentTasks
+from gpytorch_partition.solvers.iterative_solvers import ConjugateGradients, InDouble, check_entries, is_delicate
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+from gpytorch_partition.solvers.solver import Dense
 
 _SHARE = 0.03  # of the noise's standard deviation, that the means of training rows may be off by
 _LARGEST_ERROR = 0.1  # the share above which means are refused
@@ -320,7 +319,7 @@ class TaskPredictiveCovarianceLinearOperator(PredictiveCovarianceLinearOperator)
     The predictive covariance (`N T x N T`) of points on all of T tasks: :math:`\sum_t C_t \otimes v_t v_t^\top`.
 
     :math:`C_t` are predictive covariances of the independent tasks, with unit noise, and :math:`v_t` the columns of
-        :math:`W^{-\top}` (:mod:`gpytorch_partition.solvers.independent_tasks`): T solves of N rows for a point. With
+        :math:`W^{-\top}` (:mod:`gpytorch_partition.solvers.factorizations`): T solves of N rows for a point. With
         gradients, and for some of the rows or columns, the parent's solves are used.
     """
 

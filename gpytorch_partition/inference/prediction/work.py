@@ -30,11 +30,10 @@ from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior
 from gpytorch_partition.inference.spaces.feature_space import cached_feature_space
 from gpytorch_partition.linalg.conjugate_gradients import UnconvergedError
-from gpytorch_partition.operators.addition import structured_terms
+from gpytorch_partition.operators.algebra import structured_terms
 from gpytorch_partition.settings import num_variance_samples, predictive_variances
-from gpytorch_partition.solvers.by_conjugate_gradients import expected_iterations, most_iterations
-from gpytorch_partition.solvers.direct import MOST_ROWS, is_small
-from gpytorch_partition.solvers.feature_factor import has_feature_factor, num_columns
+from gpytorch_partition.solvers.direct import MOST_ROWS, has_feature_factor, is_small, num_columns
+from gpytorch_partition.solvers.iterative_solvers import expected_iterations, most_iterations
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 
 _VARIANCE_FACTOR = 4  # iterations for a variance to within 1 %, over those for a sample

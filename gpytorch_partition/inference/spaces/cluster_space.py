@@ -46,8 +46,8 @@ from gpytorch_partition.linalg.conjugate_gradients import (
 from gpytorch_partition.linalg.factors import nystrom_factor, stable_eigh
 from gpytorch_partition.linalg.lanczos import LanczosRun
 from gpytorch_partition.linalg.random import solver_generator
-from gpytorch_partition.operators.accuracy import prediction_residual
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
+from gpytorch_partition.operators.guards import prediction_residual
 from gpytorch_partition.progress import doing, progress
 from gpytorch_partition.settings import preconditioner_rank, probe_seed, variance_tolerance
 from gpytorch_partition.solvers.preconditioners import NystromPreconditioner

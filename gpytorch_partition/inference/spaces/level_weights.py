@@ -33,8 +33,8 @@ from gpytorch_partition.clusters.tree_layout import TreeLayout, level_node_weigh
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum
 from gpytorch_partition.inference.spaces.feature_space import FeatureSpace
 from gpytorch_partition.linalg.factors import stable_cholesky
-from gpytorch_partition.linalg.minimum import minimize_lbfgsb
-from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
+from gpytorch_partition.linalg.parallel import minimize_lbfgsb
+from gpytorch_partition.operators.cluster_operators.cluster_operator import FlatLinearOperator
 from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import PathSumLinearOperator
 from gpytorch_partition.progress import progress
 

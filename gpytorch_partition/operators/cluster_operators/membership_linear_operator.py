@@ -28,11 +28,8 @@ class MembershipLinearOperator(ClusterOperator):
     r"""
     The covariance :math:`S_{ij} = \sum_s w_s (b_{is} b_{js} + (1 - b_{is}) (1 - b_{js}))` of items (`n x n`).
 
-    It adds up the weights of the sets that two items are both in, or both not in (Davies & Ghahramani 2014, section
-    4.2).
-
-    :class:`~gpytorch_partition.MembershipKernel` uses it. Construct it yourself for items in so many sets that a code
-    for each item and set would be too many.
+    :class:`~gpytorch_partition.MembershipKernel` uses it (Davies & Ghahramani 2014, section 4.2), for items in so many
+    sets that codes would be too many.
 
     A product costs :math:`O(E t)` for E memberships and t columns: :math:`b b' + (1 - b) (1 - b') = \frac12 + 2 (b -
     \frac12)(b' - \frac12)`, so S is a sparse matrix times its transpose and a few sums.
@@ -60,12 +57,7 @@ class MembershipLinearOperator(ClusterOperator):
         )
 
     def root_rows(self, clusters: Tensor) -> csr_matrix:
-        """
-        Return rows of a sparse root: an entry for each set of an item, or in every set a column for members and one for
-        others.
-
-        :raises ValueError: If there would be 2^31 entries or more.
-        """
+        """Return rows of a sparse root: an entry for each set of an item, or for each set, of members or of others."""
         values, members = self.weights.detach().double().sqrt().cpu().numpy(), self.memberships.rows(clusters)
         if self.item_scales is not None:
             scales = self.item_scales.detach().double()[clusters].cpu().numpy()
@@ -170,12 +162,7 @@ class MembershipLinearOperator(ClusterOperator):
 
 
 class MembershipRootLinearOperator(LinearOperator):
-    r"""
-    The exact root of a :class:`MembershipLinearOperator`, with products in :math:`O(E t)`.
-
-    It is :math:`[\sqrt{\textstyle\sum w / 2}\, 1,\ \sqrt2\, (B - \tfrac12) W^{1/2}]` (`n x (m + 1)`), or
-    :math:`\mathrm{diag}(a) B W^{1/2}` (`n x m`).
-    """
+    r"""The root :math:`[\sqrt{w_+ / 2}\, 1, \sqrt2 (B - \tfrac12) W^{1/2}]`, or :math:`\mathrm{diag}(a) B W^{1/2}`."""
 
     def __init__(self, set_values: Tensor, *, memberships: Memberships, item_scales: Tensor | None = None) -> None:
         super().__init__(set_values, memberships=memberships, item_scales=item_scales)

@@ -11,7 +11,8 @@ from linear_operator.operators import LinearOperator
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
-from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.clusters.cluster_index import Movable
+from gpytorch_partition.clusters.incidence import Incidence, LinearProduct
 from gpytorch_partition.clusters.tree_layout import TreeLayout, paths_from_root
 from gpytorch_partition.operators.cluster_operators.cluster_operator import (
     ClusterOperator,
@@ -31,8 +32,6 @@ class PathSumLinearOperator(ClusterOperator):
 
     With the weights of :func:`~gpytorch_partition.clusters.tree_layout.height_average_weights` this is the exact
     average over all heights of the random forest kernel (Davies & Ghahramani 2014, algorithm 1).
-
-    A product costs :math:`O(V t)` time and workspace for V nodes and t columns, an entry a climb to the root.
 
     :param node_weights: `V` nonnegative weights :math:`w_v`, trees one after another.
     :param layout: The trees.
@@ -86,7 +85,7 @@ class PathSumLinearOperator(ClusterOperator):
         return self.layout.sums.up_and_down(rhs, self.node_weights)
 
     def _diagonal(self) -> Tensor:
-        return _PathSums.apply(self.layout, self.node_weights)
+        return LinearProduct.apply(self.layout, _path_sums, _leaf_sums, self.node_weights)
 
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
         node = self.layout.leaf_nodes[row_index.long()]
@@ -112,20 +111,16 @@ def _shared_weights(layout: TreeLayout, node: Tensor, own_weight: Tensor, node_w
     return entries
 
 
-class _PathSums(torch.autograd.Function):
-    """The sum of the weights (`V`) along the path of every leaf (`p`); the derivative is a sum up the trees."""
+def _path_sums(layout: TreeLayout, node_weights: Tensor) -> Tensor:
+    """The sum of the weights (`V`) along the path of every leaf (`p`)."""
+    return layout.sums.down(node_weights[layout.sums.nodes].unsqueeze(-1)).squeeze(-1)
 
-    @staticmethod
-    def forward(ctx: Any, layout: TreeLayout, node_weights: Tensor) -> Tensor:
-        ctx.layout = layout
-        return layout.sums.down(node_weights[layout.sums.nodes].unsqueeze(-1)).squeeze(-1)
 
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
-        sums = ctx.layout.sums
-        node_sums = gradient.new_empty(sums.nodes.numel())
-        node_sums[sums.nodes] = sums.up(gradient.unsqueeze(-1)).squeeze(-1)
-        return None, node_sums
+def _leaf_sums(layout: TreeLayout, leaf_values: Tensor) -> Tensor:
+    """The sum of the values (`p`) of the leaves below every node (`V`)."""
+    node_sums = leaf_values.new_empty(layout.num_nodes)
+    node_sums[layout.sums.nodes] = layout.sums.up(leaf_values.unsqueeze(-1)).squeeze(-1)
+    return node_sums
 
 
 class NodeLinearOperator(LinearOperator):
@@ -156,7 +151,7 @@ class NodeLinearOperator(LinearOperator):
 
 
 @dataclass(frozen=True, eq=False)
-class TreeExits:
+class TreeExits(Movable):
     """The exits, where points branch off trees: the last nodes (`E`) that they share with any leaf."""
 
     layout: TreeLayout
@@ -170,8 +165,11 @@ class TreeExits:
         position[order] = torch.arange(order.numel(), device=order.device)
         return position[self.nodes]
 
-    def to(self, device: Any = None, dtype: Any = None) -> TreeExits:
-        """Return the exits on another device; a dtype is ignored, since node numbers are integers."""
+    @property
+    def device(self) -> torch.device:
+        return self.nodes.device
+
+    def _moved(self, device: Any) -> TreeExits:
         return TreeExits(self.layout.to(device), self.nodes.to(device))
 
 
@@ -180,7 +178,7 @@ class AttachedPathsLinearOperator(ClusterOperator):
     The covariance :math:`S_{eb} = \sum_{u > v_e} w_u 1[b \in u] + q_e 1[b \in v_e]` (`E x p`) of exits and leaves.
 
     Points that leave the trees at an exit e share with a leaf b the weights of the nodes above :math:`v_e`, and the
-    part :math:`q_e` of this node's weight that lies before the exit. Products cost :math:`O((V + E) t)`.
+    part :math:`q_e` of this node's weight that lies before the exit.
     """
 
     def __init__(self, node_weights: Tensor, shares: Tensor, *, exits: TreeExits) -> None:

@@ -44,24 +44,14 @@ class _Trees(NamedTuple):
 
 
 def is_cheaper_than_product(left: Incidence, right: Incidence, layout: TreeLayout) -> bool:
-    """
-    Return whether these sums are cheaper than a product with the identity, which fills a table of `V x N'`.
-
-    They are with many rows on both sides, and trees of many leaves and limited height: for 400 to 2,000 rows and 100
-    trees that separate nearly all of them they took a half to a quarter of its time on one core.
-    """
+    """Return whether these sums take less time than a product with the identity: a half to a quarter, measured."""
     have_many_leaves = layout.num_leaves > _FEWEST_LEAVES * layout.num_trees
     are_many = right.num_rows >= _FEWEST_ROWS and left.num_rows <= _MOST_LEFT_ROWS * right.num_rows
     return have_many_leaves and are_many and int(layout.num_steps.max()) <= _MOST_HEIGHT
 
 
 def shared_path_sums(left: Incidence, right: Incidence, layout: TreeLayout, node_weights: Tensor) -> Tensor:
-    """
-    Return for each pair of rows the weights of the nodes that both are in (`N x N'`, in the dtype of the weights).
-
-    This costs an operation for each pair of rows and tree, and for each pair in a node with few. It is exactly
-    symmetric where both sides are the same rows. Rows are on the CPU.
-    """
+    """Return for each pair of rows the weights of the nodes that both are in (`N x N'`), for rows on the CPU."""
     total = node_weights.new_zeros(left.num_rows, right.num_rows)
     for trees in _blocks_of_trees(left, right, layout, node_weights.detach()):
         has_many = _num_pairs(trees) > _FEW_PAIRS

@@ -1,15 +1,7 @@
 """Readers of the trees of fitted ensembles, one file per library, which all return the same arrays (:class:`Trees`)."""
 
-from gpytorch_partition.partitions.ensembles.array_trees import array_trees as array_trees
-from gpytorch_partition.partitions.ensembles.libraries import trees_of as trees_of
-from gpytorch_partition.partitions.ensembles.stochtree_trees import bart_trees as bart_trees
-from gpytorch_partition.partitions.ensembles.tree_arrays import ZERO as ZERO
-from gpytorch_partition.partitions.ensembles.tree_arrays import Trees as Trees
+from gpytorch_partition.partitions.ensembles.json_trees import bart_trees
+from gpytorch_partition.partitions.ensembles.libraries import trees_of
+from gpytorch_partition.partitions.ensembles.tree_arrays import ZERO, Trees, array_trees
 
-__all__ = [
-    "Trees",
-    "ZERO",
-    "array_trees",
-    "bart_trees",
-    "trees_of",
-]
+__all__ = ["Trees", "ZERO", "array_trees", "bart_trees", "trees_of"]

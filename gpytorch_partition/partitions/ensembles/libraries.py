@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from gpytorch_partition.partitions.ensembles.catboost_trees import catboost_trees
+from gpytorch_partition.partitions.ensembles.json_trees import bart_trees, catboost_trees, xgboost_trees
 from gpytorch_partition.partitions.ensembles.lightgbm_trees import lightgbm_trees
 from gpytorch_partition.partitions.ensembles.scikit_learn import scikit_learn_trees
-from gpytorch_partition.partitions.ensembles.stochtree_trees import bart_trees
 from gpytorch_partition.partitions.ensembles.tree_arrays import Trees
-from gpytorch_partition.partitions.ensembles.xgboost_trees import xgboost_trees
 
 # Top-level module and base class of each library's models.
 _READERS = {
@@ -42,14 +40,7 @@ _CATBOOST_COUNTS = ("iterations", "n_estimators", "num_trees", "num_boost_round"
 
 
 def trees_of(ensemble: Any) -> Trees:
-    """
-    Read the trees of a fitted ensemble, in :math:`O(V)` for V nodes.
-
-    :param ensemble: As :class:`~gpytorch_partition.partitions.ForestPartition` lists them; :class:`Trees` are returned.
-    :raises TypeError: If `ensemble` is none of these, or an ensemble of other members than trees.
-    :raises ValueError: If the ensemble is not fitted, has no trees or a negative weight, or numbers do not determine a
-        leaf.
-    """
+    """Read the trees of a fitted ensemble, in :math:`O(V)` for V nodes; errors are those of `ForestPartition`."""
     if isinstance(ensemble, Trees):
         return ensemble
     return (reader_of(ensemble) or scikit_learn_trees)(ensemble)
@@ -83,7 +74,6 @@ def check_refittable(ensemble: Any) -> None:
 
 
 def check_has_trees(ensemble: Any) -> None:
-    """Raise a `TypeError` for an estimator that is not a tree ensemble."""
     if not isinstance(ensemble, Trees) and reader_of(ensemble) is None and not _is_of_scikit_learn(ensemble):
         raise TypeError(
             f"expected a tree ensemble of scikit-learn, LightGBM, XGBoost or CatBoost, got {_told(ensemble)}"
@@ -113,14 +103,7 @@ def num_columns_of(ensemble: Any) -> int | None:
 
 
 def fitted_clone(ensemble: Any, x: np.ndarray, y: np.ndarray, random: np.random.RandomState) -> Any:
-    """
-    Return a new ensemble with the same parameters, fitted to other rows, with the number of trees of one that stopped
-    early.
-
-    :param x: `N x D` rows, in the form that the ensemble takes.
-    :param y: `N` targets, in the ensemble's units.
-    :param random: Seeds estimators of scikit-learn that have no seed of their own, which would read the global state.
-    """
+    """Return an ensemble with the same parameters, fitted to other rows, with the trees of one that stopped early."""
     if not hasattr(ensemble, "get_params"):
         return _trained_again(ensemble, x, y)
     clone = _clone(ensemble)
@@ -131,7 +114,6 @@ def fitted_clone(ensemble: Any, x: np.ndarray, y: np.ndarray, random: np.random.
 
 
 def _clone(ensemble: Any) -> Any:
-    """An unfitted copy that needs no validation rows and prints nothing."""
     from sklearn.base import clone
 
     library, best = library_of(ensemble), _num_best_rounds(ensemble)
@@ -199,7 +181,6 @@ def _has_categories(ensemble: Any) -> bool:
 
 
 def library_of(ensemble: Any) -> str:
-    """Return the name of the library that defines an ensemble's class or a base of it; empty if unknown."""
     for kind in type(ensemble).__mro__:
         library = kind.__module__.partition(".")[0]
         if library in ("lightgbm", "xgboost", "catboost", "stochtree", "sklearn"):

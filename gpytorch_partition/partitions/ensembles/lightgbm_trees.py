@@ -32,9 +32,6 @@ def lightgbm_trees(model: Any) -> Trees:
     Leaf j of a tree with L leaves has the node number L - 1 + j. Shrinkage and the weights of DART are in the values of
     the leaves, so all trees have equal weights. Missing values go where LightGBM sends them, and so do zeros with
     `zero_as_missing`. Categories are numbers truncated to integers; unknown, negative or missing ones go right.
-
-    :raises ValueError: If the model is not fitted or has no trees, or if trees of different training runs disagree on
-        the kind of missing values in a column, or on the columns of categories.
     """
     if hasattr(model, "get_params"):
         check_fitted(model, hasattr(model, "booster_"))

@@ -12,12 +12,7 @@ from gpytorch_partition.partitions.ensembles.tree_arrays import Categories, Tree
 
 
 def scikit_learn_trees(ensemble: Any) -> Trees:
-    """
-    Read the trees of a fitted ensemble of scikit-learn; leaves have the numbers of its `apply`.
-
-    :raises TypeError: If `ensemble` is none that is read, or an ensemble of other things than trees.
-    :raises ValueError: If the ensemble is not fitted, has a negative weight, or its categories are not numbers.
-    """
+    """Read the trees of a fitted ensemble of scikit-learn; leaves have the numbers of its `apply`."""
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
     if isinstance(ensemble, (HistGradientBoostingClassifier, HistGradientBoostingRegressor)):

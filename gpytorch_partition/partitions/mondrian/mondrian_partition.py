@@ -20,8 +20,8 @@ from gpytorch_partition.descriptions import counted
 from gpytorch_partition.inputs.numbers import (
     MOST_PARTITIONS,
     bits_of,
+    check_positive,
     checked_count,
-    checked_positive,
     floats_of,
     is_whole,
     random_state_of,
@@ -58,36 +58,33 @@ class MondrianPartition(Partition):
     A partition into the cells of m Mondrian trees; with many trees its kernel is :math:`\exp(-\lambda \lVert x - x'
     \rVert_1)`.
 
-    :class:`~gpytorch_partition.MondrianKernel` uses it, and documents its parameters. Construct it yourself for cells
-    without a kernel: those of one tree (:meth:`tree`), of a shorter lifetime (:meth:`cut`), or the times at which pairs
-    of points are separated (:meth:`separation_times`).
+    :class:`~gpytorch_partition.MondrianKernel` uses it. Construct it yourself for cells without a kernel: those of one
+    tree (:meth:`tree`), of a shorter lifetime (:meth:`cut`), or the times at which pairs of points are separated
+    (:meth:`separation_times`).
 
     The distribution (Balog et al. 2016, Algorithm 1) is exact for any finite set of points, inside and outside the box
     of `x`, up to :math:`2^{60}` times its width. A label is the 64-bit key of the cell, a hash of the path to it, and
     depends only on the point and the state (a key per tree, the box and the lifetime). With the same `random_state`,
-    the cells of a longer lifetime lie inside those of a shorter one. Rows cached by :meth:`incidences` keep the trees
-    restricted to them, with the time of each cut; their codes at another lifetime are looked up without another descent
-    (section 4.1).
+    the cells of a longer lifetime lie inside those of a shorter one. Codes of cached rows at another lifetime are
+    looked up without another descent (section 4.1).
 
     `projection` maps the points before the trees see them (O'Reilly & Tran 2022), about the center of the rows' box,
     and is part of the state. With `"rotations"` every tree sees its own rotation of the points, uniform in the Haar
-    measure (Osborne & O'Reilly 2025, "The uniformly rotated Mondrian kernel"); the limit is then the average over
-    rotations and depends only on the distance :math:`\lVert x - x' \rVert_2`. Trees that see different points begin
-    with one box around the mapped points of all trees.
+    measure (Osborne & O'Reilly 2025, "The uniformly rotated Mondrian kernel"); the limit then depends only on
+    :math:`\lVert x - x' \rVert_2`.
 
     A label costs :math:`O(1)` per cut above the point's cell and :math:`O(D)` per node that the point shares with
-    others. There are :math:`\sum_d [\operatorname{Ein}(\lambda a_d) + \operatorname{Ein}(\lambda b_d)]` cuts on average
-    above a point at distances :math:`a_d, b_d` from the walls, where :math:`\operatorname{Ein}(z)` is about z below 1
-    and :math:`.58 + \ln z` above: a handful at the default lifetime, also for a thousand columns. At ten times that
-    lifetime all rows are alone in their cells, and a label of a thousand columns costs hundreds of times as much. For
-    points k doublings outside the box, a node costs up to :math:`O(k D)`. Memory: 8 bytes per tree and 16 per column,
-    and for cached rows 72 bytes per cell that holds any of them at the terminal lifetime. With a matrix, K takes the
-    place of D, mapping costs :math:`O(D K)` per point, and `8 D K` bytes are held; with rotations :math:`O(D^2)` per
-    point and tree, and `8 m D^2` bytes.
+    others: a handful at the default lifetime, also for a thousand columns, and hundreds of times as much at ten times
+    that lifetime, where all rows are alone. Cached rows take 72 bytes per cell that holds any of them at the terminal
+    lifetime. A matrix costs :math:`O(D K)` per point, rotations :math:`O(D^2)` per point and tree.
 
-    :raises ValueError: If the rows or a parameter cannot be used: lifetimes that are not positive and finite, a
-        lifetime longer than the terminal one, no lifetime for equal rows, or a projection that does not fit columns and
-        trees.
+    :param x: `N x D` rows whose bounding box the trees begin with. (Default: None, for `load_state_dict`.)
+    :param num_trees: Number m of trees. (Default: 200.)
+    :param lifetime: :math:`\lambda`, in units of 1/x. (Default: 1 / the median L1 distance of the rows that trees see.)
+    :param max_lifetime: The terminal lifetime, up to which :attr:`lifetime` can be set. (Default: `lifetime`.)
+    :param projection: A number for each column, a `D x K` matrix, one for each tree (`m x D x K`), or `"rotations"`.
+    :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
+    :raises ValueError: If the rows or a parameter cannot be used.
 
     Example:
         >>> x = torch.tensor([[0.0, 0.0], [1.0, 2.0], [1.0, 2.1]])
@@ -174,14 +171,11 @@ class MondrianPartition(Partition):
 
     @property
     def lifetime(self) -> float:
-        r"""
-        The lifetime :math:`\lambda`, in units of 1 / x; 0 while the partition is not fitted.
+        """
+        The lifetime, in units of 1 / x; 0 while the partition is not fitted.
 
-        It can be set to any positive value up to :attr:`max_lifetime`; codes of cached rows are updated in :math:`O(N
-        m)`.
-
-        :raises RuntimeError: If the partition is not fitted.
-        :raises ValueError: If the lifetime is not positive, or longer than the terminal one.
+        It can be set to any positive value up to :attr:`max_lifetime`, others are a `ValueError`; cached rows are not
+        labelled again.
         """
         return floats_of(self.lifetime_bits).item()
 
@@ -204,10 +198,8 @@ class MondrianPartition(Partition):
 
     def cut(self, lifetime: float) -> MondrianPartition:
         """
-        Return a copy with the same trees and another lifetime, in :math:`O(N m)` for cached rows. Cells of the shorter
-        of two lifetimes are unions of cells of the longer.
-
-        :param lifetime: In units of 1 / x, up to :attr:`max_lifetime`; errors as of :attr:`lifetime`.
+        Return a copy with the same trees and another lifetime. Cells of the shorter of two lifetimes are unions of
+        cells of the longer.
 
         Example:
             >>> x = torch.rand(100, 2, generator=torch.Generator().manual_seed(0))
@@ -220,10 +212,7 @@ class MondrianPartition(Partition):
         return copy
 
     def tree(self, number: int) -> MondrianPartition:
-        """
-        Return one of the trees, counted from 0, as its own partition with the same cells; a `ValueError` if there is
-        none.
-        """
+        """Return one of the trees, counted from 0, as a partition of its own with the same cells."""
         if not is_whole(number, -self.num_partitions, self.num_partitions - 1):
             raise ValueError(f"expected the number of a tree below {self.num_partitions}, got {number!r}")
         copy = deepcopy(self)
@@ -276,10 +265,7 @@ class MondrianPartition(Partition):
         return labels.T
 
     def _visit_fronts(self, x: Tensor, visit: Visitor, level: int = 0) -> None:
-        """
-        Call `visit(front, trees, rows)` for pieces of points at the roots of trees, each in its smallest box from
-        `level` on.
-        """
+        """Visit pieces of points at the roots of trees, each in its smallest box from `level` on."""
         view_of = self._views(x)
         together = _groups(self.num_partitions, len(x)) if self._projections.differ else [self._all_trees]
         for view in map(view_of, together):
@@ -315,7 +301,6 @@ class MondrianPartition(Partition):
 
     def _code(self, x: Tensor) -> _CodedRows:
         self.check_points(x)
-        self._log_forecast(x)
         x = x.detach().clone()
         return self._recoded(x, self._grown(x))
 
@@ -405,9 +390,7 @@ def _groups(num_trees: int, num_rows: int) -> list[slice]:
 
 def _check_sizes(num_trees: int, lifetime: float | None, max_lifetime: float | None) -> None:
     checked_count(num_trees, "trees", "num_trees", MOST_PARTITIONS)
-    for value in (lifetime, max_lifetime):
-        if value is not None:
-            checked_positive(value, "lifetime")
+    check_positive(optional=True, lifetime=lifetime, max_lifetime=max_lifetime)
     if lifetime is not None and max_lifetime is not None and lifetime > max_lifetime:
         raise ValueError(f"expected a lifetime up to max_lifetime={max_lifetime:g}, got {lifetime:g}")
 
@@ -433,7 +416,7 @@ class NestedMondrianPartition(MondrianPartition):
     A :class:`MondrianPartition` at its terminal lifetime, with all nodes of its trees.
 
     One of two sets of points grows the trees and is coded by its leaves (:class:`LeafRows`); the other is attached to
-    them (:class:`AttachedRows`). The layout of the trees takes 64 bytes more per cell.
+    them (:class:`AttachedRows`).
     """
 
     def _recoded(self, x: Tensor, rows: GrownRows) -> _CodedRows:

@@ -37,7 +37,6 @@ class Cells(NamedTuple):
     num_clusters: int  # cells and null cells of all trees
 
     def place_in(self, coarser: Cells) -> Tensor:
-        """Return, by code, the code of the cell at a shorter lifetime that contains each of these cells."""
         place = torch.empty(self.num_clusters, dtype=torch.int64, device=self.nulls.device)
         place[self.of_leaves], place[self.nulls] = coarser.of_leaves, coarser.nulls
         return place
@@ -45,11 +44,7 @@ class Cells(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MondrianTrees:
-    """
-    Mondrian trees side by side: m trees with V nodes and p leaves, numbered as in :class:`TreeLayout`.
-
-    Memory: `32 V + 8 p` bytes, with V < 2 p and at most one leaf per distinct row in each tree.
-    """
+    """Mondrian trees side by side: m trees with V nodes and p leaves, numbered as in :class:`TreeLayout`."""
 
     left: Tensor  # (V,) lower part of each node; a leaf is its own lower and upper part
     right: Tensor  # (V,) upper part of each node
@@ -92,10 +87,7 @@ class MondrianTrees:
 
 
 class Attachments(NamedTuple):
-    """
-    The places where other points leave the trees of some rows: E exits, at each of which points are separated from all
-    rows of a node.
-    """
+    """The E exits at which other points leave the trees of some rows: cuts that separate them from a node's rows."""
 
     codes: Tensor  # (n, m) the exit of each point from each tree
     nodes: Tensor  # (E,) the last node that the points shared with any row
@@ -117,10 +109,7 @@ class _Growth:
         self._parents, self._times = [self._trees[0][:0]], [torch.empty(0, dtype=torch.float64, device=device)]
 
     def children(self, cells: Tensor, is_split: Tensor, times: Tensor, trees: Tensor) -> Tensor:
-        """
-        Cells (`M`) of nodes below cuts: two new ones, which follow one another, where both parts hold rows, else the
-        parent's.
-        """
+        """Cells (`M`) of nodes below cuts: two new ones in turn where both parts hold rows, else the parent's."""
         count = int(is_split.sum())
         numbers = torch.arange(self.num_cells, self.num_cells + count, device=cells.device)
         self.num_cells += count
@@ -151,12 +140,7 @@ class _Growth:
 
 
 def grown(front: Front, num_trees: int, num_rows: int, lifetime: float) -> tuple[MondrianTrees, Tensor]:
-    """
-    Grow the trees restricted to some rows, up to a lifetime. A row that is alone in its cell descends no further.
-
-    :param front: The rows at the roots of the trees.
-    :return: The trees, and the leaf of each row (`trees x n`).
-    """
+    """Grow the trees restricted to the rows of a front, up to a lifetime; return them and each row's leaf."""
     growth = _Growth(num_trees, front.item.numel(), front.x.device)
     roots = torch.arange(num_trees, device=front.x.device)
     descend(partial(_grow, growth, lifetime), front, roots, roots)
@@ -175,7 +159,6 @@ def _grow(growth: _Growth, lifetime: float, front: Front, cells: Tensor, trees: 
 
 
 def joined(parts: Sequence[MondrianTrees]) -> MondrianTrees:
-    """Join groups of trees of the same rows side by side."""
     node_starts = _starts([part.left.numel() for part in parts])
     leaf_starts = _starts([part.num_leaves for part in parts])
     by_node, by_leaf = list(zip(parts, node_starts)), list(zip(parts, leaf_starts))
@@ -197,14 +180,7 @@ def _starts(sizes: list[int]) -> list[int]:
 def attach(
     front: Front, trees: MondrianTrees, numbers: Tensor, coordinates: Coordinates, lifetime: float
 ) -> Attachments:
-    """
-    Let points descend until a cut separates them from all rows of the trees, and return their exits.
-
-    :param front: The points at the roots of some trees.
-    :param numbers: Numbers of these trees among all.
-    :param coordinates: Coordinates of the rows.
-    :return: Exits of these points; `codes` has a single dimension, that of items.
-    """
+    """Let points descend until a cut separates them from all rows of the trees, and return their exits."""
     exits = _Exits(front)
 
     def follow(front: Front, known: Tensor, tree: Tensor) -> tuple[Front, Tensor, Tensor]:

@@ -27,8 +27,7 @@ whose key is the label.
 
 Boxes are closed boxes of float64 numbers: a cut at c leaves the numbers up to c on its lower side and begins the upper
 side with the next number. Sides shrink with every cut, so the descent ends for any lifetime. A cut takes :math:`O(D)`
-for a node, for any number of points that share it. Proposing cuts of the whole box and rejecting those outside the cell
-would take :math:`O(1)` for a proposal, and pay only where nearly all points are alone.
+for a node, for any number of points that share it.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from gpytorch_partition.partitions.keyed_random import exponentials, hashed, uniforms
+from gpytorch_partition.partitions.hashed_cells import exponentials, hashed, uniforms
 from gpytorch_partition.partitions.sites import LARGEST
 
 # Salts: the purposes of the hashes of a key.
@@ -64,7 +63,6 @@ class Boxes(NamedTuple):
 
     @classmethod
     def around(cls, walls: Tensor, level: int) -> Boxes:
-        """Return a box (`2 x D`) and `level` others, each twice as wide as the one before."""
         lower, upper = walls
         half = upper / 2 - lower / 2
         largest = half.max() if half.max() > 0 else half.new_ones(())
@@ -93,10 +91,10 @@ class Boxes(NamedTuple):
 
 class Nodes(NamedTuple):
     """
-    Nodes of trees (M of them) on the outermost of L nested boxes, with the key and the next cut of every level.
+    Nodes of trees (M) on the outermost of L nested boxes: level j of a node is its intersection with box j.
 
-    Level j of a node is the intersection of its box with box j. Its next cut is in the gap around the level below. A
-    level that is empty or cannot be cut has an infinite time.
+    Every level has a key, and a next cut in the gap around the level below. A level that is empty or cannot be cut has
+    an infinite time.
     """
 
     lower: Tensor  # (D, M)
@@ -108,8 +106,6 @@ class Nodes(NamedTuple):
 
 
 class Cuts(NamedTuple):
-    """The next cuts of M nodes, each of the level that cuts first."""
-
     times: Tensor  # (M,)
     dimensions: Tensor  # (M,)
     places: Tensor  # (M,)
@@ -153,15 +149,11 @@ class Front(NamedTuple):
         return at(self.nodes.keys, innermost)
 
     def without(self, nodes: Tensor) -> Front:
-        """Return the front without the points in some nodes (`M`, bool)."""
         stays = ~nodes[self.node]
         return self._replace(item=self.item[stays], node=self.node[stays])
 
     def below(self, cuts: Cuts) -> tuple[Front, Tensor, Tensor]:
-        """
-        Return the points one cut further down, the parent of each new node, and whether the new node is above the cut.
-        The parts of a node follow one another, the lower one first; parts without points are omitted.
-        """
+        """Return the points one cut further down, each new node's parent, and whether it is above the cut."""
         entry = self.item % len(self.x) * self.x.shape[1] + cuts.dimensions[self.node]
         is_above = self.x.take(entry) > cuts.places[self.node]
         children, node = renumbered(2 * self.node + is_above, 2 * self.num_nodes)
@@ -180,12 +172,7 @@ class Front(NamedTuple):
 
 
 def descend(step: Callable[..., tuple[Any, ...]], front: Front, *of_nodes: Tensor) -> None:
-    """
-    Let points descend, in parts with a bounded number of boxes, until none is left.
-
-    :param step: Maps a front and values of its nodes to the front one cut further down and values of its nodes.
-    :param of_nodes: Values of the front's nodes, `M` each.
-    """
+    """Let points descend by steps of a front and values of its nodes, in parts of bounded size, until none is left."""
     parts: list[tuple[Any, ...]] = [(front, *of_nodes)]
     while parts:
         front, *known = parts.pop()
@@ -305,7 +292,6 @@ def _replaced(walls: Tensor, dimension: Tensor, place: Tensor, where: Tensor) ->
 
 
 def at(values: Tensor, row: Tensor) -> Tensor:
-    """Return the value at one row of each column: `values[row[i], i]`."""
     return values.gather(0, row.unsqueeze(0)).squeeze(0)
 
 

@@ -55,7 +55,6 @@ class Projections(NamedTuple):
 
     @property
     def differ(self) -> bool:
-        """Whether each tree has its own map."""
         return len(self.matrices) > 1
 
     @property
@@ -72,10 +71,7 @@ class Projections(NamedTuple):
         return weighted_sum(columns.T.unsqueeze(-1), matrices.transpose(0, 1).unsqueeze(2))
 
     def walls(self, x: Tensor) -> Tensor:
-        """
-        Return bounds (`2 x K`) of mapped rows (`N x D`): their box, symmetric around the origin if the trees' maps
-        differ.
-        """
+        """Return bounds (`2 x K`) of mapped rows (`N x D`), around the origin if the trees' maps differ."""
         if not self.differ:
             seen = self.seen(x, slice(0, 1))[0]
             return torch.stack([seen.amin(0), seen.amax(0)])
@@ -83,10 +79,7 @@ class Projections(NamedTuple):
         return torch.stack([-reach, reach])
 
     def coordinates(self, x: Tensor, row: Tensor, dimension: Tensor, tree: Tensor) -> Tensor:
-        """
-        Return single mapped coordinates (`M`), bit for bit those of :meth:`seen`, of points, mapped columns and trees
-        (`M` each).
-        """
+        """Return single mapped coordinates (`M`) of points, columns and trees, with the bits of :meth:`seen`."""
         if not len(self.matrices):
             return x[row, dimension].to(torch.float64)
         tree = tree if self.differ else torch.zeros_like(tree)
@@ -103,7 +96,6 @@ class Projections(NamedTuple):
 
 
 def check_projection(projection: Tensor | str | None, num_columns: int, num_trees: int) -> None:
-    """Raise a `ValueError` for anything but a map of points with D columns, or one for each of m trees."""
     if projection is None or (isinstance(projection, str) and projection == ROTATIONS):
         return
     if not torch.is_tensor(projection) or not projection.is_floating_point():

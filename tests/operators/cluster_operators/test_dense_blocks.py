@@ -9,8 +9,8 @@ from linear_operator.operators import LinearOperator
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.tree_layout import lay_out_trees
 from gpytorch_partition.operators import FlatLinearOperator, PartitionLinearOperator, PathSumLinearOperator
-from gpytorch_partition.operators.cluster_operators import flat_linear_operator, shared_paths
-from gpytorch_partition.operators.cluster_operators.flat_linear_operator import shared_weights
+from gpytorch_partition.operators.cluster_operators import cluster_operator, shared_paths
+from gpytorch_partition.operators.cluster_operators.cluster_operator import shared_weights
 from gpytorch_partition.operators.cluster_operators.shared_paths import shared_path_sums
 from tests.operators.operator_zoo import below, dense, one_hot
 
@@ -59,7 +59,7 @@ def shared(left, right, weights):
 @pytest.mark.parametrize("entries", [2**22, 700])
 @pytest.mark.parametrize(("num_rows", "num_points"), [(40, 40), (100, 7), (1, 30), (0, 5), (5, 0)])
 def test_sums_of_weights(monkeypatch, num_rows, num_points, entries, code_dtype):
-    monkeypatch.setattr(flat_linear_operator, "_ENTRIES", entries)
+    monkeypatch.setattr(cluster_operator, "_ENTRIES", entries)
     sizes = (3, 1, 40, 7)
     left, right = (rows_in(sizes, n, seed, code_dtype) for seed, n in enumerate((num_rows, num_points)))
     expected = shared(left, right, weights_of(51))

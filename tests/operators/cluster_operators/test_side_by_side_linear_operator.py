@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from gpytorch_partition.operators.cluster_operators.side_by_side_linear_operator import SideBySideLinearOperator
+from gpytorch_partition.operators.cluster_operators.composed_operators import SideBySideLinearOperator
 from tests.operators.operator_zoo import cluster_matrix, mixture
 
 WEIGHTS = torch.tensor([0.5, 0.2, 0.8])

@@ -117,7 +117,7 @@ class TestLifetimes:
         x = uniform(10, 1)
         with pytest.raises(ValueError, match="up to max_lifetime=1"):
             MondrianPartition(x, 3, lifetime=2.0, max_lifetime=1.0)
-        with pytest.raises(ValueError, match="positive, finite lifetime"):
+        with pytest.raises(ValueError, match="positive, finite max_lifetime"):
             MondrianPartition(x, 3, max_lifetime=float("inf"))
         with pytest.raises(RuntimeError, match="not fitted"):
             MondrianPartition().lifetime = 1.0

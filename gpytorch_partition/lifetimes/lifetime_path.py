@@ -21,7 +21,7 @@ from sklearn.base import clone, is_classifier
 from torch import Tensor
 
 from gpytorch_partition.inputs.numbers import random_state_of
-from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
+from gpytorch_partition.kernels.mondrian_kernels import MondrianKernel
 from gpytorch_partition.models.cluster_features import cluster_columns, one_hot
 from gpytorch_partition.progress import progress
 
@@ -31,17 +31,11 @@ Columns = tuple[np.ndarray, int]
 
 @dataclass(frozen=True, eq=False)
 class LifetimeCells:
-    r"""
+    """
     The feature columns of one lifetime: its cells with training rows, then the columns of the previous lifetime.
 
     A part of a cell without training rows has no column of its own. Points in it keep the column of the whole cell,
-    whose weight no training row changes any more, so that their predictions are those before the cut. Memory is 4 bytes
-    per (row, tree).
-
-    :param full_kernel: The kernel with the trees up to its `max_lifetime`.
-    :param lifetime: :math:`\lambda`, in units of 1/x.
-    :param train_x: `N x D` training rows.
-    :param previous: The cells of the previous lifetime; None for the first.
+    whose weight no training row changes any more, so that their predictions are those before the cut.
     """
 
     full_kernel: MondrianKernel
@@ -51,21 +45,14 @@ class LifetimeCells:
 
     @cached_property
     def kernel(self) -> MondrianKernel:
-        """The kernel cut at this lifetime."""
         return self.full_kernel.cut(self.lifetime)
 
     def features(self, x: Tensor) -> csr_matrix:
-        r"""
-        Return the features of points (`N2 x p`): in each row m entries of :math:`1 / \sqrt m`, one per tree. At the
-        first lifetime, cells without training rows have no entry.
-        """
+        """Return features of points (`N2 x p`): one per tree and row, none for unseen cells of the first lifetime."""
         return one_hot(*self.columns(x))
 
     def columns(self, x: Tensor, before: Columns | None = None) -> Columns:
-        """
-        Return the columns of the entries of :meth:`features` (`N2 x m`, -1 for none), and the number of columns;
-        `before` is the result of the previous lifetime for these points, else computed where needed.
-        """
+        """Return columns of features (`N2 x m`, -1 for none), given those of the lifetime before, and their number."""
         columns, num_columns = cluster_columns(self.kernel, x, self.train_x)
         if self.previous is None:
             return columns, num_columns
@@ -81,8 +68,7 @@ class LifetimeCells:
 @dataclass(frozen=True, eq=False)
 class LifetimeModel:
     """
-    The linear model of one lifetime: its cells, the fitted estimator, and its score on validation rows, if there are
-    any.
+    The linear model of one lifetime: its cells, the fitted estimator, and its score on validation rows, or None.
 
     Use it to predict at one lifetime: a :class:`LifetimePath` has one for each, and says which is the best.
     """
@@ -93,7 +79,6 @@ class LifetimeModel:
 
     @property
     def lifetime(self) -> float:
-        """The lifetime, in units of 1/x."""
         return self.cells.lifetime
 
     def features(self, x: Tensor) -> csr_matrix:
@@ -117,7 +102,6 @@ class LifetimePath:
 
     @property
     def lifetimes(self) -> np.ndarray:
-        """The lifetimes, in units of 1/x."""
         return np.array([model.lifetime for model in self.models])
 
     @property
@@ -151,20 +135,16 @@ def fit_along_lifetimes(
     support vector machine. For a Gaussian process there is :func:`lifetime_sweep`.
 
     The first model starts like the estimator. Every other one starts with the weights of the previous lifetime: each
-    cell has the weight of the cell that contains it (Balog et al. 2016, section 4.2.2), and the rest of its state, such
-    as the count of steps by which learning rates fall. `epochs` passes over the rows follow, each in a new random
-    order, drawn by `random_state` alone.
+    cell has the weight of the cell that contains it (Balog et al. 2016, section 4.2.2), and the rest of its state.
+    `epochs` passes over the rows follow, each in a new random order.
 
     Feature vectors have length 1 at every lifetime, so one penalty and one learning rate serve all. Standardize the
     targets of a regression; with scikit-learn's default learning rate a regression takes many epochs.
 
-    A lifetime costs the labels of the rows and :math:`O(N m)` per epoch, 4 bytes per (row, tree), and 8 per weight and
-    class, for the cells of this lifetime and of all before it. Training takes some 40 bytes per (row, tree).
-
     :param kernel: The kernel with the trees, whose `max_lifetime` is at least the longest lifetime.
     :param estimator: A linear model of scikit-learn with `partial_fit`, such as
         :class:`sklearn.linear_model.SGDClassifier` (by default a support vector machine) or
-        :class:`sklearn.linear_model.SGDRegressor`. It is cloned, so an earlier fit is not used.
+        :class:`sklearn.linear_model.SGDRegressor`. It is cloned.
     :param x: `N x D` training rows.
     :param y: `N` targets or class labels, an array or a tensor.
     :param lifetimes: In units of 1/x, positive and increasing, up to the kernel's `max_lifetime`.
@@ -172,9 +152,7 @@ def fit_along_lifetimes(
     :param validation: Rows and targets to compute scores on. (Default: None, no scores.)
     :param random_state: Seed of the orders of rows, as in :class:`~gpytorch_partition.PartitionKernel`.
     :raises TypeError: If the kernel has no lifetimes, or the estimator no `partial_fit`.
-    :raises RuntimeError: If the kernel is unfitted.
-    :raises ValueError: If lifetimes are none, not positive, not increasing or longer than the kernel's longest, or
-        rows, targets, `epochs` or `random_state` cannot be used.
+    :raises ValueError: If lifetimes, rows, targets or a number cannot be used.
 
     Example:
         >>> from sklearn.linear_model import SGDClassifier
@@ -217,13 +195,7 @@ def fit_along_lifetimes(
 
 
 def inherit_weights(estimator: Any, features: csr_matrix, later_features: csr_matrix) -> None:
-    """
-    Give each cell of a later lifetime the weight of the earlier cell that contains it, which changes no prediction.
-
-    Any training row in the later cell locates the earlier one: :math:`O(N m + p)`. The estimator has one weight per
-    column of `features` (`N x p`, of the training rows) in all attributes named `*coef*`; `later_features` are `N x (q
-    + p)`.
-    """
+    """Give each later cell the weight of the earlier cell that contains it, located by any of its training rows."""
     num_new = later_features.shape[1] - features.shape[1]
     parent = np.concatenate([np.empty(num_new, dtype=np.int64), np.arange(features.shape[1])])
     parent[later_features.indices] = features.indices

@@ -13,13 +13,15 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.callers import level_of_caller
-from gpytorch_partition.inputs.numbers import checked_positive
-from gpytorch_partition.kernels.mondrian_kernel import LONGER, MondrianKernel
-from gpytorch_partition.lifetimes.cluster_ridge import ClusterRidge, Regression, along_cuts
+from gpytorch_partition.inputs.numbers import check_positive
+from gpytorch_partition.kernels.mondrian_kernels import LONGER, MondrianKernel
 from gpytorch_partition.lifetimes.one_lifetime import (
+    ClusterRidge,
     HeldOut,
     LifetimeResult,
+    Regression,
     SweepData,
+    along_cuts,
     by_counts,
     by_rows,
     coarser,
@@ -50,8 +52,7 @@ class LifetimeSweep:
     The results of :func:`lifetime_sweep`, for L lifetimes in ascending order.
 
     Use it to see how certain the width of these trees is (:meth:`posterior`, :meth:`plot`), and to predict by the
-    average over all widths (:meth:`predict`). Trees of another `random_state` have other best widths, the more so where
-    columns have few distinct values.
+    average over all widths (:meth:`predict`).
 
     :param lifetimes: `L`, in units of 1/x.
     :param log_marginal_likelihood: `L`, in nats, of all rows together.
@@ -100,11 +101,7 @@ class LifetimeSweep:
         Return the means and latent variances of points (`N_test` each), averaged over the lifetimes by their posterior.
 
         The predictive distribution is the mixture of those of all lifetimes (supplement B). Add the noise for the
-        variances of new targets. Each lifetime with a posterior probability above 1e-4 costs a prediction, with its
-        solves.
-
-        :param x: `N_test x D` points.
-        :param prior: Prior of the lifetime, as in :meth:`posterior`, with the same errors.
+        variances of new targets. Each lifetime with a posterior probability above 1e-4 costs a prediction.
         """
         weights = self.posterior(prior)
         weights = torch.where(weights > _NEGLIGIBLE, weights, 0)
@@ -145,27 +142,23 @@ def lifetime_sweep(
     The model is :math:`y \sim N(c, s K_\lambda + \sigma^2 I)` at every lifetime, with one set of trees.
 
     Call it with kernel, rows and targets alone to choose the width: mean c, outputscale s and noise are then the most
-    likely ones at each lifetime. The grid is refined where the posterior is, by halving its steps (in the logarithm),
-    until no lifetime has more than a tenth of the posterior or steps are a thousandth.
+    likely ones at each lifetime. The grid is refined where the posterior is.
 
-    Rows are sorted into the trees once. At a lifetime with p cells the likelihood is exact, by a p x p Cholesky factor,
-    if that takes at most a few times as long as an estimate; shorter lifetimes sum rows and columns of counts that are
-    taken once, :math:`O(N m^2)`. With too many cells for this, each lifetime takes one Lanczos run, whose estimate has
-    a standard error, or, up to 2,000 rows, dense algebra. 1,000 rows and 200 trees take 17 processor seconds in all.
-    Choose the width by 2,000 random rows where there are more; the kernel may be built on all of them. A sweep over
-    every cut costs :math:`O(p^{3.5})` in all and `24 p^2` bytes, for up to 10,000 cells at the longest lifetime.
+    Rows are sorted into the trees once. At a lifetime with few cells the likelihood is exact; with many, up to 2,000
+    rows take dense algebra, and more an estimate with a standard error. Choose the width by 2,000 random rows where
+    there are more; the kernel may be built on all of them. A sweep over every cut costs :math:`O(p^{3.5})` in all, for
+    up to 10,000 cells at the longest lifetime.
 
     **With few trees the best lifetime is too long**, the more so the smaller a given noise is. The kernel of m trees
-    misses the Laplace kernel by up to :math:`1 / (2 \sqrt m)`, and only smaller cells explain targets with less noise
-    than that. Use 200 trees or more (the kernel's default), or leave outputscale and noise out.
+    misses the Laplace kernel by up to :math:`1 / (2 \sqrt m)`. Use 200 trees or more (the kernel's default), or leave
+    outputscale and noise out.
 
     :param kernel: The kernel, whose `max_lifetime` is the longest tried; its :attr:`~MondrianKernel.lifetime` is set to
         the best.
     :param x: `N x D` training points.
     :param y: `N` training targets. Where outputscale and noise are given, their prior mean is their own mean.
-    :param outputscale: s. (Default: None; it, the noise and the mean are the most likely ones at each lifetime, at the
-        cost of an eigendecomposition in place of a Cholesky factor, some ten times as long.) The best lifetime depends
-        on given values: give them only if they are known.
+    :param outputscale: s. (Default: None, the most likely one at each lifetime, as noise and mean are, some ten times
+        as long.) The best lifetime depends on it: give it only if it is known.
     :param noise: :math:`\sigma^2`; given together with the outputscale, or neither.
     :param lifetimes: Lifetimes to try, in units of 1/x; or `"cuts"`, every lifetime at which a cut separates rows.
         (Default: 30, evenly in the logarithm, from a thousandth of the longest lifetime to the longest, and some 15 to
@@ -174,12 +167,9 @@ def lifetime_sweep(
     :return: The likelihoods, the posterior over the lifetime, and predictions averaged over it. A `UserWarning` is
         given if the best lifetime of the default grid is about the longest of the trees and clearly more likely than
         the shortest: a longer one may be better.
-    :raises TypeError: If the kernel is not a :class:`~gpytorch_partition.MondrianKernel`, or rows or targets are no
-        tensors.
-    :raises RuntimeError: If the kernel is unfitted.
-    :raises ValueError: If rows, targets, outputscale, noise or lifetimes cannot be used; for cuts, also if there are
-        too many cells, or outputscale and noise are not given; or if the noise is so small that rounding makes the
-        Cholesky factor fail.
+    :raises TypeError: If the kernel is no Mondrian kernel, or rows or targets are no tensors.
+    :raises ValueError: If rows, targets or a number cannot be used, cells are too many for cuts, or the noise is lost
+        in rounding.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -223,7 +213,6 @@ Found = dict[float, tuple[LifetimeResult, float | None]]  # by lifetime: the res
 
 
 def _refined(data: SweepData, held_out: HeldOut | None, lifetimes: list[float]) -> LifetimeSweep:
-    """Sweep given lifetimes, and more of them where the posterior is, until none has most of it."""
     found: Found = {}
     while lifetimes:
         found |= _at_lifetimes(data, held_out, lifetimes)
@@ -291,7 +280,6 @@ def _sweep_of(
 
 
 def _at_cuts(data: SweepData, held_out: HeldOut | None) -> LifetimeSweep:
-    """The sweep over every lifetime at which a cut separates rows, and one before the first cut."""
     trees, terminal = data.rows.trees, data.rows.terminal
     if trees.num_leaves > _MOST_CELLS:
         raise ValueError(
@@ -335,7 +323,6 @@ def _edges(lifetimes: list[float]) -> Tensor:
 
 
 def _checked_lifetimes(kernel: MondrianKernel, lifetimes: Any) -> list[float] | None:
-    """Lifetimes in ascending order; None for every cut."""
     if isinstance(lifetimes, str):
         if lifetimes != "cuts":
             raise ValueError(f'expected lifetimes as numbers, or "cuts", got {lifetimes!r}')
@@ -372,6 +359,4 @@ def _check(kernel: Any, x: Tensor, y: Tensor, outputscale: float | None, noise: 
         kernel.partition.check_points(kernel.columns.select(points))
     if (outputscale is None) != (noise is None):
         raise ValueError("expected both outputscale and noise, or neither, which chooses the most likely ones")
-    for name, value in (("outputscale", outputscale), ("noise", noise)):
-        if value is not None:
-            checked_positive(value, name)
+    check_positive(optional=True, outputscale=outputscale, noise=noise)

@@ -22,7 +22,7 @@ class PartitionSumLinearOperator(CovarianceOperator, SumLinearOperator):
     :class:`~gpytorch_partition.IterativeKernel` does. An operator of this package plus any but a diagonal is one.
 
     Partition operators are kept as terms rather than merged into one with a block-diagonal S: the product costs the
-    same, and nothing is copied. Unlike its parent it keeps its class when indexed, scaled or added to.
+    same, and nothing is copied.
 
     :param linear_ops: The terms, operators or tensors `*batch x N x M`; batch shapes broadcast.
     :raises TypeError: If a term is neither.
@@ -43,7 +43,6 @@ class PartitionSumLinearOperator(CovarianceOperator, SumLinearOperator):
         self.points_require_grad = any(getattr(term, "points_require_grad", False) for term in self.linear_ops)
 
     def evaluate_kernel(self) -> LinearOperator:
-        """Return the sum of the evaluated terms."""
         return self.__class__(*(term.evaluate_kernel() for term in self.linear_ops))
 
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
@@ -69,10 +68,9 @@ class PartitionSumLinearOperator(CovarianceOperator, SumLinearOperator):
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         """
-        Draw samples from N(0, K_1 + K_2 + ...) (`num_samples x *batch x N`): sums of the terms' independent samples.
+        Draw samples from N(0, K_1 + K_2 + ...) (`num_samples x *batch x N`): sums of the terms' samples.
 
-        A term with a negative variance is not a covariance, such as the part that the data explain, which GPyTorch
-        subtracts from a prior. The sum is then sampled as a whole, by a dense root.
+        A term with a negative variance is no covariance, such as what data explain; the sum then needs a dense root.
         """
         if all(bool((term.diagonal(dim1=-2, dim2=-1) >= 0).all()) for term in self.linear_ops):
             return sum(term.zero_mean_mvn_samples(num_samples) for term in self.linear_ops)
@@ -81,11 +79,7 @@ class PartitionSumLinearOperator(CovarianceOperator, SumLinearOperator):
 
 
 class ExactRootLinearOperator(RootLinearOperator):
-    r"""
-    A covariance :math:`A = R R^\top` (`*batch x N x N`) with its exact root R, its `sparse_root()`, never dense.
-
-    Products, the diagonal and entries are those of the covariance, which has them without the root.
-    """
+    r"""A covariance :math:`A = R R^\top` with its exact root R, its `sparse_root()`, whose products A itself has."""
 
     def __init__(self, covariance: LinearOperator) -> None:
         super(RootLinearOperator, self).__init__(covariance)
@@ -117,7 +111,6 @@ class ExactRootLinearOperator(RootLinearOperator):
         return self.covariance._mul_constant(other)
 
     def to_dense(self) -> Tensor:
-        """Return the matrix A."""
         return self.covariance.to_dense()
 
 
@@ -151,17 +144,12 @@ class SideBySideRoots(LinearOperator):
         return SideBySideRoots(*(root._expand_batch(batch_shape) for root in self.roots))
 
     def to_dense(self) -> Tensor:
-        """Return the dense root, for few rows."""
         check_dense(self, "the root")
         return super().to_dense()
 
 
 def sum_of_roots(*terms: LinearOperator) -> LinearOperator:
-    """
-    Return the exact root (`*batch x N x q`) of a sum of covariances and diagonals, as an operator.
-
-    :raises NotImplementedError: If a term has no known exact root.
-    """
+    """Return the exact root (`*batch x N x q`) of a sum; a `NotImplementedError` if a term has no known one."""
     return SideBySideRoots(*map(_root, terms))
 
 

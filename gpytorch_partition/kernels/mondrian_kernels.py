@@ -1,19 +1,20 @@
-"""The Mondrian kernel averaged over a Gamma distributed lifetime, whose parameters are trained by gradients."""
+"""Mondrian kernels: of a lifetime that can be changed, and the average over a trained distribution of lifetimes."""
 
 from __future__ import annotations
 
+from copy import deepcopy
 from math import floor, log2
 from typing import Any, cast
 
 import gpytorch
 import torch
 from gpytorch.constraints import Positive
-from linear_operator.operators import LinearOperator
 from scipy.stats import gamma
 from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import ClusterSizes
-from gpytorch_partition.inputs.numbers import checked_positive, random_state_of
+from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.inputs.numbers import check_positive, random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, median_distance
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel, training_points
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
@@ -22,9 +23,103 @@ from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator imp
     PathSumLinearOperator,
     TreeExits,
 )
-from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.partitions.mondrian.mondrian_partition import AttachedRows, LeafRows, NestedMondrianPartition
+from gpytorch_partition.partitions.mondrian.mondrian_partition import (
+    AttachedRows,
+    LeafRows,
+    MondrianPartition,
+    NestedMondrianPartition,
+)
 from gpytorch_partition.partitions.mondrian.mondrian_trees import MondrianTrees
+
+LONGER = 30  # lifetimes that are worth a try, over the usual one
+
+
+class MondrianKernel(PartitionKernel):
+    r"""
+    The Mondrian kernel (Balog et al. 2016, section 3.1): the fraction of m Mondrian trees in which points share a cell.
+
+    Use it to get every kernel width from one set of trees, if rows arrive one by one, or if the posterior must return
+    to the prior far from all rows.
+
+    Its limit for many trees is the Laplace kernel :math:`\exp(-\lambda \|x - x'\|_1)` with the lifetime :math:`\lambda`
+    (proposition 1), for all points, also outside the box of the training rows. Standardize columns, or give them
+    lengthscales by `projection`.
+
+    :attr:`lifetime` can be set to any positive value up to :attr:`max_lifetime` (section 4.1).
+    :func:`~gpytorch_partition.lifetime_sweep` chooses it.
+
+    `projection` gives each column a lengthscale, or other directions to cut across. It is fixed: cuts cannot be removed
+    from a tree to lower the rate of a column, so lengthscales have no gradient.
+    :func:`~gpytorch_partition.lifetimes.gradient_projection.expected_gradient_projection` learns one from targets.
+
+    All parameters, their errors and costs are those of :class:`~gpytorch_partition.partitions.MondrianPartition`,
+    except `batch_shape` and `active_dims`, which are those of :class:`~gpytorch_partition.PartitionKernel`.
+
+    Example:
+        >>> x = torch.linspace(0, 1, 50).unsqueeze(-1)
+        >>> kernel = MondrianKernel(x, num_trees=2000, lifetime=2.0, random_state=0)
+        >>> bool((kernel(x).to_dense()[0, 20] - torch.exp(-2.0 * x[20])).abs() < 0.05)
+        True
+    """
+
+    vanishes_far_away = True
+    _instead_of_lengthscale = "kernel.lifetime is 1 / lengthscale, which lifetime_sweep chooses"
+
+    def __init__(
+        self,
+        train_x: Tensor | None = None,
+        num_trees: int = 200,
+        *,
+        lifetime: float | None = None,
+        max_lifetime: float | None = None,
+        projection: Tensor | str | None = None,
+        random_state: Any = None,
+        batch_shape: torch.Size | tuple[int, ...] = (),
+        active_dims: tuple[int, ...] | None = None,
+    ) -> None:
+        partition = MondrianPartition(
+            training_points(train_x, active_dims),
+            num_trees,
+            lifetime=lifetime,
+            max_lifetime=max_lifetime,
+            projection=projection,
+            random_state=random_state,
+        )
+        super().__init__(partition, batch_shape=batch_shape, active_dims=active_dims)
+        self.has_usual_width = train_x is not None and lifetime is None
+        self._remember(train_x)
+
+    @property
+    def lifetime(self) -> float:
+        """The lifetime, in units of 1/x, positive and up to :attr:`max_lifetime`; 0 while unfitted."""
+        return cast(MondrianPartition, self.partition).lifetime
+
+    @lifetime.setter
+    def lifetime(self, lifetime: float) -> None:
+        cast(MondrianPartition, self.partition).lifetime = lifetime
+        self.has_usual_width = False
+
+    @property
+    def max_lifetime(self) -> float:
+        """The longest lifetime that can be set, in units of 1/x; 0 while the kernel is unfitted."""
+        return cast(MondrianPartition, self.partition).max_lifetime
+
+    def cut(self, lifetime: float) -> MondrianKernel:
+        """Return a copy with the same trees and another :attr:`lifetime`, in :math:`O(N m)` for cached rows."""
+        partition = cast(MondrianPartition, self.partition).cut(lifetime)
+        kernel = deepcopy(self)
+        kernel.partition, kernel.has_usual_width = partition, False
+        return kernel
+
+    @property
+    def other_widths(self) -> str:
+        others, has_others = f"max_lifetime={LONGER * self.lifetime:.3g}", self.max_lifetime != self.lifetime
+        trees = "" if has_others else f"build it as MondrianKernel(train_x, {others}), so that it has others, and "
+        return (
+            f"the lifetime of a MondrianKernel ({self.lifetime:.3g}, by the median distance of its rows) stays as it "
+            f"is: {trees}lifetime_sweep(kernel, train_x, train_y) chooses it; or set kernel.lifetime"
+        )
+
 
 _QUANTILE = 0.999  # of the initial distribution of the lifetime
 _NUM_QUANTILES = 2.0  # the default max_lifetime, in units of that quantile
@@ -40,19 +135,16 @@ class GammaMondrianKernel(PartitionKernel):
     Use it in place of a Mondrian kernel to train the width by gradients, like a lengthscale.
 
     With F the distribution function of the lifetime, a node of a tree that is alive from its birth to its end has the
-    weight :math:`F(\text{end}) - F(\text{birth})`, :math:`\text{end} = \infty` for leaves, so k(x, x) is 1. The
-    partitions do not depend on a and b: the marginal likelihood is smooth in them, and its gradient exact. With
+    weight :math:`F(\text{end}) - F(\text{birth})`, :math:`\text{end} = \infty` for leaves, so k(x, x) is 1. With
     :math:`r = \|x - x'\|_1` the limit of many trees is the rational quadratic in the L1 distance,
 
     .. math:: k(x, x') = \mathbb{E}\, e^{-\lambda r} = (1 + r / b)^{-a},
 
     and :math:`e^{-(a / b) r}` for :math:`a \to \infty` with a / b fixed. Lifetimes longer than :attr:`max_lifetime`
-    count as that one. One function is a sum of parts of all widths here; in the posterior mixture of
-    :meth:`~gpytorch_partition.lifetimes.LifetimeSweep.predict` the whole function has one uncertain width.
+    count as that one.
 
-    A product costs :math:`O(N m)` and :math:`O(V)` for the V nodes of the trees, a gradient about one product. Trees
-    take 200 bytes per cell of training rows. Variances need solves, and joint samples of more than `max_cholesky_size`
-    points are an error.
+    A product costs :math:`O(N m)` and :math:`O(V)` for the V nodes of the trees, a gradient about one product.
+    Variances need solves, and joint samples of more than `max_cholesky_size` points are an error.
 
     :param train_x: `N x D` rows whose bounding box the trees begin with. (Default: None, an unfitted kernel for
         `load_state_dict`.)
@@ -62,8 +154,7 @@ class GammaMondrianKernel(PartitionKernel):
     :param max_lifetime: Cuts are sampled up to it. (Default: twice the 99.9 % quantile of the initial distribution.)
     :param random_state: As in :class:`~gpytorch_partition.PartitionKernel`, and so are `batch_shape`, whose elements
         share a and b, and `active_dims`.
-    :raises ValueError: If the rows are empty, not finite or not a floating point matrix, are all the same and no
-        lifetime is given, or another option cannot be used.
+    :raises ValueError: If the rows or an option cannot be used.
 
     Example:
         >>> x = torch.linspace(0, 1, 50).unsqueeze(-1)
@@ -88,7 +179,8 @@ class GammaMondrianKernel(PartitionKernel):
         batch_shape: torch.Size | tuple[int, ...] = (),
         active_dims: tuple[int, ...] | None = None,
     ) -> None:
-        _check(concentration, lifetime, max_lifetime)
+        check_positive(concentration=concentration)
+        check_positive(optional=True, lifetime=lifetime, max_lifetime=max_lifetime)
         partition, mean = NestedMondrianPartition(), lifetime or 1.0
         if (points := training_points(train_x, active_dims)) is not None:
             random = random_state_of(random_state)
@@ -108,20 +200,20 @@ class GammaMondrianKernel(PartitionKernel):
     @property
     def concentration(self) -> Tensor:
         """The trained concentration a; it can be set to a positive number."""
-        return self.gamma.concentration
+        return self.gamma.get("concentration")
 
     @concentration.setter
     def concentration(self, value: Any) -> None:
-        self.gamma.concentration = value
+        self.gamma.set("concentration", value)
 
     @property
     def rate(self) -> Tensor:
         """The trained rate b, in units of x; it can be set to a positive number."""
-        return self.gamma.rate
+        return self.gamma.get("rate")
 
     @rate.setter
     def rate(self, value: Any) -> None:
-        self.gamma.rate = value
+        self.gamma.set("rate", value)
 
     @property
     def lifetime(self) -> Tensor:
@@ -137,23 +229,15 @@ class GammaMondrianKernel(PartitionKernel):
         told = f"concentration {self.concentration.item():.4g}, rate {self.rate.item():.4g}"
         return f"{super()._described()}, mean lifetime {self.lifetime.item():.4g} ({told})"
 
-    def _covariance(self, x1: Tensor, x2: Tensor) -> LinearOperator:
-        dtype = torch.promote_types(self.unit.dtype, torch.promote_types(x1.dtype, x2.dtype))
-        scale = self.unit.to(dtype)
-        left, right = self.partition.incidences(self.columns.select(x1), self.columns.select(x2))
-        batch_shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], self.batch_shape)
-        like = scale.to(self.sum_dtype or dtype)
+    def _effects_between(self, left: Incidence, right: Incidence, like: Tensor) -> ClusterOperator:
         if isinstance(left, AttachedRows):
-            operator = self._attached(left, like)
-        elif isinstance(right, AttachedRows):
-            operator = self._attached(right, like)._transpose_nonbatch()
-        else:
-            trees = cast(LeafRows, left).trees
-            operator = PathSumLinearOperator(self._node_weights(trees, like), layout=trees.layout)
-        return PartitionLinearOperator(scale.expand(batch_shape), operator, left=left, right=right)
+            return self._attached(left, like)
+        if isinstance(right, AttachedRows):
+            return self._attached(right, like)._transpose_nonbatch()
+        trees = cast(LeafRows, left).trees
+        return PathSumLinearOperator(self._node_weights(trees, like), layout=trees.layout)
 
     def _node_weights(self, trees: MondrianTrees, like: Tensor) -> Tensor:
-        """Weights of the nodes in the kernel (`V`): :math:`w_v / m`."""
         return self._between(trees.births, trees.cut_times, trees, like)
 
     def _attached(self, points: AttachedRows, like: Tensor) -> ClusterOperator:
@@ -165,13 +249,12 @@ class GammaMondrianKernel(PartitionKernel):
 
     def _between(self, births: Tensor, ends: Tensor, trees: MondrianTrees, like: Tensor) -> Tensor:
         r"""
-        Weights :math:`(F(\text{end}) - F(\text{birth})) / m` of times in the trees, which a float holds exactly.
+        Weights :math:`(F(\text{end}) - F(\text{birth})) / m` in whole steps, so that parts of a path sum to the whole.
 
-        With F / m rounded to whole steps (at most :math:`2^{24}` in float32), the parts of a path sum to the whole.
         Weights rounded one by one give an indefinite matrix, by more than a small noise makes up for.
         """
         steps = 2.0 ** (floor(log2(trees.num_trees)) - floor(log2(torch.finfo(like.dtype).eps)) + 1)
-        start, end = (_Rounded.apply(self.gamma.cdf(times) * (steps / trees.num_trees)) for times in (births, ends))
+        start, end = (_rounded(self.gamma.cdf(times) * (steps / trees.num_trees)) for times in (births, ends))
         return ((end - start) / steps).to(like)
 
     def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:
@@ -182,16 +265,10 @@ class GammaMondrianKernel(PartitionKernel):
 
 
 class GammaLifetime(gpytorch.Module):
-    r"""
-    The distribution :math:`\lambda \sim \mathrm{Gamma}(a, b)` with trained concentration a and rate b, in units of x.
-    It is a submodule of the kernel, since GPyTorch indexes a kernel's own parameters as if they began with its batch
-    dimensions.
-    """
+    """The distribution of the lifetime; a submodule, since GPyTorch takes a kernel's own parameters for batched."""
 
     raw_concentration: torch.nn.Parameter
     raw_rate: torch.nn.Parameter
-    raw_concentration_constraint: Positive
-    raw_rate_constraint: Positive
 
     def __init__(self, concentration: float, rate: float) -> None:
         super().__init__()
@@ -200,32 +277,25 @@ class GammaLifetime(gpytorch.Module):
             self.register_parameter(name, torch.nn.Parameter(torch.tensor(float(value)).log()))
             self.register_constraint(name, constraint)
 
-    @property
-    def concentration(self) -> Tensor:
-        return self.raw_concentration_constraint.transform(self.raw_concentration)
+    def get(self, name: str) -> Tensor:
+        return self.constraint_for_parameter_name(f"raw_{name}").transform(getattr(self, f"raw_{name}"))
 
-    @concentration.setter
-    def concentration(self, value: Any) -> None:
-        self._set("raw_concentration", value)
-
-    @property
-    def rate(self) -> Tensor:
-        return self.raw_rate_constraint.transform(self.raw_rate)
-
-    @rate.setter
-    def rate(self, value: Any) -> None:
-        self._set("raw_rate", value)
-
-    def _set(self, name: str, value: Any) -> None:
-        raw = getattr(self, name)
+    def set(self, name: str, value: Any) -> None:
+        raw = getattr(self, f"raw_{name}")
         value = torch.as_tensor(value).detach().to(raw)
         if not bool(((value > 0) & (value < torch.inf)).all()):
-            raise ValueError(f"expected a positive, finite {name.removeprefix('raw_')}, got {value.tolist()}")
-        self.initialize(**{name: self.constraint_for_parameter_name(name).inverse_transform(value)})
+            raise ValueError(f"expected a positive, finite {name}, got {value.tolist()}")
+        constraint = self.constraint_for_parameter_name(f"raw_{name}")
+        self.initialize(**{f"raw_{name}": constraint.inverse_transform(value)})
 
     def cdf(self, times: Tensor) -> Tensor:
         r"""Return :math:`P(\lambda \le t)` (float64) of times t in units of 1/x; 0 and infinity are allowed."""
-        return _GammaCDF.apply(self.concentration.double(), self.rate.double(), times.double())
+        return _GammaCDF.apply(self.get("concentration").double(), self.get("rate").double(), times.double())
+
+
+def _rounded(values: Tensor) -> Tensor:
+    """Values rounded to whole numbers, exactly, with the derivatives of the unrounded values."""
+    return values + (values.round() - values).detach()
 
 
 class _GammaCDF(torch.autograd.Function):
@@ -250,22 +320,3 @@ class _GammaCDF(torch.autograd.Function):
         logs = torch.xlogy(concentration, product) - product - torch.lgamma(concentration) - rate.log()
         by_rate = torch.where(product < torch.inf, logs.exp(), 0)
         return (gradient * by_concentration).sum(), (gradient * by_rate).sum(), None
-
-
-class _Rounded(torch.autograd.Function):
-    """Values rounded to whole numbers, with the derivatives of the unrounded values."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor) -> Tensor:
-        return values.round()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return gradient
-
-
-def _check(concentration: float, lifetime: float | None, max_lifetime: float | None) -> None:
-    checked_positive(concentration, "concentration")
-    for name, value in {"lifetime": lifetime, "max_lifetime": max_lifetime}.items():
-        if value is not None:
-            checked_positive(value, name)
