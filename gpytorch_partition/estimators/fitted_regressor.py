@@ -99,7 +99,20 @@ class FittedRegressor:
 
     def points(self, rows: np.ndarray) -> Tensor:
         """Return checked rows (`n x D`) as the model takes them."""
-        return self._filled(self.columns.apply_array(rows).to(self.train_x.dtype))
+        return self._filled(self._standardized(rows))
+
+    def _standardized(self, rows: np.ndarray) -> Tensor:
+        r"""
+        Return rows (`n x D`) in standard deviations of the training rows.
+
+        For a model chosen by folds, a new value of a column that is constant in training lies :math:`\sqrt N` from
+        it, as a single value that differs among N rows does: held-out rows of such rare values were predicted so.
+        """
+        x, low = self.columns.apply_array(rows), self.range.low
+        if self.is_chosen:
+            is_new = (self.range.beyond(x) > 0) & (low == self.range.high)
+            x = torch.where(is_new, low + (x - low).sign() * len(self.train_x) ** 0.5, x)
+        return x.to(self.train_x.dtype)
 
     def _filled(self, x: Tensor) -> Tensor:
         """Put medians in missing cells where the model cannot take these."""
@@ -230,7 +243,7 @@ class FittedRegressor:
         if not np.isnan(rows).any():
             return []
         train_x = decode_missing(self.train_x)
-        x, options = self.columns.apply_array(rows).to(train_x), {"only_means": not with_std}
+        x, options = self._standardized(rows).to(train_x), {"only_means": not with_std}
         if self.has_several:
             means = [partial(self._means_of, number) for number in range(self.model.num_targets)]
             found = [unknown_cells(x, train_x, self.categories, each, None, **options) for each in means]

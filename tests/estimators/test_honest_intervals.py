@@ -173,3 +173,32 @@ def test_the_factor_of_variances(monkeypatch, num_rows, factor):
     plain = weights_and_noise.choose(data, Setup(np.random.RandomState(0), options=few))
     assert found.noise == pytest.approx(factor * plain.noise)
     assert found.outputscales == pytest.approx({name: factor * weight for name, weight in plain.outputscales.items()})
+
+
+class TestColumnsThatBeginToVary:
+    """Rare flags: some are set in no training row, and in one of twenty new ones."""
+
+    @staticmethod
+    def rows(seed, number):
+        random = np.random.RandomState(seed)
+        numbers, flags = random.randn(number, 2), random.rand(number, 40) < 0.003
+        effects = 3 * np.random.RandomState(11).randn(40)
+        return np.c_[numbers, flags], numbers[:, 0] + flags @ effects + 0.3 * random.randn(number)
+
+    def test_new_values_are_as_uncertain_as_held_out_rows_were(self):
+        (X, y), (new, truth) = self.rows(0, 300), self.rows(1, 2_000)
+        model = PartitionGPRegressor(random_state=0).fit(X, y)
+        has_begun = (new[:, 2:] != 0) @ (X[:, 2:] == 0).all(0)
+        assert 30 < has_begun.sum() < 200
+        assert coverage(model, new[has_begun], truth[has_begun]) > 80  # without it 20
+        scores = model.judge(new, truth).log_density + np.log(y.std())
+        assert scores.mean() > model.log_predictive_density_ - 0.1
+
+    def test_their_size_and_unit_do_not_matter(self):
+        X, y = self.rows(0, 100)
+        X[:, 2:] = 1e6
+        new = X[:3].copy()
+        new[1, 5], new[2, 5] = 1e6 + 1, 2e6
+        model = PartitionGPRegressor(random_state=0, options=Options(num_trees=10, num_boosted_trees=10)).fit(X, y)
+        points = model._fitted.points(new)[:, 5]
+        assert points.tolist() == pytest.approx([0.0, 10.0, 10.0])
