@@ -17,7 +17,13 @@ from gpytorch_partition.inputs.training_rows import checked_categories, decode_m
 from gpytorch_partition.kernels import IterativeKernel
 from gpytorch_partition.partitions.ensembles.libraries import check_refittable, fitted_clone, is_fitted, num_columns_of
 from gpytorch_partition.presets.assembly import DefaultGP, assemble
-from gpytorch_partition.presets.calibration import calibrate, completion_share, widened, widened_for_blocks
+from gpytorch_partition.presets.calibration import (
+    calibrate,
+    completion_share,
+    widened,
+    widened_for_blocks,
+    widened_to_hold,
+)
 from gpytorch_partition.presets.data import Blocks, TrainingData
 from gpytorch_partition.presets.heavy_tails import discounts_harm, with_heavy_tails, with_shape
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
@@ -136,7 +142,8 @@ def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingD
             choice, data = _calibrated(choice, data, usual, own, setup)
     elif not choice.is_rough:
         choice = widened(choice, data, setup)
-    return with_shape(widened_for_blocks(choice, chosen, data, setup), setup.options), data
+    choice = with_shape(widened_for_blocks(choice, chosen, data, setup), setup.options)
+    return widened_to_hold(choice) if data.blocks is None else choice, data
 
 
 def _calibrated(
