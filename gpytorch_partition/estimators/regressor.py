@@ -798,6 +798,8 @@ def _checked_observations(model: PartitionGPRegressor, X: Any, y: Any) -> np.nda
         )
     y = np.asarray(y, dtype=np.float64)
     num_rows = len(next(iter(X.values())) if isinstance(X, Mapping) else X)
+    if y.shape == (num_rows, 1):  # as `fit` takes it
+        y = y[:, 0]
     if y.shape != (num_rows,) or not np.isfinite(y).all():
         raise ValueError(
             f"expected a known target for each of the {num_rows} rows of X, got targets of shape {y.shape} with "

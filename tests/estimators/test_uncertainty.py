@@ -138,3 +138,8 @@ def test_the_factor_of_few_rows_changes_no_mean(monkeypatch):
 def test_one_row_is_refused():
     with pytest.raises(ValueError, match="expected two rows or more.*got 1 sample"):
         PartitionGPRegressor("forest", 10).fit(NEW[:1], [1.0])
+
+
+def test_a_column_of_targets_is_judged_as_numbers():
+    model, y = fitted("forest"), np.arange(float(len(NEW)))
+    assert np.array_equal(model.judge(NEW, y[:, None]).log_density, model.judge(NEW, y).log_density)
