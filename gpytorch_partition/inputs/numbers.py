@@ -54,7 +54,7 @@ def weights_of(values: Any, size: int, things: str = "") -> Tensor:
     """Return weights (`size`, float64), positive ones, or of things that may have none; a `ValueError` for others."""
     expected = f"{size} weights of {things}, 0 or more and not all 0" if things else f"{size} positive weights"
     weights = tensor_of(values, expected).detach()
-    weights = weights.new_zeros(0) if weights.is_complex() else weights.double()
+    weights = torch.zeros(0) if weights.is_complex() else weights.double()
     fit = ((weights >= 0) if things else (weights > 0)) & (weights < torch.inf)
     if weights.shape != (size,) or not bool(fit.all()) or not bool(weights.any()):
         raise ValueError(f"expected {expected}, got {values}")
