@@ -115,9 +115,9 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
     Fitted attributes, beside those of scikit-learn:
 
     - `kernel_`: the weighted kernel; `outputscales_`: the weights by name, in variances of the noise (`"kernel"` for
-        others than `"auto"`).
+      others than `"auto"`).
     - `link_`: the link. `log_loss_`: mean log loss of the held-out rows that chose, in nats; infinite for fewer than 20
-        rows, which choose nothing.
+      rows, which choose nothing.
     - `seconds_`: seconds of each stage of the fit, by name.
 
     Example:

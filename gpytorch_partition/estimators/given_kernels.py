@@ -92,9 +92,9 @@ def name_or_function(kernel: Any, **options: Any) -> Any:
     Return the name or function `(x, y) -> kernel` that a class, or an instance of GPyTorch's kernels, stands for.
 
     - :class:`~gpytorch_partition.RandomForestKernel`, :class:`~gpytorch_partition.FastClusterKernel` and
-        :class:`~gpytorch_partition.MondrianKernel` stand for their names.
+      :class:`~gpytorch_partition.MondrianKernel` stand for their names.
     - Another class of this package that takes `train_x` (and `train_y`) is built on the standardized rows (and
-        targets), with the options (`num_partitions`, `random_state` and `n_jobs`) that it has as parameters.
+      targets), with the options (`num_partitions`, `random_state` and `n_jobs`) that it has as parameters.
     - A class of GPyTorch is built without arguments, with a lengthscale for each column if it has lengthscales.
     - An instance of GPyTorch is copied, and trained from its own values.
     - Anything else is returned.

@@ -218,7 +218,7 @@ class PartitionSpectralClustering(ClusterMixin, KernelMachine):
     - `labels_`: the cluster (`N`) of each row.
     - `embedding_`: the coordinates (`N x n_components`) that K-means sees.
     - `eigenvalues_`: their eigenvalues; 1 for each part of the rows without affinity to others. A gap after the first k
-        indicates k clusters.
+      indicates k clusters.
     - `kernel_`: the kernel. `n_features_in_`, `feature_names_in_`: as in scikit-learn.
 
     Example:

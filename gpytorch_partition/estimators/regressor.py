@@ -110,10 +110,10 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     noise. With `include_noise=False` they are those of the function alone, which more rows reduce.
 
     :func:`gpytorch_partition.fit_exact_gp` lists the costs of training, and
-        :class:`gpytorch_partition.settings.predictive_variances` those of standard deviations, which far exceed those
-        of means: O(m) per row. The model holds 8 bytes per (row, partition), and above 2,000 rows 100 to 400 numbers
-        per row (:class:`gpytorch_partition.settings.preconditioner_rank`). :meth:`fit_chunks` fits to more rows than
-        memory holds.
+    :class:`gpytorch_partition.settings.predictive_variances` those of standard deviations, which far exceed those
+    of means: O(m) per row. The model holds 8 bytes per (row, partition), and above 2,000 rows 100 to 400 numbers
+    per row (:class:`gpytorch_partition.settings.preconditioner_rank`). :meth:`fit_chunks` fits to more rows than
+    memory holds.
 
     Several targets (Y of T columns) are one model, with covariances :math:`k(x, x') B_{tt'}` of the functions and a
     noise for each target, at the cost of T models with one kernel. Where entries of Y are missing, it costs as much as
@@ -151,19 +151,19 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     Kernels in detail:
 
     - **`"mondrian"`** has the median distance of the rows as its width. To choose the width, give a function that
-        builds a :class:`~gpytorch_partition.MondrianKernel` with a longer `max_lifetime` and calls
-        :func:`~gpytorch_partition.lifetime_sweep`.
+      builds a :class:`~gpytorch_partition.MondrianKernel` with a longer `max_lifetime` and calls
+      :func:`~gpytorch_partition.lifetime_sweep`.
     - **A tree ensemble** of scikit-learn, LightGBM, XGBoost or CatBoost, fitted or not, sees columns as they are;
-        tables must hold numbers. Clones of it in folds choose scale and noise
-        (:func:`gpytorch_partition.presets.ensemble_model`).
+      tables must hold numbers. Clones of it in folds choose scale and noise
+      (:func:`gpytorch_partition.presets.ensemble_model`).
     - **A kernel of this package** that is built already sees columns as they are. A copy is used, and its parameters
-        are trained.
+      are trained.
     - **A kernel of GPyTorch** alone, such as `RBFKernel()`, sees standardized columns. A copy is trained by L-BFGS;
-        above 2,000 rows those that would need an N x N matrix are refused.
+      above 2,000 rows those that would need an N x N matrix are refused.
     - **A class of kernels**: see :func:`~gpytorch_partition.estimators.given_kernels.name_or_function`.
     - **A function** from the standardized training data `(x, y)` (tensors `N x D` and `N`) to a
-        :class:`gpytorch.kernels.Kernel`, which will be scaled by an outputscale. Only a module-level function can be
-        pickled.
+      :class:`gpytorch.kernels.Kernel`, which will be scaled by an outputscale. Only a module-level function can be
+      pickled.
 
     Fitted attributes, beside the properties below:
 
@@ -225,7 +225,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
             it helps). For `"fast_cluster"`, `"mondrian"`, and functions, which get the labelled rows first. (Default:
             None.)
         :return: The regressor itself.
-        :raises ValueError: If the data or a parameter cannot be used.
+        :raises ValueError: If the data or a parameter cannot be used, or there is one row only.
         :raises TypeError: If X is sparse, or `kernel` cannot be used, with the reason.
         :raises FloatingPointError: If the marginal likelihood is not a number.
         """

@@ -153,7 +153,7 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
     Fitted attributes, beside those of scikit-learn:
 
     - `coef_`, `intercept_`: the linear functions of the features, `1 x p` for two classes, positive for the second, or
-        one for each pair. There are no dual coefficients: liblinear does not keep them.
+      one for each pair. There are no dual coefficients: liblinear does not keep them.
     - `n_iter_`: passes over the rows in all, for each of them (steps of libsvm up to 5,000 rows).
     - `kernel_`: the kernel.
 

@@ -139,15 +139,15 @@ def column_shares(functions: KernelExpansion, random_state: Any = 0) -> np.ndarr
     structure:
 
     - **Trees** (:class:`~gpytorch_partition.RandomForestKernel`): :math:`f_j` is the sum over splits on the path of the
-        mean over the training rows in the child less that in the node (Saabas 2014, "Interpreting random forests"). A
-        split counts for its column, with its covariance with f. For a single tree this is the decrease of impurity
-        (Breiman et al. 1984).
+      mean over the training rows in the child less that in the node (Saabas 2014, "Interpreting random forests"). A
+      split counts for its column, with its covariance with f. For a single tree this is the decrease of impurity
+      (Breiman et al. 1984).
     - **Slopes** (:class:`~gpytorch_partition.LocalLinearKernel`): levels as for trees; slopes count for their own
-        column.
+      column.
     - **Linear kernels**: the term :math:`v_d\, x_d \sum_i x_{id} \alpha_i` of each column.
     - **All others** (a Matern kernel, clusters, Mondrian trees): the part's share is divided in proportion to
-        :math:`\mathbb{E}[k(x, x) - k(x, x')]`, x' being x with the column's value of another row: the prior's expected
-        total sensitivity index, not normalized (Jansen 1999), which short lengthscales make large.
+      :math:`\mathbb{E}[k(x, x) - k(x, x')]`, x' being x with the column's value of another row: the prior's expected
+      total sensitivity index, not normalized (Jansen 1999), which short lengthscales make large.
 
     One product with each part (two for slopes), and for parts of the last kind D times 1,000 random pairs of rows.
 

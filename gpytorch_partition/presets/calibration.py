@@ -49,13 +49,13 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
 
     - The mean variance of the smooth part that inducing points do not span is added to the noise.
     - Models of four fifths of the rows predict the held-out rows, without those that chose. A forest of their residuals
-        models how the noise varies.
+      models how the noise varies.
     - A factor of all variances, one of the noise, and its exponent maximize the density of these rows. The models
-        predict again with that noise.
+      predict again with that noise.
     - Both factors are chosen again. The second factor of the noise applies to new observations alone, which changes
-        neither means nor variances, so that the models have reached the stated density.
+      neither means nor variances, so that the models have reached the stated density.
     - Where inducing points leave more unspanned than at 95 % of new rows, the rest is added at prediction (the
-        threshold).
+      threshold).
 
     Expected precisions of rows (`own` has none) are not used here, since a row must not be discounted where it judges.
     Variances are exact where solves are dense, else from 32 samples, for 1,000 rows of a fold at most, and for folds
@@ -272,10 +272,10 @@ def widened_for_blocks(choice: Choice, chosen: HeldOutRows, data: TrainingData, 
     Return the choice with larger variances where the errors of a block of rows are alike; means do not change.
 
     - The errors of a group, or of a stretch of time, have a part in common. B blocks determine its size as B numbers
-        would, for any number of rows. The error of the next block follows Student's t with B degrees of freedom, whose
-        variance is larger by B / (B - 2).
+      would, for any number of rows. The error of the next block follows Student's t with B degrees of freedom, whose
+      variance is larger by B / (B - 2).
     - With a trend, errors grow from one stretch of time to the next. New rows have the errors of the latest stretch,
-        where these are larger than the average. Calibration covers this where only some of the rows chose.
+      where these are larger than the average. Calibration covers this where only some of the rows chose.
 
     The stated density is that of new rows whose errors are as large as these variances. `chosen` are the held-out rows
     of all blocks, which chose the weights.

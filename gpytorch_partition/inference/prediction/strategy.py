@@ -319,8 +319,8 @@ class TaskPredictiveCovarianceLinearOperator(PredictiveCovarianceLinearOperator)
     The predictive covariance (`N T x N T`) of points on all of T tasks: :math:`\sum_t C_t \otimes v_t v_t^\top`.
 
     :math:`C_t` are predictive covariances of the independent tasks, with unit noise, and :math:`v_t` the columns of
-        :math:`W^{-\top}` (:mod:`gpytorch_partition.solvers.factorizations`): T solves of N rows for a point. With
-        gradients, and for some of the rows or columns, the parent's solves are used.
+    :math:`W^{-\top}` (:mod:`gpytorch_partition.solvers.factorizations`): T solves of N rows for a point. With
+    gradients, and for some of the rows or columns, the parent's solves are used.
     """
 
     @staticmethod
