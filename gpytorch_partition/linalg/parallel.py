@@ -38,9 +38,8 @@ def threads_for(num_rows: int) -> Iterator[None]:
     """
     Compute with one thread of OpenMP where training rows are few, and with all threads elsewhere.
 
-    OpenMP's threads wait for each other by spinning, thousands of times in the fit of a small table. Beside other
-    processes the default model of 353 rows took 210 s with two threads and 15 s with one; alone, one takes a third
-    longer. The limit, 5,000 rows, holds in the calling thread only.
+    OpenMP's threads wait for each other by spinning, thousands of times in the fit of a small table: beside
+    other processes most of its time. The limit, 5,000 rows, holds in the calling thread only.
     """
     if num_rows > _MOST_SERIAL_ROWS:
         yield
