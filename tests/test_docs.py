@@ -72,9 +72,22 @@ def test_benchmarks_exist(page):
         assert set(names.split()) <= set(BENCHMARKS), names
 
 
+# Sections at the ends of pages whose examples are run by tests of their own in tests, tests/botorch, tests/command_line
+# and tests/distributed.
+ELSEWHERE = {
+    "many_rows.md": "## Dask",
+    "other_uses.md": "## Bayesian optimization",
+    "own_kernels.md": "## A clustering of your own",
+    "tables.md": "### In Python",
+}
+
+
 def example(page):
-    """All examples of a page, one after another."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
+    """The examples of a page, one after another, up to those of tests of their own."""
+    text = (ROOT / "docs" / page).read_text()
+    if page in ELSEWHERE:
+        text, _, _ = text.partition(f"{ELSEWHERE[page]}\n")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert blocks
     return "\n".join(blocks)
 
@@ -84,19 +97,11 @@ def run(program):
     return subprocess.run([sys.executable, "-c", program], check=True, env=environment, capture_output=True, text=True)
 
 
-# Run by tests of their own in tests, and by tests/botorch, tests/command_line and tests/distributed.
-ELSEWHERE = {
-    "adding_a_clustering.md",
-    "bayesian_optimization.md",
-    "command_line.md",
-    "distributed.md",
-    "repeated_measurements.md",
-}
 WITH_EXAMPLES = {page.name for page in PAGES if page.parent.name == "docs" and "```python" in page.read_text()}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", sorted(WITH_EXAMPLES - ELSEWHERE))
+@pytest.mark.parametrize("page", sorted(WITH_EXAMPLES - {"repeated_measurements.md"}))
 def test_the_examples_run_one_after_another(page):
     run(example(page))
 

@@ -32,7 +32,7 @@ class Partition(torch.nn.Module):
     """
     The base class of m random partitions of the input space into clusters (Davies & Ghahramani 2014, section 2.3).
 
-    Use it as the base of a source of clusters whose state is to be saved with the kernel (docs/adding_a_clustering.md
+    Use it as the base of a source of clusters whose state is to be saved with the kernel (docs/own_kernels.md
     has a complete file). Functions, programs with a seed and clusterers need no class:
     :class:`~gpytorch_partition.PartitionKernel` takes them directly.
 

@@ -277,7 +277,7 @@ class TestFitAndPredict:
         assert all(line.startswith("gpytorch_partition: warning: ") for line in lines)
 
     def test_a_model_in_python_reads_and_predicts_as_the_command_does(self, folder, caplog):
-        """As docs/command_line.md says."""
+        """As docs/tables.md says."""
         rows = [
             f"{50 + 9 * x[0]:.2f};{'LN'[i % 2]};{1 + i % 28:02d}.03.2024;{y:.3f}" for i, (x, y) in enumerate(zip(X, Y))
         ]
