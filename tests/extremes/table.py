@@ -11,12 +11,12 @@ from tests.extremes.problems import NUM_PARTITIONS, NUM_TEST, PATHS, Cell
 _INTRODUCTION = f"""\
 # Extreme noise and outputscales
 
-What predictions and likelihoods are where the noise is tiny beside the outputscale, or the other way round, compared
-with an eigendecomposition of the dense matrix in float64. Models have {NUM_PARTITIONS} partitions, and targets drawn
+Predictions and likelihoods where the noise is tiny beside the outputscale, or the other way round, are compared with
+an eigendecomposition of the dense matrix in float64. Models have {NUM_PARTITIONS} partitions, and targets drawn
 from themselves; {NUM_TEST} test points, ten of which are training rows. In sums, the smooth term (100 landmarks, or an
 RBF kernel) has the outputscale, and the forest beside it has 1.
 
-Each cell tells of five quantities, in this order: {", ".join(QUANTITIES)}.
+A cell has a letter for each of five quantities, in this order: {", ".join(QUANTITIES)}.
 
 - `.` right: the mean to {measure.MEAN} standard deviations of a new target, variances to {100 * measure.VARIANCE:.1f} %
   of the latent variance, covariances to {100 * measure.CORRELATION:.0f} % of the product of two standard deviations,
@@ -40,36 +40,39 @@ _LETTERS = {"right": ".", "warned": "w", "refused": "r", "WRONG": "X"}
 
 
 def page(found: dict[Cell, dict[str, Outcome]]) -> str:
-    """The whole page."""
-    return "\n".join([_INTRODUCTION, _counts(found), *_sections(found)]).rstrip() + "\n"
+    """The whole page: all cells are counted, and those that are not right are shown."""
+    return "\n".join([_INTRODUCTION, _counts(found), _measured(found), _table(found)]).rstrip() + "\n"
 
 
 def _counts(found: dict[Cell, dict[str, Outcome]]) -> str:
     kinds = Counter(outcome.kind for outcomes in found.values() for outcome in outcomes.values())
     words = ", ".join(f"{kinds[kind]:,} {kind.lower()}" for kind in ("right", "warned", "refused"))
-    return f"Of {kinds.total():,} quantities: {words}, {kinds['WRONG']} silently wrong.\n"
+    return f"{kinds.total():,} quantities: {words}, {kinds['WRONG']} silently wrong.\n"
 
 
-def _sections(found: dict[Cell, dict[str, Outcome]]) -> list[str]:
-    tables = dict.fromkeys((cell.kernel, cell.path) for cell in found)
-    return [text for kernel, path in tables for text in (f"## {kernel}, {path}\n", _table(found, kernel, path))]
+def _measured(found: dict[Cell, dict[str, Outcome]]) -> str:
+    paths: dict[str, list[str]] = {}
+    for kernel, path in dict.fromkeys((cell.kernel, cell.path) for cell in found):
+        paths.setdefault(kernel, []).append(path)
+    sizes = ", ".join(f"{size:.0e}" for size in sorted({cell.outputscale for cell in found}))
+    lines = [f"- {kernel}: {', '.join(names)}" for kernel, names in paths.items()]
+    return "\n".join([f"Measured at outputscales {sizes}, in float32 and float64, were\n", *lines, ""])
 
 
-def _table(found: dict[Cell, dict[str, Outcome]], kernel: str, path: str) -> str:
-    cells = {cell: outcomes for cell, outcomes in found.items() if (cell.kernel, cell.path) == (kernel, path)}
-    noises = sorted({cell.noise for cell in cells})
-    header = ["outputscale", "dtype", *(f"noise {noise:.0e}" for noise in noises)]
-    rows = [header, ["---"] * len(header)]
-    for scale, dtype in dict.fromkeys((cell.outputscale, cell.dtype) for cell in cells):
-        own = {
-            cell.noise: letters(each)
-            for cell, each in cells.items()
-            if (cell.outputscale, cell.dtype) == (scale, dtype)
-        }
-        rows.append(
-            [f"{scale:.0e}", str(dtype).removeprefix("torch."), *(f"`{own.get(noise, '-')}`" for noise in noises)]
-        )
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+def _table(found: dict[Cell, dict[str, Outcome]]) -> str:
+    noises = sorted({cell.noise for cell in found})
+    header = ["kernel, path", "outputscale", "dtype", *(f"noise {noise:.0e}" for noise in noises)]
+    rows = {}
+    for cell, outcomes in found.items():
+        name = (f"{cell.kernel}, {cell.path}", f"{cell.outputscale:.0e}", str(cell.dtype).removeprefix("torch."))
+        rows.setdefault(name, dict.fromkeys(noises, "-"))[cell.noise] = letters(outcomes)
+    shown = [
+        [*name, *(f"`{own[noise]}`" for noise in noises)]
+        for name, own in rows.items()
+        if set("".join(own.values())) - {"."}
+    ]
+    lines = [f"| {' | '.join(row)} |" for row in [header, ["---"] * len(header), *shown]]
+    return "\n".join(["Rows that are not right at every noise:\n", *lines]) + "\n"
 
 
 def letters(outcomes: dict[str, Outcome]) -> str:
