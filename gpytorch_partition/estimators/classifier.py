@@ -75,11 +75,9 @@ _ROUNDING = 1e-10  # by which logarithms of equal probabilities may differ
 @dataclass(eq=False, repr=False)
 class PartitionGPClassifier(ClassifierMixin, KernelMachine):
     r"""
-    A classifier with calibrated probabilities, by Gaussian process regression on indicators, linear in the rows.
+    Predict calibrated probabilities of classes by Gaussian process regression on indicators, in linear time.
 
-    Use it where probabilities matter: at its defaults it had the least log loss on six of eight sets, on average .41
-    nats, where CatBoost had .43 and a random forest, LightGBM and logistic regression .54 to .56 (`python -m benchmarks
-    gp_classification`).
+    Use it where probabilities matter (docs/classes_and_targets.md has its log losses beside those of others).
 
     Indicators of the classes, less their frequencies, are the targets of a Gaussian process with covariance
     :math:`\sum_i s_i K_i + I`, solved for all classes at once (Rasmussen & Williams 2006, section 6.5). A link with two
@@ -92,23 +90,15 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
     training rows vanish, as for `"mondrian"` far from all rows, probabilities are the classes' frequencies. Forests and
     nearest centers predict there as at the nearest rows, and the linear part of `"auto"` extrapolates.
 
-    With the same kernels, log losses on banana, spambase and digits were .219, .145 and .030. A softmax likelihood
-    (Laplace) had .222, .139 and .039, and regression on the logarithms of Dirichlet variables (Milios et al. 2018)
-    .221, .141 and .043, in 2 to 16 times the time.
-
     A fit costs three to five sets of dense covariances of up to 1,000 rows, the kernel of all rows and a solve for C
-    columns: dense up to 2,000 rows, above by preconditioned conjugate gradients. With `"auto"` 1,500 rows take 5
-    seconds on one core, 8,000 rows of 9 columns and 5 classes 30. A prediction costs the labels of a row and :math:`O(m
-    C)`, with `"auto"` also :math:`O(k^2)` for k inducing points. Memory: 8 bytes for each row and tree (200), and for
-    each row and inducing point (2,000, of two smooth parts).
+    columns: dense up to 2,000 rows, above by preconditioned conjugate gradients. A prediction costs the labels of a row
+    and :math:`O(m C)`, with `"auto"` also :math:`O(k^2)` for k inducing points. Memory: 8 bytes for each row and tree
+    (200), and for each row and inducing point (2,000, of two smooth parts).
 
     :param kernel: `"auto"`, a sum of forests of the classes' indicators, unsupervised trees, smooth kernels of two
-        widths through inducing points and a linear kernel. Or `"forest"`, `"fast_cluster"`, `"mondrian"`. Or a function
-        from the standardized rows and the classes' indicators `(x, y)` (`N` zeros and ones, or `N x C`) to a kernel of
-        this package, which is called in each fold too. Or a kernel that is built already or a tree ensemble, which see
-        X as it is: the former is only scaled; clones of the latter, a classifier or, for two classes, a regressor,
-        choose. Or a class of kernels, as in :func:`~gpytorch_partition.estimators.given_kernels.name_or_function`.
-        (Default: `"auto"`.)
+        widths through inducing points and a linear kernel; `"forest"`, `"fast_cluster"`, `"mondrian"`; or an object of
+        docs/own_kernels.md. A function gets the standardized rows and the classes' indicators `(x, y)` (`N` zeros and
+        ones, or `N x C`), in each fold too; a kernel that is built already is only scaled. (Default: `"auto"`.)
 
     Other parameters are those of :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
 
@@ -238,7 +228,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
     @on_one_fit
     def summary(self) -> ClassSummary:
         """
-        Return the parts of the kernel with their shares of the prior and of the explained variance, and other numbers.
+        Return the parts of the kernel with their shares of the prior and of the explained variance, and the link.
 
         Costs a product with each part for the classes, at 5,000 rows at most.
 

@@ -92,7 +92,7 @@ class _VotingSelector(SelectorMixin, BaseEstimator):
 @dataclass(eq=False, repr=False)
 class ParallelEvolutionSelector(_VotingSelector):
     """
-    A selector of columns by Darwinian evolution in parallel universes (Zhu & Chipman 2006; Zhu 2008, section 4.3).
+    Select columns by Darwinian evolution in parallel universes, which vote (Zhu & Chipman 2006; Zhu 2008, section 4.3).
 
     Use it to select columns of a linear model, where one best subset is not reliable. For columns with nonlinear
     effects, give an `estimator` that can find them; for those of a kernel:
@@ -183,7 +183,7 @@ class ParallelEvolutionSelector(_VotingSelector):
 @dataclass(eq=False, repr=False)
 class BaggedStepwiseSelector(_VotingSelector):
     """
-    A selector of columns by stepwise selection on bootstrap samples, which vote (Breiman 1996; Zhu 2008, 4.3.4).
+    Select columns by stepwise selection on bootstrap samples, which vote (Breiman 1996; Zhu 2008, 4.3.4).
 
     Use it as the baseline for :class:`ParallelEvolutionSelector`, whose other parameters and attributes it has. Each
     member begins without columns, and adds or removes the one that lowers the criterion of its bootstrap sample most,

@@ -102,16 +102,15 @@ def class_indicators(classes: np.ndarray) -> Tensor:
 @dataclass(eq=False, repr=False)
 class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):
     r"""
-    A kernel principal component analysis with a partition kernel, at a cost linear in the number of rows.
+    Find principal components of rows in the feature space of a partition kernel, in time linear in the rows.
 
     Use it to draw or compress rows by their similarity, supervised (a forest) or not.
 
-    Principal components of the rows in the kernel's feature space, centred there, are the leading eigenvectors of
-    :math:`H K H`, :math:`H = I - 1 1^\top / N` (Schoelkopf, Smola & Mueller 1998; Davies & Ghahramani 2014, figures 2
-    and 6). It agrees with scikit-learn's :class:`sklearn.decomposition.KernelPCA` on the precomputed kernel, signs
-    included, and never forms it: eigenvectors come from block Lanczos on mostly some tens of products with the kernel,
-    :math:`O(N m k)` each, with work space of some 8 (k + 6) numbers per row. New points cost a product with the kernel
-    between them and the training rows, :math:`O((N + N_2) m k)`.
+    Components are the leading eigenvectors of :math:`H K H`, :math:`H = I - 1 1^\top / N` (Schoelkopf, Smola & Mueller
+    1998; Davies & Ghahramani 2014, figures 2 and 6), those of :class:`sklearn.decomposition.KernelPCA` on the
+    precomputed kernel, signs included. They come from block Lanczos on some tens of products with the kernel,
+    :math:`O(N m k)` each, with work space of some 8 (k + 6) numbers per row. New points cost
+    :math:`O((N + N_2) m k)`.
 
     :param n_components: Number k of components, at most N. (Default: 2.)
     :param kernel: `"fast_cluster"`, `"mondrian"`, `"forest"` (which needs targets: `fit(X, y)`), or any form of
@@ -192,7 +191,7 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
 @dataclass(eq=False, repr=False)
 class PartitionSpectralClustering(ClusterMixin, KernelMachine):
     """
-    A spectral clustering with a partition kernel as the affinity, at a cost linear in the number of rows.
+    Cluster rows by the spectrum of a partition kernel as their affinity, in time linear in the rows.
 
     Use it for clusters of any shape, where rows are too many for a dense affinity.
 
@@ -268,7 +267,7 @@ class PartitionSpectralClustering(ClusterMixin, KernelMachine):
 @dataclass(eq=False, repr=False)
 class PartitionFeatures(TransformerMixin, KernelMachine):
     r"""
-    A transformer to sparse features whose products are a partition kernel.
+    Transform rows to sparse features whose products are a partition kernel.
 
     Use it before a linear model of scikit-learn, in a pipeline. The model then is a kernel machine at a cost linear in
     the number of rows: `LogisticRegression` is kernel logistic regression, and `SGDClassifier` and `Ridge` likewise.

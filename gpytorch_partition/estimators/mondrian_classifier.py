@@ -46,14 +46,12 @@ def _gives_probabilities(classifier: MondrianClassifier) -> bool:
 @dataclass(eq=False, repr=False)
 class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
     r"""
-    A linear classifier on the sparse features of a Mondrian kernel, trained by stochastic gradient descent.
+    Classify rows by a linear machine on the sparse features of a Mondrian kernel, whose width is chosen by error.
 
-    Use it for a linear machine whose kernel width is chosen by error, above all where rows arrive in batches. It suits
-    classes with boundaries along and across columns, and many rows; on dozens of columns of which few matter,
-    supervised trees are better. Columns with heavy tails slowly make cells of single rows: give ranks instead
-    (:class:`sklearn.preprocessing.QuantileTransformer` in a pipeline). On two thirds of spambase (57 columns) as ranks
-    the test error was 5.4 %, with `loss="hinge"` 4.9 %; a random forest had 5.4 % (`python -m benchmarks
-    mondrian_classification --data DIR`).
+    Use it above all where rows arrive in batches. It suits classes with boundaries along and across columns, and many
+    rows; on dozens of columns of which few matter, supervised trees are better. Columns with heavy tails slowly make
+    cells of single rows: give ranks instead (:class:`sklearn.preprocessing.QuantileTransformer` in a pipeline).
+    `python -m benchmarks mondrian_classification --data DIR` compares it with others.
 
     With many trees it is the kernel machine of the Laplace kernel :math:`\exp(-\lambda \lVert x - x' \rVert_1)` of
     standardized columns. The lifetime :math:`\lambda`, one over the width of the kernel, minimizes the error of
@@ -122,8 +120,7 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         """
         Train on more rows: one pass over them, in a random order. New cells begin with the weight 0.
 
-        A pass over each batch learns less than ten passes over all rows: the first 1,050 rows of spambase in four
-        batches gave 8 % errors, at once 6 %. Where rows are few, give batches repeatedly. The first call, if
+        A pass over each batch learns less than ten passes over all rows: give few rows repeatedly. The first call, if
         :meth:`fit` was not called, is a :meth:`fit`, whose rows standardize columns and choose the lifetime: some
         hundreds, similar to later ones.
 

@@ -97,32 +97,24 @@ _LEARNED = ("_constant_columns", "_constants", "_counted_rows")  # of a state
 @dataclass(eq=False, repr=False)
 class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     """
-    A scikit-learn regressor by exact Gaussian processes with random partition kernels, at a cost linear in the rows.
+    Predict targets with intervals by an exact Gaussian process with random partition kernels, in linear time.
 
-    Use it first: when a table, of numbers or with text, dates and missing cells, is to be predicted with intervals.
+    Use it first, for a table of numbers, text, dates and missing cells (docs/estimator.md).
 
-    Columns of X and the targets are standardized inside (a constant column stays as it is). Noise, outputscale and
-    constant mean maximize the marginal likelihood; `"auto"` and tree ensembles, whose trees have seen the targets,
-    maximize the predictive density of held-out rows. A value at its bound gives a
-    :class:`~sklearn.exceptions.ConvergenceWarning` and is listed in `at_bounds_`.
+    Columns of X and the targets are standardized inside. Noise, outputscale and constant mean maximize the marginal
+    likelihood; `"auto"` and tree ensembles, whose trees have seen the targets, maximize the predictive density of
+    held-out rows. A value at its bound gives a :class:`~sklearn.exceptions.ConvergenceWarning` and is listed in
+    `at_bounds_`. Several targets (Y of T columns) are one model (docs/classes_and_targets.md).
 
-    Uncertainty is that of *new observations*: standard deviations, covariances, quantiles and samples include the
-    noise. With `include_noise=False` they are those of the function alone, which more rows reduce.
-
-    :func:`gpytorch_partition.fit_exact_gp` lists the costs of training, and
-    :class:`gpytorch_partition.settings.predictive_variances` those of standard deviations, which far exceed those
-    of means: O(m) per row. The model holds 8 bytes per (row, partition), and above 2,000 rows 100 to 400 numbers
-    per row (:class:`gpytorch_partition.settings.preconditioner_rank`). :meth:`fit_chunks` fits to more rows than
-    memory holds.
-
-    Several targets (Y of T columns) are one model, with covariances :math:`k(x, x') B_{tt'}` of the functions and a
-    noise for each target, at the cost of T models with one kernel. Where entries of Y are missing, it costs as much as
-    one model with a row for each entry.
+    Training costs what :func:`gpytorch_partition.fit_exact_gp` lists, means O(m) per row, standard deviations what
+    :class:`gpytorch_partition.settings.predictive_variances` lists. The model holds 8 bytes per (row, partition), and
+    above 2,000 rows 100 to 400 numbers per row.
 
     :param kernel: `"auto"`, `"forest"` (supervised; above some thousand rows slower than the next two),
-        `"fast_cluster"`, `"mondrian"`, or an object listed below. `"auto"` is the best and the slowest
-        (:func:`gpytorch_partition.presets.default_model`): a sum of parts whose weights, and a noise that may vary with
-        x, are chosen by held-out rows. Fewer than 10 rows and constant targets get `"forest"`. (Default: `"auto"`.)
+        `"fast_cluster"`, `"mondrian"`, or an object of docs/own_kernels.md: a tree ensemble, a kernel of this package
+        or of GPyTorch, a class, or a function from standardized tensors `(x, y)` to a kernel. `"auto"` is the best and
+        the slowest (:func:`gpytorch_partition.presets.default_model`). Fewer than 10 rows and constant targets get
+        `"forest"`. (Default: `"auto"`.)
     :param num_partitions: Number m of trees or clusterings. `"auto"` and a function's kernel have their own. (Default:
         200.)
     :param max_iterations: L-BFGS iterations at most, where the kernel has parameters of its own to train. (Default:
@@ -140,37 +132,19 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         seconds of each stage where standard error is no terminal, through logging if that is set up for INFO, else on
         standard error; 2 those of steps too. (Default: None.)
     :param budget: Seconds that a fit of `"auto"` may take. Models are fitted from the smallest to the largest, as long
-        as five times the seconds of the last one are left for the next; `left_out_` lists what the last one leaves out.
-        It depends on the speed of the machine; `options=model.options_` without a budget fits the same model to the
-        last bit. A fit of more than 1.2 budgets gives a :class:`~sklearn.exceptions.ConvergenceWarning`. (Default:
-        None, nothing is left out.)
+        as five times the seconds of the last one are left for the next; `left_out_` lists the missing parts of the
+        last one, and `options=model.options_` without a budget fits the same model to the last bit. A fit of more than
+        1.2 budgets gives a :class:`~sklearn.exceptions.ConvergenceWarning`. (Default: None, no limit.)
 
-    Parameters are checked by :meth:`fit`, not here, as in scikit-learn. Before it, methods that ask raise a
+    Parameters are checked by :meth:`fit`. Before it, other methods raise a
     :class:`~sklearn.exceptions.NotFittedError`.
-
-    Kernels in detail:
-
-    - **`"mondrian"`** has the median distance of the rows as its width. To choose the width, give a function that
-      builds a :class:`~gpytorch_partition.MondrianKernel` with a longer `max_lifetime` and calls
-      :func:`~gpytorch_partition.lifetime_sweep`.
-    - **A tree ensemble** of scikit-learn, LightGBM, XGBoost or CatBoost, fitted or not, sees columns as they are;
-      tables must hold numbers. Clones of it in folds choose scale and noise
-      (:func:`gpytorch_partition.presets.ensemble_model`).
-    - **A kernel of this package** that is built already sees columns as they are. A copy is used, and its parameters
-      are trained.
-    - **A kernel of GPyTorch** alone, such as `RBFKernel()`, sees standardized columns. A copy is trained by L-BFGS;
-      above 2,000 rows those that would need an N x N matrix are refused.
-    - **A class of kernels**: see :func:`~gpytorch_partition.estimators.given_kernels.name_or_function`.
-    - **A function** from the standardized training data `(x, y)` (tensors `N x D` and `N`) to a
-      :class:`gpytorch.kernels.Kernel`, which will be scaled by an outputscale. Only a module-level function can be
-      pickled.
 
     Fitted attributes, beside the properties below:
 
     - `log_marginal_likelihood_value_`: in nats, of the standardized targets; None for `"auto"` and ensembles.
     - `at_bounds_`: hyperparameters of the standardized model that sit at a bound, by name.
     - `seconds_`: seconds of each stage of the fit, by name; with a budget those of all models that were fitted.
-    - `options_`, `left_out_`: the options of `"auto"` or an ensemble (None for others), and what the budget left out.
+    - `options_`, `left_out_`: the options of `"auto"` or an ensemble (None for others), and parts beyond the budget.
     - `n_iter_`, `n_features_in_`, `feature_names_in_`: as in scikit-learn.
 
     Example:
@@ -206,9 +180,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         (:func:`~gpytorch_partition.inputs.row_choice.rows_without_copies`).
 
         :param X: `N x D` rows: an array of finite numbers (`"auto"` and `"forest"` take NaN for a missing value), or a
-            table, a DataFrame or a mapping from names to columns, with numbers, booleans, text, categories, dates and
-            missing cells (:class:`~gpytorch_partition.tables.TableEncoder`). Forests split on sets of levels and on
-            missing cells; other kernels see a :class:`~gpytorch_partition.tables.NumberView`.
+            table (docs/tables.md).
         :param y: `N` targets, or `N x T` of T targets, an array or a data frame, where NaN is a missing entry; rows
             without any target are left out, with a warning.
         :param sample_weight: `N` weights of the rows from 0, or one for all: the variance of the noise at a training
@@ -221,9 +193,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :param time: `N` numbers or dates, for new rows of *later* times: rows are predicted from earlier ones only. For
             the same kernels as `groups`; at most one of both is given. (Default: None.)
         :param unlabelled: `M x D` more rows, without targets: columns are standardized, and the kernel built, on all `N
-            + M` rows (the semi-supervised use of Davies & Ghahramani 2014, section 4.3.2; docs/papers.md says whether
-            it helps). For `"fast_cluster"`, `"mondrian"`, and functions, which get the labelled rows first. (Default:
-            None.)
+            + M` rows (Davies & Ghahramani 2014, section 4.3.2; it seldom helps, see docs/papers.md). For
+            `"fast_cluster"`, `"mondrian"`, and functions, which get the labelled rows first. (Default: None.)
         :return: The regressor itself.
         :raises ValueError: If the data or a parameter cannot be used, or there is one row only.
         :raises TypeError: If X is sparse, or `kernel` cannot be used, with the reason.
@@ -260,18 +231,13 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     @all_or_nothing
     def fit_chunks(self, chunks: Any, target: str | None = None, *, sample_rows: int = 100_000) -> Any:
         """
-        Fit to more rows than fit in memory, such as a parquet folder or memory-mapped arrays.
+        Fit to more rows than fit in memory, such as a parquet folder or memory-mapped arrays (docs/many_rows.md).
 
-        Rows are read twice. A uniform sample, of the first pass, determines the columns and the kernel. The second pass
-        counts all other rows by cluster (:class:`~gpytorch_partition.models.FeatureSpaceGP`), by which scale, noise and
-        mean are chosen. Finally the sample is counted, so that means and deviations are those of an exact GP on all
-        rows. The ends of chunks change no bit of the result.
-
-        As all pairs of clusters are counted, there must be few. `"auto"` is therefore another model than that of
-        :meth:`fit`: the leaves of 100 boosted trees of 32 leaves
-        (:func:`~gpytorch_partition.estimators.chunked_fit.counted_kernel` has those of other kernels). `"mondrian"`,
-        kernels of GPyTorch, weights, several targets and budgets are refused. Where rows fit in memory, :meth:`fit` may
-        predict better (docs/many_rows.md).
+        Rows are read twice: a sample determines the columns and the kernel, all others are counted by cluster
+        (:class:`~gpytorch_partition.models.FeatureSpaceGP`). Means and deviations are those of an exact GP on all rows;
+        the ends of chunks change no bit of them. `"auto"` is another model than that of :meth:`fit`: the leaves of 100
+        boosted trees of 32 leaves (:func:`~gpytorch_partition.estimators.chunked_fit.counted_kernel` has other
+        kernels). `"mondrian"`, kernels of GPyTorch, weights, several targets and budgets are refused.
 
         Costs two readings, the labels and :math:`O(N m^2)` for m partitions, and :math:`O(p^3)` for p clusters. Memory
         is the sample, a chunk, 131,072 rows (fewer wide ones) and some :math:`12 p^2` numbers (a GiB for 3,200
@@ -331,11 +297,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         Return the means of new observations, with standard deviations, covariances or quantiles if asked for.
 
         Rows with missing cells, or levels that `fit` has not seen, are averages over ten completions by similar
-        training rows (:class:`~gpytorch_partition.inference.prediction.unknown_cells.UnknownCells`), which widens their
-        intervals.
-
-        An :class:`~gpytorch_partition.estimators.OutsideRangeWarning` reports rows outside the range of the training
-        rows, for kernels that are as sure there as inside, such as forests and ensembles.
+        training rows. An :class:`~gpytorch_partition.estimators.OutsideRangeWarning` reports rows outside the range of
+        the training rows, for kernels that are as sure there as inside, such as forests and ensembles.
 
         :param X: `N x D` rows.
         :param return_std: Also return `N` (or `N x T`) standard deviations in units of the targets. (Default: no.)
@@ -377,18 +340,25 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     @on_one_fit
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, *, include_noise: bool = True) -> np.ndarray:
         """
-        Return joint samples of new observations, or of the function, in units of the targets; errors are those of
-        :meth:`predict`.
+        Return joint samples of new observations, or of the function, in units of the targets.
 
-        A sample costs a solve and O(N m). For more samples than rows, or at most 2,000 training and new rows, they come
-        from the dense covariance, at a solve per row and :math:`O(N^3)`.
+        Use it for sums, differences or maxima over rows. A sample costs a solve and O(N m). For more samples than rows,
+        or at most 2,000 training and new rows, they come from the dense covariance, at a solve per row and
+        :math:`O(N^3)`.
 
         :param X: `N x D` rows.
         :param n_samples: Number of samples. (Default: 1.)
         :param random_state: Seed; `None` is a fresh one. (Default: 0.)
         :param include_noise: Whether each sample has noise of its own at every row. (Default: yes.)
         :return: `N x n_samples`, or `N x T x n_samples`.
+        :raises ValueError: If X cannot be used.
         :raises RuntimeError: For more than 2,000 rows, if the kernel is one of another kind (a sum, for example).
+
+        Example:
+            >>> X = np.linspace(0, 1, 40)[:, None]
+            >>> model = PartitionGPRegressor("mondrian", 20, random_state=0).fit(X, X[:, 0])
+            >>> model.sample_y(X[:3], n_samples=5).shape
+            (3, 5)
         """
         check_count(n_samples, "n_samples")
         check_flag(include_noise, "include_noise")
@@ -586,8 +556,9 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     @on_one_fit
     def to_state(self) -> dict[str, Any]:
         """
-        Return the fitted regressor as plain values and its own tensors, for storage of your own; errors are those of
-        :meth:`save`.
+        Return the fitted regressor as plain values and its own tensors, for storage of your own.
+
+        :raises TypeError: If the kernel came from a function, which has no plain value.
         """
         known, names = self._known, getattr(self, "feature_names_in_", None)
         kernel, chosen, *others = self._parameters
@@ -631,7 +602,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     @property
     def model_(self) -> Any:
         """
-        The GPyTorch model of standardized data: of several targets a
+        The GPyTorch model of standardized data; of several targets a
         :class:`~gpytorch_partition.models.CoregionalizedGP`.
         """
         return self._known.model

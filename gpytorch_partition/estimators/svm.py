@@ -116,7 +116,7 @@ def _gives_probabilities(machine: PartitionSVC) -> bool:
 @dataclass(eq=False, repr=False)
 class PartitionSVC(ClassifierMixin, _PartitionSVM):
     """
-    A support vector classifier with a partition kernel, at a cost linear in the number of rows.
+    Classify rows by support vectors of a partition kernel, in time linear in the rows.
 
     Use it to separate classes by a margin; for probabilities there is PartitionGPClassifier.
 
@@ -264,7 +264,7 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
 @dataclass(eq=False, repr=False)
 class PartitionSVR(RegressorMixin, _PartitionSVM):
     """
-    A support vector regressor with a partition kernel, at a cost linear in the number of rows.
+    Predict means by support vectors of a partition kernel, in time linear in the rows.
 
     Use it for a mean that ignores small errors; for intervals there is PartitionGPRegressor.
 

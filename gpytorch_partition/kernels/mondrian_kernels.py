@@ -36,21 +36,17 @@ LONGER = 30  # lifetimes that are worth a try, over the usual one
 
 class MondrianKernel(PartitionKernel):
     r"""
-    The Mondrian kernel (Balog et al. 2016, section 3.1): the fraction of m Mondrian trees in which points share a cell.
+    Compare points by the share of m Mondrian trees in which they share a cell (Balog et al. 2016, section 3.1).
 
     Use it to get every kernel width from one set of trees, if rows arrive one by one, or if the posterior must return
     to the prior far from all rows.
 
     Its limit for many trees is the Laplace kernel :math:`\exp(-\lambda \|x - x'\|_1)` with the lifetime :math:`\lambda`
-    (proposition 1), for all points, also outside the box of the training rows. Standardize columns, or give them
-    lengthscales by `projection`.
+    (proposition 1), also outside the box of the training rows. :attr:`lifetime` can be set to any positive value up to
+    :attr:`max_lifetime` (section 4.1); :func:`~gpytorch_partition.lifetime_sweep` chooses it.
 
-    :attr:`lifetime` can be set to any positive value up to :attr:`max_lifetime` (section 4.1).
-    :func:`~gpytorch_partition.lifetime_sweep` chooses it.
-
-    `projection` gives each column a lengthscale, or other directions to cut across. It is fixed: cuts cannot be removed
-    from a tree to lower the rate of a column, so lengthscales have no gradient.
-    :func:`~gpytorch_partition.lifetimes.gradient_projection.expected_gradient_projection` learns one from targets.
+    Standardize columns, or give them lengthscales, or other directions to cut across, by `projection`, which is fixed.
+    :func:`~gpytorch_partition.lifetimes.expected_gradient_projection` learns one from targets.
 
     All parameters, their errors and costs are those of :class:`~gpytorch_partition.partitions.MondrianPartition`,
     except `batch_shape` and `active_dims`, which are those of :class:`~gpytorch_partition.PartitionKernel`.
@@ -130,7 +126,7 @@ _RELATIVE_STEP = 1e-3
 
 class GammaMondrianKernel(PartitionKernel):
     r"""
-    The expectation of the Mondrian kernel over a lifetime :math:`\lambda \sim \mathrm{Gamma}(a, b)`, a and b trained.
+    Average the Mondrian kernel over a lifetime :math:`\lambda \sim \mathrm{Gamma}(a, b)`, a and b trained.
 
     Use it in place of a Mondrian kernel to train the width by gradients, like a lengthscale.
 

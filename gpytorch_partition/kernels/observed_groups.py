@@ -20,8 +20,7 @@ from gpytorch_partition.partitions.membership_partition import MembershipPartiti
 
 class GroupKernel(PartitionMixtureKernel):
     r"""
-    The kernel whose value is the weight of the levels in which two points share a group (Davies & Ghahramani 2014,
-    section 4.2). Each column of categories is a partition of the data.
+    Compare points by the weight of the levels in which they share a group (Davies & Ghahramani 2014, section 4.2).
 
     Use it for columns that are categories or a hierarchy (region, town, shop), in a sum with kernels of the other
     columns: `ScaleKernel(GroupKernel((0, 1, 2), nested=True)) + ScaleKernel(RandomForestKernel(x, y))`.
@@ -79,8 +78,7 @@ class GroupKernel(PartitionMixtureKernel):
 
 class MembershipKernel(PartitionKernel):
     r"""
-    The kernel whose value is the weight of the sets in which two items are both members or both not (Davies &
-    Ghahramani 2014, section 4.2).
+    Compare items by the weight of the sets that hold both or neither of them (Davies & Ghahramani 2014, section 4.2).
 
     Use it for points that are members of sets: films split users into those who have seen them and the others,
     documents split words, words split documents.

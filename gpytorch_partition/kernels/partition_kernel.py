@@ -23,15 +23,13 @@ from gpytorch_partition.partitions.partition import Partition
 
 class PartitionKernel(ClusterKernel):
     r"""
-    The kernel whose value is the fraction of m partitions in which two points fall in the same cluster:
+    Compare points by the share of m partitions in which they share a cluster (Davies & Ghahramani 2014, eq. 7):
 
-    .. math::
-
-        k(x, x') = \frac1m \sum_{r=1}^m 1[\varrho_r(x) = \varrho_r(x')]
+    .. math:: k(x, x') = \frac1m \sum_{r=1}^m 1[\varrho_r(x) = \varrho_r(x')]
 
     Use it when you have a program, labels or fitted clusterers that divide points.
 
-    (Davies & Ghahramani 2014, definition 2.) It evaluates to a
+    It evaluates to a
     :class:`~gpytorch_partition.operators.PartitionLinearOperator`, whose products cost :math:`O(N m)`. The kernel has
     no hyperparameters: wrap it in a :class:`gpytorch.kernels.ScaleKernel` for an outputscale. It is piecewise constant,
     so it has no gradient with respect to x, and requesting one is an error.
@@ -131,11 +129,11 @@ class PartitionKernel(ClusterKernel):
         random_state: Any = 0,
     ) -> KernelDiagnosis:
         r"""
-        Measure Breiman's strength and correlation of the partitions, and the standard error of the kernel. Use it to
-        choose the number of partitions, or between kernels before a model is fitted.
+        Measure Breiman's strength and correlation of the partitions, and the standard error of the kernel.
 
-        A single partition predicts the mean target, or the most frequent class, of a point's cluster. Strong partitions
-        whose errors are hardly correlated make a good ensemble (Breiman 2001; Zhu 2008, section 3.3).
+        Use it to choose the number of partitions, or between kernels before a model is fitted. A single partition
+        predicts the mean target, or the most frequent class, of a point's cluster. Strong partitions whose errors are
+        hardly correlated make a good ensemble (Breiman 2001; Zhu 2008, section 3.3).
 
         By default each row is predicted without its own target. **For partitions that have seen the targets, such as
         those of a** :class:`~gpytorch_partition.RandomForestKernel`, **this is too good**: splits lie where they suit

@@ -93,7 +93,7 @@ class JointPartition(Partition):
 
 class PartitionMixtureKernel(PartitionKernel):
     r"""
-    A weighted mean of partition kernels, :math:`k = \sum_i w_i k_i` with :math:`w_i > 0, \sum_i w_i = 1`.
+    Average partition kernels with weights, :math:`k = \sum_i w_i k_i` with :math:`w_i > 0, \sum_i w_i = 1`.
 
     Use it to combine fine and coarse forests, supervised and random ones, or trees and fast clusters, with weights that
     maximize the marginal likelihood. Unlike a sum of kernels it is a partition kernel itself: a product is one pass

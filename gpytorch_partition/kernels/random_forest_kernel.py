@@ -45,8 +45,7 @@ class _Heights(torch.nn.Module):
 
 class RandomForestKernel(PartitionKernel):
     r"""
-    The random forest kernel (Davies & Ghahramani 2014, section 4.3.1): the fraction of tree nodes that two points
-    share.
+    Compare points by the share of tree nodes that they have in common (Davies & Ghahramani 2014, section 4.3.1).
 
     Use it first if rows have targets, columns have any units, and it is unknown which columns matter.
 
@@ -64,10 +63,10 @@ class RandomForestKernel(PartitionKernel):
 
     Trained weights have no batch dimensions: all elements of a `batch_shape` share them.
 
-    The kernel is fitted on the targets that the Gaussian process is then trained on. With an ordinary bootstrap forest
-    the process becomes overconfident (90 % intervals cover 70 to 85 % on noisy data). The defaults are therefore those
-    of :func:`~gpytorch_partition.partitions.grow_forest`, which has the parameters not listed here, with their errors
-    and the cost of growing.
+    The kernel is fitted on the targets that the Gaussian process is then trained on. An ordinary bootstrap forest would
+    make the process overconfident (docs/papers.md), so trees see few targets by default: the defaults are those of
+    :func:`~gpytorch_partition.partitions.grow_forest`, which has the parameters not listed here, with their errors and
+    the cost of growing.
 
     :param train_x: `N x D` rows to grow the forest on. (Default: None, an unfitted kernel for `load_state_dict`, which
         also takes over `heights`.)
@@ -150,10 +149,9 @@ class RandomForestKernel(PartitionKernel):
         """
         Build the kernel of a fitted tree ensemble. Costs :math:`O(V)` for the V nodes of its trees.
 
-        A process that is trained by marginal likelihood on the targets of its trees takes noise for signal: its 90 %
-        intervals cover 40 to 85 %, unless trees are shallow. Such a training begins with an
-        :class:`OverconfidenceWarning`. :func:`gpytorch_partition.presets.ensemble_model` chooses by held-out rows
-        instead.
+        A process that is trained by marginal likelihood on the targets of its trees takes noise for signal, unless
+        trees are shallow. Such a training begins with an :class:`OverconfidenceWarning`.
+        :func:`gpytorch_partition.presets.ensemble_model` chooses by held-out rows instead.
 
         Where the ensemble weighs its trees (AdaBoost, and DART of XGBoost), so does the kernel; k(x, x) stays 1.
 
@@ -163,6 +161,12 @@ class RandomForestKernel(PartitionKernel):
         :param heights: As for the class, and so are `random_state`, `batch_shape` and `active_dims`.
         :raises ValueError: As :class:`~gpytorch_partition.partitions.ForestPartition`, and if `heights` is `"impurity"`
             and the ensemble keeps no impurities (only scikit-learn's decision trees do).
+
+        Example:
+            >>> from sklearn.tree import DecisionTreeRegressor
+            >>> tree = DecisionTreeRegressor(max_leaf_nodes=2).fit([[0.0], [1.0], [2.0]], [0.0, 0.0, 1.0])
+            >>> RandomForestKernel.from_forest(tree, "leaf")(torch.tensor([[0.5], [1.0], [1.6]])).to_dense()[0]
+            tensor([1., 1., 0.])
         """
         kernel = cls(heights=heights, batch_shape=batch_shape, active_dims=active_dims)
         trees = trees_of(forest)
@@ -183,14 +187,11 @@ class RandomForestKernel(PartitionKernel):
         **options: Any,
     ) -> RandomForestKernel:
         """
-        Build the kernel of trees of any program from arrays; a split may have more than two children. Costs
-        :math:`O(V)`.
+        Build the kernel of trees of any program from arrays, in :math:`O(V)` for V nodes.
 
-        Splits and arrays are those of :func:`~gpytorch_partition.partitions.ensembles.array_trees`. All children of a
-        node are one level below it.
-
-        No warning is given, since it is unknown whether the trees have seen the targets. If they have, a process
-        trained on the same targets is overconfident.
+        Splits, of two children or more, and arrays are those of
+        :func:`~gpytorch_partition.partitions.ensembles.array_trees`. All children of a node are one level below it. No
+        warning is given if trees have seen the targets, which is unknown.
 
         :param heights: As for the class, except `"impurity"`.
         :param options: `random_state`, `batch_shape` and `active_dims`, as for the class.

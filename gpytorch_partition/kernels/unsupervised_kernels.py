@@ -25,7 +25,7 @@ _FEWEST_ROWS, _USUAL_ROWS = 4, 8
 
 class ClusteringKernel(PartitionKernel):
     r"""
-    The kernel of a stochastic clustering algorithm, any of scikit-learn's (Davies & Ghahramani 2014, section 4.1.1).
+    Compare points by clusters of a randomised clusterer of scikit-learn (Davies & Ghahramani 2014, section 4.1.1).
 
     Use it if the shape of the data's clusters is known: round (K-means), Gaussian (mixtures, with their number chosen
     by a Dirichlet process: `BayesianGaussianMixture`, section 2.4), dense (DBSCAN, HDBSCAN), or merged bottom up
@@ -80,8 +80,7 @@ class ClusteringKernel(PartitionKernel):
 
 class FastClusterKernel(PartitionKernel):
     """
-    The fast cluster kernel (Davies & Ghahramani 2014, section 4.3.2 and algorithm 2): clusters around random training
-    rows.
+    Compare points by their nearest random training rows (Davies & Ghahramani 2014, section 4.3.2 and algorithm 2).
 
     Use it without targets to grow trees on, for a million rows in seconds, or for a smoother posterior than a forest's.
     It may be built on more rows than have targets. Standardize columns.
@@ -159,7 +158,7 @@ class FastClusterKernel(PartitionKernel):
 
 class RandomBinningKernel(PartitionKernel):
     r"""
-    The random binning kernel (Rahimi & Recht 2007, section 4): the fraction of grids in which two points share a bin.
+    Compare points by the share of random grids in which they share a bin (Rahimi & Recht 2007, section 4).
 
     Use it for a lengthscale per column at linear cost, with the Laplace kernel as the limit: :math:`\exp(-\sum_d |x_d -
     x'_d| / \ell_d)`, anywhere in space. :class:`~gpytorch_partition.MondrianKernel` has this limit too (with

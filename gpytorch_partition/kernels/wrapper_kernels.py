@@ -70,7 +70,7 @@ class _WrapperKernel(Kernel):
 
 class IterativeKernel(_WrapperKernel):
     """
-    A kernel with the covariance of `base_kernel`, as an operator with this package's solver, noise and predictions.
+    Evaluate a kernel to an operator with this package's solver, noise and predictions.
 
     Use it for kernels of GPyTorch with a fast product, such as a sum of low-rank kernels. A sum with a partition kernel
     in it needs no wrapper (:mod:`gpytorch_partition.composition`).
@@ -107,8 +107,7 @@ class IterativeKernel(_WrapperKernel):
 
 class EncodedKernel(_WrapperKernel):
     r"""
-    A kernel of points mapped to numbers by a :class:`~gpytorch_partition.tables.NumberView`, :math:`k_0(\phi(x),
-    \phi(x'))`.
+    Compare rows by a :class:`~gpytorch_partition.tables.NumberView` of them, :math:`k_0(\phi(x), \phi(x'))`.
 
     Use it to compare rows of a table by a smooth, linear or distance-based kernel: :math:`\phi` has numbers for the
     levels of categories and medians for missing cells. Forests do not need it: they split on sets of levels and accept
@@ -139,7 +138,7 @@ class EncodedKernel(_WrapperKernel):
 
 class StandardizedKernel(_WrapperKernel):
     r"""
-    A kernel of standardized columns, :math:`k(x, x') = k_0((x - \mu) / \sigma, (x' - \mu) / \sigma)`.
+    Compare points by standardized columns, :math:`k(x, x') = k_0((x - \mu) / \sigma, (x' - \mu) / \sigma)`.
 
     Use it for points in any units with a kernel that compares columns with each other (fast cluster, Mondrian) or with
     0 (linear kernels). Means and standard deviations are those of the training rows.
@@ -204,13 +203,11 @@ def _columns_of(train_x: Tensor | None) -> Standardization:
 
 class LocalLinearKernel(ClusterKernel):
     r"""
-    A partition kernel times a linear kernel, the prior of functions that are linear within clusters.
+    Multiply a partition kernel by a linear kernel, for functions that are linear within clusters.
 
     Use it for functions with slopes within clusters, which levels alone follow by many small steps.
 
-    .. math::
-
-        k(x, x') = k_0(x, x') \Big(1 + \sum_{d=1}^D v_d x_d x'_d\Big)
+    .. math:: k(x, x') = k_0(x, x') \Big(1 + \sum_{d=1}^D v_d x_d x'_d\Big)
 
     :math:`k_0` gives every cluster a level; this kernel also gives it a slope in each column, of variance :math:`v_d`.
     A product costs D + 1 times as much as one of :math:`k_0`, :math:`O(N m D)`, and a mean O(m D) per point.
