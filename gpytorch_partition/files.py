@@ -80,7 +80,7 @@ def _opened(beside: Path, path: str | os.PathLike[str], mode: str, **options: An
 
 class DamagedFileError(ValueError):
     """
-    An error for a file that is damaged, or of another kind.
+    Report a file that is damaged, or of another kind.
 
     Use it in an `except`, to distinguish such a file from one that does not exist.
     """

@@ -1,19 +1,12 @@
 """
 Solver settings: thread-safe context managers in the manner of `gpytorch.settings`.
 
-GPyTorch's own settings belong to the process: a context restores the value that it found, so threads that overlap see
-each other's values, and may leave one of them behind for ever. Safe in several threads are:
-
-- Settings of this package with a value (:class:`preconditioner`, :class:`probe_seed`, ...) are local to the thread (and
-  to the asyncio task) that enters them. A new thread begins with the defaults, as do those in which PyTorch computes
-  gradients on a GPU; `contextvars.copy_context().run(...)` takes the settings of its parent along.
-- :class:`iterative` and :class:`no_debug`, which set GPyTorch's, are counted: the first thread to enter sets them, the
-  last one to leave restores them. Meanwhile they hold in all threads.
-- Estimators and models of this package count the settings that GPyTorch enters when kernels are evaluated and rows
-  predicted (:class:`eager_kernels`, :class:`predictions`).
-
-Contexts of `gpytorch.settings` and `linear_operator.settings`, your own and those that GPyTorch enters in models of
-other classes, are unsafe in threads that overlap. Enter them once, around all threads.
+Settings with a value (:class:`preconditioner`, :class:`probe_seed`, ...) are local to the thread (and to the asyncio
+task) that enters them. A new thread begins with the defaults, as do those in which PyTorch computes gradients on a GPU;
+`contextvars.copy_context().run(...)` takes the settings of its parent along. :class:`iterative` and :class:`no_debug`,
+which set GPyTorch's, are counted: the first thread to enter sets them, the last one to leave restores them, and
+meanwhile they hold in all threads. Contexts of `gpytorch.settings` and `linear_operator.settings` themselves are unsafe
+in threads that overlap: enter them once, around all threads.
 """
 
 from __future__ import annotations
@@ -69,10 +62,10 @@ class _local_value(_value_context):  # noqa: N801
 
 class preconditioner(_local_value):  # noqa: N801 (named in lower case, as GPyTorch's settings)
     """
-    The preconditioner of conjugate gradients, from linear_operator's `min_preconditioning_size` rows on (Default:
-    `"nystrom"`).
+    Set the preconditioner of conjugate gradients (Default: `"nystrom"`).
 
-    Use it to set `"none"` where a preconditioner does not pay, as with the leaves of a forest.
+    Use it to set `"none"` where a preconditioner does not pay, as with the leaves of a forest. It holds from
+    linear_operator's `min_preconditioning_size` rows on.
 
     - `"nystrom"`: a randomized Nystrom factor; has a log determinant, so training uses it too.
     - `"partition"`: the average of the partitions' own inverses (Davies & Ghahramani 2014, eq. 9 and 10, corrected);
@@ -101,12 +94,11 @@ class preconditioner(_local_value):  # noqa: N801 (named in lower case, as GPyTo
 
 class preconditioner_rank(_local_value):  # noqa: N801
     """
-    The rank of the Nystrom preconditioner (Default: 100).
+    Set the rank of the Nystrom preconditioner (Default: 100).
 
-    Use it to lower the rank where memory is short, or to raise it where one set-up serves many solves. For a single
-    solve, 50 to 100 was fastest. A rank of l costs l products with the kernel and O(N l^2) once, O(N l) in every
-    iteration and right-hand side, and l numbers per row, three times as many during the set-up. Solves for 128 or more
-    posterior samples use a rank of 4 l, up to 2 GiB.
+    Use it to lower the rank where memory is short, or to raise it where one set-up serves many solves. A rank of l
+    costs l products with the kernel and O(N l^2) once, O(N l) in every iteration and right-hand side, and l numbers per
+    row, three times as many during the set-up. Solves for 128 or more posterior samples use a rank of 4 l, up to 2 GiB.
     """
 
     _global_value: int = 100
@@ -114,11 +106,15 @@ class preconditioner_rank(_local_value):  # noqa: N801
 
 class probe_seed(_local_value):  # noqa: N801
     """
-    The seed of probe vectors for log determinants, of the Nystrom sketch and of samples for variances (Default: 0).
+    Set the seed of probe vectors for log determinants, of the Nystrom sketch and of samples for variances (Default: 0).
 
     Use it to compare a few seeds, which shows how much a fit or a variance depends on chance. One seed gives the same
-    probes at every call, which makes the marginal likelihood a smooth deterministic function of the hyperparameters, as
-    L-BFGS needs. Any integer is allowed.
+    probes at every call, as L-BFGS needs. Any integer is allowed.
+
+    Example:
+        >>> with probe_seed(1):
+        ...     probe_seed.value()
+        1
     """
 
     _global_value: int = 0
@@ -126,7 +122,7 @@ class probe_seed(_local_value):  # noqa: N801
 
 class variance_tolerance(_local_value):  # noqa: N801
     """
-    The relative accuracy of predictive variances found by conjugate gradients (Default: 0.01).
+    Set the relative accuracy of predictive variances found by conjugate gradients (Default: 0.01).
 
     Use it for intervals more exact than 1 % of the latent variance, or for faster ones.
 
@@ -149,7 +145,7 @@ class variance_tolerance(_local_value):  # noqa: N801
 
 class num_variance_samples(_local_value):  # noqa: N801
     r"""
-    The number of pathwise samples for estimates of predictive variances (Default: 512).
+    Set the number of pathwise samples for estimates of predictive variances (Default: 512).
 
     Use it for more exact variances of very many points, or for faster ones. Each costs one solve, for any number of
     points. A variance (without the noise) is within :math:`\sqrt{2 / n}` of the exact one, a standard deviation within
@@ -168,14 +164,14 @@ class num_variance_samples(_local_value):  # noqa: N801
 
 class predictive_variances(_local_value):  # noqa: N801
     """
-    The method of predictive variances above `max_cholesky_size` training rows (Default: `"auto"`).
+    Set the method of predictive variances above `max_cholesky_size` training rows (Default: `"auto"`).
 
     Use it where estimates from samples are too inexact, or to compare the methods.
 
     - `"feature_space"`: exact, from co-occurrence counts of clusters
       (:class:`~gpytorch_partition.inference.spaces.feature_space.FeatureSpace`); for one partition kernel with
       one level of noise. `"auto"` takes it for up to 20,000 clusters, if its workspace of `40 p^2` bytes fits in
-      half of the memory; 12,000 clusters take half a minute.
+      half of the memory.
     - `"factor"`: exact, from a factor of the coefficients of a sum's columns
       (:class:`~gpytorch_partition.solvers.direct.FeatureFactor`); for sums of inducing points, linear kernels
       and coarse trees, 6,000 columns at most in all, and noise that float64 resolves.
@@ -184,6 +180,11 @@ class predictive_variances(_local_value):  # noqa: N801
     - `"auto"`: the method expected to be fastest; samples only for more test points than samples.
 
     :raises ValueError: If it is any other value.
+
+    Example:
+        >>> with predictive_variances("conjugate_gradients"), variance_tolerance(1e-3):
+        ...     predictive_variances.value(), variance_tolerance.value()
+        ('conjugate_gradients', 0.001)
     """
 
     _global_value: str = "auto"
@@ -270,7 +271,7 @@ def _attribute(setting: Any) -> str:
 
 class iterative(_counted):  # noqa: N801
     """
-    A context of dense algebra up to 2,000 rows (GPyTorch: 800), and iterative solvers above, also with BoTorch.
+    Compute by dense algebra up to 2,000 rows (GPyTorch: 800), and by iterative solvers above, also with BoTorch.
 
     Use it around training loops and predictions of your own models, above all where BoTorch is imported, which turns
     iterative solvers off and raises `max_cholesky_size` to 4,096. Fits and estimators of this package enter it
@@ -307,7 +308,7 @@ class iterative(_counted):  # noqa: N801
 
 class no_debug(_counted):  # noqa: N801
     """
-    A context of `gpytorch.settings.debug(False)`, counted as :class:`iterative` is.
+    Set `gpytorch.settings.debug(False)`, counted as :class:`iterative` is.
 
     Use it around predictions at training inputs, of which GPyTorch warns.
     """
@@ -319,7 +320,7 @@ class no_debug(_counted):  # noqa: N801
 
 class eager_kernels(_counted):  # noqa: N801
     """
-    A context of `gpytorch.settings.lazily_evaluate_kernels(False)`, counted as :class:`iterative` is.
+    Set `gpytorch.settings.lazily_evaluate_kernels(False)`, counted as :class:`iterative` is.
 
     Use it around code that evaluates kernels. GPyTorch enters this setting for each, and restores the value it found.
     """
@@ -331,7 +332,7 @@ class eager_kernels(_counted):  # noqa: N801
 
 class predictions(_counted):  # noqa: N801
     """
-    A context of `cg_tolerance(eval_cg_tolerance.value())`, counted as :class:`iterative` is.
+    Set `cg_tolerance(eval_cg_tolerance.value())`, counted as :class:`iterative` is.
 
     Use it around predictions, for each of which GPyTorch enters this tolerance. Threads that train meanwhile read
     :meth:`tolerance_outside`.

@@ -28,7 +28,7 @@ _BUCKETS = 2**10  # clusters of a partition whose labels are unbounded
 
 class PartitionFeatureMap(FeatureMap):
     r"""
-    A map to the features of a kernel of this package, :math:`\phi(x)` with :math:`k(x, x') = \phi(x)^\top \phi(x')`.
+    Map points to features of a kernel of this package, :math:`\phi(x)` with :math:`k(x, x') = \phi(x)^\top \phi(x')`.
 
     BoTorch uses it in its path samplers (`draw_kernel_feature_paths`, `draw_matheron_paths`) for any model whose kernel
     is one of this package or a :class:`gpytorch.kernels.ScaleKernel` around it, once `gpytorch_partition.botorch` is

@@ -29,7 +29,7 @@ logger, _KIND = logging.getLogger(__name__), "model file"
 
 class SavedModel(NamedTuple):
     """
-    A fitted regressor, with the names and the reader of its columns.
+    Hold a fitted regressor with the names and the reader of its columns.
 
     Use it for a model of the command line in Python: :func:`load_model` returns it, :meth:`read` reads rows.
     """
@@ -127,6 +127,8 @@ def save_model(path: Path, model: SavedModel) -> None:
 def load_model(path: str | Path) -> SavedModel:
     """
     Return the model that the command `fit` wrote, on the CPU, without running code of the file.
+
+    Call it to predict or explain in Python (docs/tables.md has an example).
 
     :raises CommandError: If there is no such file, it is of another kind or format, or it is damaged.
     """

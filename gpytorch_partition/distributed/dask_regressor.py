@@ -43,7 +43,7 @@ _MOST_COUNTED = 4_000  # clusters whose pairs are counted: half a minute for the
 
 class DaskPartitionGPRegressor(BaseEstimator):
     """
-    An exact Gaussian process regressor on Dask dataframes and arrays, with the API of `xgboost.dask`.
+    Predict targets by an exact Gaussian process on Dask dataframes and arrays, with the API of `xgboost.dask`.
 
     Use it for more rows than one machine holds. For a folder that one machine can read,
     :meth:`PartitionGPRegressor.fit_chunks <gpytorch_partition.estimators.PartitionGPRegressor.fit_chunks>` is simpler.

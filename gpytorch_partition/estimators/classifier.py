@@ -300,10 +300,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
 
     @on_one_fit
     def nearest_rows(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
-        """
-        Return the training rows most similar to new ones, as
-        :meth:`gpytorch_partition.estimators.PartitionGPRegressor.nearest_rows`.
-        """
+        """Return the training rows most similar to new ones; parameters are those of PartitionGPRegressor."""
         points = self._complete(self._new_rows(X))
         return nearest_rows(self.kernel_, points, self._train_x, k, self._counted_rows)
 

@@ -98,11 +98,10 @@ class ParallelEvolutionSelector(_VotingSelector):
     effects, give an `estimator` that can find them; for those of a kernel:
     `RBFKernel(active_dims=selector.get_support(indices=True))`.
 
-    In each universe a genetic algorithm minimizes a criterion such as the AIC over subsets of the columns, for a few
-    generations only; then the universes vote. Subsets with all columns that matter are far better than others and
-    prevail soon; the other columns of a short evolution are random and get few votes. A universe begins with random
-    subsets. In every generation the better half survives. Pairs of survivors have children that take each column's gene
-    from either parent (uniform crossover) and flip it with the probability of a mutation, as in Goldberg (1989).
+    In each universe a genetic algorithm minimizes a criterion such as the AIC over random subsets of the columns, for a
+    few generations only; then the universes vote. Columns that matter prevail soon; the other columns of a short
+    evolution are random and get few votes. In every generation the better half survives, and pairs of survivors have
+    children by uniform crossover and mutation (Goldberg 1989).
 
     A universe costs `(1 + n_generations / 2) * population_size` values of the criterion, each at most :math:`O(D^3)`
     for linear regression, for any number of rows

@@ -83,8 +83,8 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
     Fitted attributes, beside those of scikit-learn:
 
     - `n_neighbors_`, `alpha_`: the values chosen; of equally good ones the smaller K and the larger :math:`\alpha`.
-    - `average_precision_`: the cross-validated average precision of these; `average_precisions_` that of each pair,
-      `len(n_neighbors) x len(alpha)`, the latter in descending order.
+    - `average_precision_`, `average_precisions_`: the cross-validated average precision of these, and of each pair
+      (`len(n_neighbors) x len(alpha)`, the latter in descending order).
     - `centers_`, `radii_`: `n x D` rare rows, and their `n x 1` or `n x D` radii, in standard deviations.
     - `rare_class_`, `threshold_`.
 

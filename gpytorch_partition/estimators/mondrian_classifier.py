@@ -58,9 +58,8 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
     held-out rows, with one set of trees and a model for each lifetime (Balog et al. 2016, section 4). The model of the
     best lifetime is trained on all rows, and trained further as rows arrive (:meth:`partial_fit`, section 5).
 
-    Fitting costs about `num_lifetimes` times `epochs` passes over at most `max_choosing_rows` rows, labels of all rows
-    and `epochs` passes over these, each :math:`O(N m C)` for C classes (1 for two). Memory is 8 bytes per (row, tree)
-    in :meth:`fit`, nothing per row in :meth:`partial_fit`, and 8 bytes per cell and class.
+    Fitting costs `num_lifetimes` times `epochs` passes over at most `max_choosing_rows` rows, and `epochs` over all,
+    each :math:`O(N m C)` for C classes. Memory is 8 bytes per (row, tree) in :meth:`fit`, and per cell and class.
 
     :param num_trees: Number m of trees. (Default: 100.)
     :param loss: `"log_loss"` (logistic regression) or `"hinge"` (a support vector machine, without probabilities).

@@ -601,10 +601,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
     @property
     def model_(self) -> Any:
-        """
-        The GPyTorch model of standardized data; of several targets a
-        :class:`~gpytorch_partition.models.CoregionalizedGP`.
-        """
+        """The GPyTorch model of standardized data: a CoregionalizedGP for several targets."""
         return self._known.model
 
     @property

@@ -120,12 +120,10 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
 
     Use it to separate classes by a margin; for probabilities there is PartitionGPClassifier.
 
-    It solves the problem of :class:`sklearn.svm.SVC`, hinge loss and an intercept that is not penalized, and agrees
-    with `SVC(kernel="precomputed")` on the kernel matrix within that solver's tolerance. Above 5,000 rows it needs no
-    matrix: dual coordinate descent (liblinear; Hsieh et al. 2008) runs on the kernel's sparse features
-    (:class:`~gpytorch_partition.models.ClusterFeatures`), and a proximal point iteration of some three to five solves
-    removes liblinear's penalty of the intercept. Up to 5,000 rows libsvm on the matrix is faster and is used. (Where no
-    support vector is on the margin, for very small C, a range of intercepts is optimal, and another one may be found.)
+    It agrees with `sklearn.svm.SVC(kernel="precomputed")` on the kernel matrix within that solver's tolerance. Up to
+    5,000 rows libsvm runs on the matrix. Above, dual coordinate descent (liblinear; Hsieh et al. 2008) runs on the
+    kernel's sparse features (:class:`~gpytorch_partition.models.ClusterFeatures`), and a proximal point iteration of
+    some three to five solves removes liblinear's penalty of the intercept.
 
     For k > 2 classes there are k (k - 1) / 2 machines, one against one, as in `SVC`. `decision_function` then has a
     column per class, votes plus a confidence between -1/3 and 1/3; the predicted class has the largest value.
@@ -229,10 +227,7 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
 
     @on_one_fit
     def decision_function(self, X: Any) -> np.ndarray:
-        """
-        Return signed margins of rows for two classes (`N2`, positive for the second), or votes plus confidences (`N2 x
-        k`).
-        """
+        """Return signed margins of rows (`N2`, positive for the second class), or votes plus confidences (`N2 x k`)."""
         values = self._values(X)
         if len(self.classes_) == 2:
             return values[:, 0]
@@ -301,10 +296,7 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
     @all_or_nothing
     @doing("fitting a PartitionSVR")
     def fit(self, X: Any, y: Any) -> PartitionSVR:
-        """
-        Find the flattest function within epsilon of the targets (`N`), up to what C costs; errors are as of
-        PartitionSVC.
-        """
+        """Find the flattest function within epsilon of the targets (`N`), up to C; errors are those of PartitionSVC."""
         self._check_parameters()
         if not isinstance(self.epsilon, Real) or not 0 <= float(self.epsilon) < np.inf:
             raise ValueError(f"expected epsilon to be 0 or a positive number, got {self.epsilon!r}")

@@ -32,7 +32,7 @@ _PERCENTILES = (0.05, 0.95)  # of the column's values, between which the grid li
 @dataclass(frozen=True, eq=False)
 class PartialDependence:
     """
-    The mean over rows of a function or probability, with one column at each of G values.
+    Hold the mean over rows of a function or probability, with one column at each of G values.
 
     `partial_dependence()` uses it as its result. `std` is that of the averages, without noise; probabilities have none.
     """

@@ -31,7 +31,7 @@ _NUM_PAIRS = 1_000  # random pairs of rows, between which a column's values are 
 @dataclass(frozen=True, eq=False)
 class Importance:
     """
-    Shares of columns in the variance that a model explains, with permutation importances as a check.
+    Hold the shares of columns in the variance that a model explains, with permutation importances as a check.
 
     `importance()` uses it as its result. The variance is that of the posterior mean over the training rows; shares sum
     to 1. A share below 0 is that of a column which works against others.

@@ -29,10 +29,7 @@ _ENTRIES = 2**24  # covariances held at once
 
 @dataclass(frozen=True, eq=False)
 class KernelPart:
-    """
-    A term of a kernel: the kernel inside of all scales, sums and maps of the points; the product of the scales; the
-    maps.
-    """
+    """A term of a kernel: the kernel inside of all scales, sums and maps, the product of the scales, and the maps."""
 
     kernel: Kernel
     weight: float

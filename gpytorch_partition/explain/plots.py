@@ -121,6 +121,14 @@ def plot_partial_dependence(found: Any, *, ax: Any = None, level: float = 0.9, t
     :param ax: A matplotlib `Axes`. (Default: new ones.)
     :param level: Probability inside the pointwise intervals. (Default: 0.9.)
     :param target: Name of the targets, with their unit. (Default: None, their name in `fit`.)
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> from gpytorch_partition.estimators import PartitionGPRegressor
+        >>> X = np.linspace(0, 1, 30)[:, None]
+        >>> model = PartitionGPRegressor("mondrian", 10, random_state=0).fit(X, X[:, 0])
+        >>> plot_partial_dependence(model.partial_dependence(X, 0), ax=Figure().subplots()).get_xlabel()
+        'x0'
     """
     grid = _as_dates(found.grid)
     is_number, is_date = grid.dtype.kind in "iuf", grid.dtype.kind == "M"
@@ -212,6 +220,12 @@ def plot_kernel_slice(
     :param ax: A matplotlib `Axes`. (Default: new ones.)
     :param label: Name of the column for the axis. (Default: its number.)
     :raises ValueError: If there is no such column.
+
+    Example:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from matplotlib.figure import Figure
+        >>> len(plot_kernel_slice(RBFKernel(), torch.rand(20, 2), ax=Figure().subplots()).get_lines()) >= 3
+        True
     """
     if not isinstance(column, int) or not 0 <= column < x.shape[1]:
         raise ValueError(f"expected column as a number below {x.shape[1]}, that of columns of x, got {column!r}")
@@ -252,6 +266,13 @@ def plot_cells(
     :param ax: A matplotlib `Axes`. (Default: new ones.)
     :param labels: Names of the two columns for the axes. (Default: their numbers.)
     :raises ValueError: If there is no such column or partition, or the source is no partition or kernel of one.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> from gpytorch_partition import MondrianKernel
+        >>> x = torch.rand(20, 2)
+        >>> plot_cells(MondrianKernel(x, 5, random_state=0), x, 3, ax=Figure().subplots(), labels="ab").get_xlabel()
+        'a'
     """
     _check_columns(columns, x)
     partition = getattr(source, "partition", source)
@@ -280,6 +301,14 @@ def plot_lifetimes(sweep: Any, *, prior: Any = None, ax: Any = None) -> Any:
     :param prior: Prior of the lifetime, as in its `posterior`. (Default: uniform in the logarithm.)
     :param ax: A matplotlib `Axes`. (Default: new ones.)
     :return: The axes of the posterior.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> from gpytorch_partition import MondrianKernel, lifetime_sweep
+        >>> x = torch.rand(50, 1, generator=torch.Generator().manual_seed(0))
+        >>> sweep = lifetime_sweep(MondrianKernel(x, 10, max_lifetime=9.0, random_state=0), x, (6 * x[:, 0]).sin())
+        >>> plot_lifetimes(sweep, ax=Figure().subplots()).get_xscale()
+        'log'
     """
     ax = axes(ax)
     posterior, lifetimes = sweep.posterior(prior).numpy(), sweep.lifetimes.numpy()

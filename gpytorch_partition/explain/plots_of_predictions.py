@@ -90,8 +90,8 @@ def plot_coverage(model: Any, X: Any, y: Any, *, ax: Any = None, label: str = "t
     """
     Draw the share of targets inside central intervals of new observations, against their nominal coverage.
 
-    Use it to check intervals: above the line they are too wide, below it too narrow. Parameters are those of
-    :func:`plot_truth`, and the name of the curve.
+    Use it to check intervals: above the line they are too wide, below it too narrow. Parameters, errors and an example
+    are those of :func:`plot_truth`; `label` is the name of the curve.
     """
     (y, found), ax = _judged_by(model, X, y), axes(ax)
     plot_calibration(ax, y, {label: found})
@@ -102,8 +102,8 @@ def plot_residuals(model: Any, X: Any, y: Any, *, ax: Any = None, target: str | 
     """
     Draw residuals against predictions, each on its 90 % interval.
 
-    Use it to find a trend that the model has missed, or noise that its intervals do not follow. Parameters are those of
-    :func:`plot_truth`. At most 150 rows are drawn, evenly spread over the predictions.
+    Use it to find a trend that the model has missed, or noise that its intervals do not follow. Parameters, errors and
+    an example are those of :func:`plot_truth`. At most 150 rows are drawn, evenly spread over the predictions.
     """
     shown = _called(model, y) if target is None else name(target)
     (y, found), ax = _judged_by(model, X, y), axes(ax)

@@ -34,7 +34,7 @@ _SKEWED = 1.0  # skewness above which logarithms are advised
 @dataclass(frozen=True)
 class PartSummary:
     """
-    A part of the kernel, with its shares of variances over the training rows.
+    Hold a part of the kernel, with its shares of variances over the training rows.
 
     :class:`ModelSummary` uses it.
     """
@@ -65,7 +65,7 @@ class PartSummary:
 @dataclass(frozen=True)
 class TargetSummary:
     """
-    One of several targets, in its own units.
+    Hold the numbers of one of several targets, in its own units.
 
     :class:`ModelSummary` uses it.
     """
@@ -136,7 +136,7 @@ class _Summary:
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ModelSummary(_Summary):
     """
-    The parts and numbers of a fitted :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
+    Hold the parts and numbers of a fitted :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
 
     `summary()` uses it as its result, readable when printed. Standard deviations are over the training rows, in units
     of the targets. For several targets they are root mean squares, in standard deviations of each.
@@ -215,7 +215,7 @@ class ModelSummary(_Summary):
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ClassSummary(_Summary):
     """
-    The parts and numbers of a fitted :class:`~gpytorch_partition.estimators.PartitionGPClassifier`.
+    Hold the parts and numbers of a fitted :class:`~gpytorch_partition.estimators.PartitionGPClassifier`.
 
     `summary()` uses it as its result, readable when printed. Shares of parts are those of the indicators of all classes
     together.

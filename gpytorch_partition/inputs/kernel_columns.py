@@ -66,7 +66,7 @@ def _checked(dims: Sequence[int] | Tensor) -> Tensor:
 
 class OtherUnitsWarning(UserWarning):
     """
-    A warning that a kernel compares points in other units than those of the rows on which it was built.
+    Warn that a kernel compares points in other units than those of the rows on which it was built.
 
     Build it on rows in the units of later points, `RandomForestKernel(transform(train_X), train_Y)`.
     """

@@ -36,8 +36,8 @@ class GroupKernel(PartitionMixtureKernel):
     levels above it: new shops are predicted from their towns.
 
     A product costs :math:`O(N L)` for L levels; a training step is exact, in :math:`O(N L + p^3)`, if the p groups with
-    rows are at most half as many as the rows and `max_cholesky_size`. With very many rows, train weights on some 2,000,
-    and give them to a kernel with `learn_weights=False`, which is fitted in one pass.
+    rows are at most half as many as the rows and `max_cholesky_size`. Above, train weights on some 2,000 rows, and give
+    them to a kernel with `learn_weights=False`, which is fitted in one pass.
 
     :param columns: Numbers of the columns of categories, from 0, which hold whole numbers; with `nested`, from the
         coarsest to the finest.

@@ -34,9 +34,8 @@ class PartitionKernel(ClusterKernel):
     no hyperparameters: wrap it in a :class:`gpytorch.kernels.ScaleKernel` for an outputscale. It is piecewise constant,
     so it has no gradient with respect to x, and requesting one is an error.
 
-    :attr:`sum_dtype` is the dtype in which sums over clusters are computed; by default (None) that of the covariance.
-    With float32, a float64 covariance is several times as fast and right to 7 digits of its norm. It is not saved with
-    the state.
+    :attr:`sum_dtype` is the dtype of sums over clusters, by default (None) that of the covariance. With float32, a
+    float64 covariance is faster and right to 7 digits of its norm. It is not saved with the state.
 
     Kernels that draw at random take a `random_state`: an int, a :class:`numpy.random.RandomState` (which is advanced),
     or None for a fresh seed, never NumPy's global state.

@@ -30,7 +30,7 @@ _OVERCONFIDENT = (
 
 class OverconfidenceWarning(UserWarning):
     """
-    A warning that intervals of a Gaussian process with this kernel are too narrow if the targets are noisy.
+    Warn that intervals of a Gaussian process with this kernel are too narrow if the targets are noisy.
 
     For a tree ensemble: give it to `PartitionGPRegressor(kernel=ensemble)`, or train on rows that it has not seen. For
     fast clusters of a single column: give the smaller `height` of largest marginal likelihood.

@@ -58,11 +58,9 @@ def expected_gradient_projection(
     next round has :math:`U = \operatorname{diag}(s)^{-1} H^{1/2}` (the symmetric root), the first one standardized
     columns.
 
-    With the full H, trees cut across mixtures of columns. This is better where f varies along a few oblique directions,
-    and worse where it depends on single columns: compare on held-out rows. **The final model sees the same targets
-    again**, noise included, and treats `D x D` numbers (D with `diagonal`) as known: its likelihood is too high to
-    compare with that of another kernel, and standard deviations are too small, the more so, the fewer rows there are.
-    Irrelevant directions keep some weight.
+    The full H is better where f varies along a few oblique directions, and worse where it depends on single columns:
+    compare on held-out rows. **The final model sees the same targets again**: its likelihood is too high to compare
+    with that of another kernel, and standard deviations are too small, the more so, the fewer rows there are.
 
     At most 5,000 rows, sampled, are fitted, and gradients averaged over 1,000 of these.
 

@@ -68,7 +68,7 @@ class LifetimeCells:
 @dataclass(frozen=True, eq=False)
 class LifetimeModel:
     """
-    The linear model of one lifetime: its cells, the fitted estimator, and its score on validation rows, or None.
+    Hold the linear model of one lifetime: its cells, the fitted estimator, and its score on validation rows, or None.
 
     Use it to predict at one lifetime: a :class:`LifetimePath` has one for each, and says which is the best.
     """
@@ -93,9 +93,9 @@ class LifetimeModel:
 @dataclass(frozen=True, eq=False)
 class LifetimePath:
     """
-    The models of increasing lifetimes.
+    Hold the models of increasing lifetimes.
 
-    Use it when the width of a machine is to be chosen by its error; `fit_along_lifetimes` makes it.
+    Use it when the width of a machine is to be chosen by its error; :func:`fit_along_lifetimes` makes it.
     """
 
     models: tuple[LifetimeModel, ...]

@@ -49,7 +49,7 @@ _NEGLIGIBLE = 1e-4  # posterior probability of a lifetime below which averages l
 @dataclass(frozen=True, eq=False)
 class LifetimeSweep:
     """
-    The results of :func:`lifetime_sweep`, for L lifetimes in ascending order.
+    Hold the results of :func:`lifetime_sweep`, for L lifetimes in ascending order.
 
     Use it to see how certain the width of these trees is (:meth:`posterior`, :meth:`plot`), and to predict by the
     average over all widths (:meth:`predict`).
@@ -82,8 +82,9 @@ class LifetimeSweep:
 
     def posterior(self, prior: Prior | None = None) -> Tensor:
         r"""
-        Return the posterior probabilities of the lifetimes (`L`; Balog et al. 2016, supplement B), :math:`p(y |
-        \lambda_i) [F(e_{i + 1}) - F(e_i)]` normalized, with e the :attr:`edges`.
+        Return the posterior probabilities of the lifetimes (`L`; Balog et al. 2016, supplement B).
+
+        They are :math:`p(y | \lambda_i) [F(e_{i + 1}) - F(e_i)]` normalized, with e the :attr:`edges`.
 
         :param prior: Prior of the lifetime: its distribution function F, or a distribution of PyTorch or SciPy with a
             `cdf`; the first and the last lifetime then represent all shorter and all longer ones. (Default: uniform in
@@ -149,9 +150,8 @@ def lifetime_sweep(
     there are more; the kernel may be built on all of them. A sweep over every cut costs :math:`O(p^{3.5})` in all, for
     up to 10,000 cells at the longest lifetime.
 
-    **With few trees the best lifetime is too long**, the more so the smaller a given noise is. The kernel of m trees
-    misses the Laplace kernel by up to :math:`1 / (2 \sqrt m)`. Use 200 trees or more (the kernel's default), or leave
-    outputscale and noise out.
+    **With few trees the best lifetime is too long** where the noise is given: use 200 trees or more (the kernel's
+    default), or leave outputscale and noise out.
 
     :param kernel: The kernel, whose `max_lifetime` is the longest tried; its :attr:`~MondrianKernel.lifetime` is set to
         the best.

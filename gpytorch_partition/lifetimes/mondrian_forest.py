@@ -11,8 +11,7 @@ and penalize parameters alike, with :math:`\delta = \sigma^2 / s` the ratio of n
     \text{forest (4):} \quad & \sum_i \frac1m \sum_r \bigl(y_i - \theta_{r, c_r(i)}\bigr)^2
         + \frac{\delta}{m} \|\theta\|^2.
 
-They differ only in the place of the average over trees, and are equal for m = 1. In the kernel's prior f has the
-variance s, and in the forest's each tree's own prediction.
+They differ only in the place of the average over trees, and are equal for m = 1.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from gpytorch_partition.settings import predictions
 
 class MondrianForest:
     r"""
-    A Mondrian forest: the mean over partitions of ridge regressions in closed form (Balog et al. 2016, equation 4).
+    Average ridge regressions in closed form over partitions, as a Mondrian forest (Balog et al. 2016, equation 4).
 
     Use it to compare a Mondrian kernel with the forest of the same trees.
 
@@ -116,10 +115,14 @@ def joint_weights(kernel: PartitionKernel, x: Tensor, y: Tensor, *, outputscale:
     With :math:`\alpha = (s K + \sigma^2 I)^{-1} y` the posterior mean is :math:`s Z S Z^\top \alpha`, :math:`S = I /
     m`, so that :math:`\theta = m s S Z^\top \alpha = s Z^\top \alpha`.
 
-    The solve stops at GPyTorch's `eval_cg_tolerance` above `max_cholesky_size` rows; its default of .01 left an error
-    of 4 % in 295 parameters of 1,500 rows.
+    The solve stops at GPyTorch's `eval_cg_tolerance` above `max_cholesky_size` rows: its default of .01 leaves an error
+    of some percent. Parameters and errors are those of :class:`MondrianForest`, with s the prior variance of f.
 
-    Parameters and errors are those of :class:`MondrianForest`, with s the prior variance of f.
+    Example:
+        >>> kernel = PartitionKernel(lambda x: x.floor().long())
+        >>> x, y = torch.tensor([[0.2], [0.7], [1.2]]), torch.tensor([1.0, 2.0, 3.0])
+        >>> joint_weights(kernel, x, y, outputscale=1.0, noise=1.0)  # equal to the forest's for one partition
+        tensor([1.0000, 1.5000, 0.0000], dtype=torch.float64)
     """
     _check(kernel, x, y, outputscale, noise)
     covariance = kernel(x).evaluate_kernel()

@@ -27,7 +27,7 @@ _MAX_EXPONENT = 3.0
 
 class ForestNoise(Noise):
     r"""
-    The covariance of noise whose variance is :math:`\sigma^2(x) = \sigma^2 \exp(b\, z(x))`.
+    Give noise the variance :math:`\sigma^2(x) = \sigma^2 \exp(b\, z(x))`, which a forest predicts.
 
     :class:`ForestNoiseGaussianLikelihood` uses it. Construct it yourself as the base noise of another likelihood here,
     where rows have weights or heavy tails as well, or the kernel is one through inducing points.
@@ -123,7 +123,7 @@ class ForestNoise(Noise):
 
 class ForestNoiseGaussianLikelihood(NoiseLikelihood):
     r"""
-    A likelihood with Gaussian noise, whose variance a forest predicts: :math:`\sigma^2(x) = \sigma^2 \exp(b\, z(x))`.
+    Observe a function with Gaussian noise whose variance a forest predicts, :math:`\sigma^2 \exp(b\, z(x))`.
 
     Use it when some rows are noisier than others, and columns predict which. Residuals must be out of sample, since a
     flexible model's residuals at its own training rows are too small. Level and exponent are trained with the model.
@@ -176,6 +176,13 @@ def grow_residual_forest(
     :param min_samples_leaf: Fewest rows in a leaf. (Default: None, half the square root of N, but at least 5.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :param n_jobs: Trees grown at a time, as in scikit-learn. (Default: None, one.)
+
+    Example:
+        >>> x = torch.linspace(0, 1, 400).unsqueeze(-1)
+        >>> residuals = (0.1 + x.squeeze(-1)) * torch.randn(400, generator=torch.Generator().manual_seed(0))
+        >>> low, high = grow_residual_forest(x, residuals, random_state=0).predict([[0.1], [0.9]])
+        >>> bool(high > low + 1)
+        True
     """
     from sklearn.ensemble import RandomForestRegressor
 

@@ -43,8 +43,9 @@ def inputs_of(params: tuple[Any, ...]) -> Tensor:
 
 class UnspannedNoise(Noise):
     r"""
-    The covariance of noise whose variance is :math:`\sigma^2(x) + \max(\kappa(x, x) - k(x, x) - t, 0)`, where k
-    approximates :math:`\kappa` through a few inducing points, and lacks the variance that they do not span.
+    Give noise the variance :math:`\sigma^2(x) + \max(\kappa(x, x) - k(x, x) - t, 0)`.
+
+    Here k approximates :math:`\kappa` through a few inducing points, and lacks the variance that they do not span.
 
     :class:`FITCGaussianLikelihood` uses it. Construct it yourself around a :class:`StudentTNoise`, for a
     :class:`StudentTLikelihood` of a model with inducing points.
@@ -92,7 +93,7 @@ class UnspannedNoise(Noise):
 
 class FITCGaussianLikelihood(NoiseLikelihood):
     r"""
-    A likelihood with Gaussian noise plus the variance that a low-rank approximation of a kernel lacks.
+    Observe a function with Gaussian noise plus the variance that a low-rank approximation of its kernel lacks.
 
     Use it when the model has only a kernel through inducing points, whose variance is too small far from them.
 
@@ -142,8 +143,7 @@ def noise_variances(likelihood: Any, x: Tensor) -> Tensor:
 
 class WeightedNoise(Noise):
     r"""
-    The covariance of noise of variance :math:`\sigma^2(x)\, u / w_i` at training row i, and :math:`a\, \sigma^2(x)\, u`
-    at all other points.
+    Give noise the variance :math:`\sigma^2(x)\, u / w_i` at training row i, and :math:`a\, \sigma^2(x)\, u` elsewhere.
 
     :class:`WeightedGaussianLikelihood` uses it. Construct it yourself as the base noise of a
     :class:`FITCGaussianLikelihood`, where the kernel is one through inducing points.
@@ -214,8 +214,7 @@ class WeightedNoise(Noise):
 
 class WeightedGaussianLikelihood(NoiseLikelihood):
     r"""
-    A likelihood with Gaussian noise of variance :math:`\sigma^2 / w_i` at training row i, and :math:`\sigma^2` at new
-    points.
+    Observe a function with Gaussian noise of variance :math:`\sigma^2 / w_i` at training row i.
 
     Use it where training rows are not equally precise: means of several measurements (w their number), old or doubtful
     rows (w below 1). Only ratios of weights matter for means; :attr:`noise` is the noise of weight 1, as of new
@@ -248,6 +247,10 @@ def weights_of(likelihood: Any) -> Tensor | None:
     Return the weights of the training rows (`N`) that a likelihood divides its noise by; None where it has none.
 
     Call it on the likelihood of a :func:`~gpytorch_partition.default_model` to see which rows are outliers.
+
+    Example:
+        >>> weights_of(WeightedGaussianLikelihood(torch.tensor([1.0, 4.0])))
+        tensor([1., 4.])
     """
     found = [module for module in likelihood.modules() if isinstance(module, WeightedNoise)]
     return found[0].weights if found else None
@@ -255,9 +258,9 @@ def weights_of(likelihood: Any) -> Tensor | None:
 
 class StudentTNoise(WeightedNoise):
     r"""
-    The covariance of Student-t noise. Its variance is :math:`\sigma^2(x)\, u / w_i` at training row i, where the weight
-    w is the expected precision of the row's noise. At new points it is :math:`s^2(x)\, \nu / (\nu - 2)`, with the
-    squared scale :math:`s^2(x) = a\, \sigma^2(x)\, u`.
+    Give Student-t noise its variances: :math:`\sigma^2(x)\, u / w_i` at training row i, with the expected precision w.
+
+    At new points the variance is :math:`s^2(x)\, \nu / (\nu - 2)`, with :math:`s^2(x) = a\, \sigma^2(x)\, u`.
 
     Use it to make a :class:`StudentTLikelihood` with weights of your own;
     :func:`~gpytorch_partition.likelihoods.scale_mixture.expected_precisions` gives weights from residuals.
@@ -293,7 +296,7 @@ class StudentTNoise(WeightedNoise):
 
 class StudentTLikelihood(NoiseLikelihood):
     """
-    A likelihood with Student-t noise, a mixture of Gaussians of many scales, exact given the weights.
+    Observe a function with Student-t noise, a mixture of Gaussians of many scales, exact given the weights.
 
     Use it where some training targets are outliers. Each row's noise has a precision of its own, whose expectation is
     the row's weight (Tipping & Lawrence 2005), so that outliers have hardly any influence.
@@ -347,6 +350,10 @@ def student_t_noise(likelihood: Any) -> StudentTNoise | None:
     Return the Student-t noise of a likelihood; None where it has another noise.
 
     Call it on the likelihood of a :func:`~gpytorch_partition.default_model` to see whether heavy tails were chosen.
+
+    Example:
+        >>> student_t_noise(WeightedGaussianLikelihood(torch.ones(2))) is None
+        True
     """
     noise = getattr(likelihood, "noise_covar", None)
     noise = noise.base_noise if isinstance(noise, UnspannedNoise) else noise

@@ -20,7 +20,7 @@ from gpytorch_partition.operators.partition_linear_operator import PartitionLine
 
 class ClusterFeatures:
     r"""
-    A map from points to sparse features of a kernel, :math:`\phi(x)^\top \phi(x') = k(x, x')`, by training rows.
+    Map points to sparse features of a kernel, :math:`\phi(x)^\top \phi(x') = k(x, x')`, by training rows.
 
     Use it to give another library the kernel as sparse columns; a linear model on them is a kernel machine at linear
     cost.
@@ -32,8 +32,7 @@ class ClusterFeatures:
     loading as well.
 
     Products of features equal the kernel among training rows, and between these and any other points. Between other
-    points the clusters without training rows are missing, so that products are at most the kernel. They equal the
-    kernel where every cluster holds a training row, as for forests and fast clusters built on these rows.
+    points they lack the clusters without training rows, which forests and fast clusters built on these rows have not.
 
     Costs the labels of the rows, and 12 bytes for each entry: m in each row, or m times the mean depth of a leaf for
     all heights. A :class:`~gpytorch_partition.MembershipKernel` has one for each of its sets (with `members_only`, for
@@ -162,8 +161,17 @@ def cluster_features(kernel: Kernel, x: Tensor, train_x: Tensor) -> csr_matrix:
     Return sparse features (`N x p`, float64) of points, whose products are the kernel.
 
     :param kernel: As of :class:`ClusterFeatures`, with the same errors.
+    Call it once for all points; :class:`ClusterFeatures` keeps the columns for later ones.
+
     :param x: `N x D` points, all columns (`active_dims` is applied here).
     :param train_x: `N2 x D` training rows, whose clusters are the columns; they may be x itself.
+
+    Example:
+        >>> x = torch.tensor([[0.2], [0.7], [1.1]])
+        >>> cluster_features(PartitionKernel(lambda x: x.floor().long()), x, x).toarray()
+        array([[1., 0.],
+               [1., 0.],
+               [0., 1.]])
     """
     return ClusterFeatures(kernel, train_x)(x)
 

@@ -35,7 +35,7 @@ def local_rows(kernel: PartitionKernel, x: Tensor, y: Tensor) -> LocalRows:
     """
     Return rows in memory, coded by a kernel, for a :class:`ClusterSpaceGP` or as one of many shards.
 
-    Costs the labels; 8 bytes are held for each row and partition.
+    Costs the labels; 8 bytes are held for each row and partition. :class:`ClusterSpaceGP` has an example.
 
     :param kernel: A kernel with a known number of clusters: forests, fast clusters, clusterings.
     :param x: `n x D` points.
@@ -51,11 +51,11 @@ def local_rows(kernel: PartitionKernel, x: Tensor, y: Tensor) -> LocalRows:
 
 class ClusterSpaceGP(CountedModel):
     r"""
-    A Gaussian process, :math:`y \sim N(c, s K + \sigma^2 I)`, by iterations in cluster space, for rows in any place.
+    Fit :math:`y \sim N(c, s K + \sigma^2 I)` by iterations in cluster space, to rows in any place.
 
     Use it where the rows do not fit on one machine (shards on the workers of a cluster), and there are too many
-    clusters to count pairs. A :class:`FeatureSpaceGP` is exact and faster up to a few thousand clusters. For rows in
-    memory, a :class:`PartitionGP` computes variances in .6 of the time, and can sum in float32. Vectors have q numbers,
+    clusters to count pairs. A :class:`FeatureSpaceGP` is exact and faster up to a few thousand clusters; for rows in
+    memory, a :class:`PartitionGP` has cheaper variances. Vectors have q numbers,
     one for each cluster or node of a tree; the rows are asked for :math:`C \mapsto Z^\top (Z C)` only.
 
     Costs are counted in products of the rows with about four columns. A fit costs 20 to 300, once. Means cost some 100,
@@ -102,8 +102,7 @@ class ClusterSpaceGP(CountedModel):
     @all_or_nothing
     def fit(self, bounds: Bounds | None = None, *, num_probes: int | None = None) -> Maximum:
         """
-        Choose outputscale, noise and mean by maximum marginal likelihood, exact for few clusters, else from one Lanczos
-        run.
+        Choose outputscale, noise and mean by maximum marginal likelihood, exact or from one Lanczos run.
 
         :param bounds: Bounds of these values. (Default: noise at least 1e-4, everything else free.)
         :param num_probes: Number of probe vectors of the log determinant. (Default: none, and a standard error of 0,
@@ -151,8 +150,9 @@ class ClusterSpaceGP(CountedModel):
 
     def sample(self, x: Tensor, num_samples: int, random_state: Any = None) -> Tensor:
         """
-        Return joint posterior samples of the latent function at points (`num_samples x N_test`), by a solve for each
-        sample; an int as `random_state` gives the same samples again.
+        Return joint posterior samples of the latent function at points (`num_samples x N_test`), a solve for each.
+
+        An int as `random_state` gives the same samples again.
         """
         checked_count(num_samples, "samples", "num_samples")
         seed = int(random_state_of(random_state).randint(2**31))
@@ -161,9 +161,10 @@ class ClusterSpaceGP(CountedModel):
 
     def effects(self) -> EffectsPosterior:
         r"""
-        Return what :meth:`FeatureSpaceGP.effects` does, with a root (`p x k`) of
-        :class:`~gpytorch_partition.settings.num_variance_samples` samples: variances are within a relative
-        :math:`\sqrt{2 / k}` (a standard error).
+        Return the effects of clusters as :meth:`FeatureSpaceGP.effects`, with a root (`p x k`) of k samples.
+
+        Variances are within a relative :math:`\sqrt{2 / k}` (a standard error), k being
+        :class:`~gpytorch_partition.settings.num_variance_samples`.
         """
         key = num_variance_samples.value(), probe_seed.value()
         known = self.__dict__.get("_sampled")

@@ -48,7 +48,7 @@ _LEAST_SIGNAL = 1e-9  # least variance of an independent target, relative to its
 
 class CoregionalizedGP(torch.nn.Module):
     r"""
-    An exact Gaussian process of T targets, :math:`f_t \sim GP(\mu_t, k(x, x') B_{tt'})`, and noise of covariance S.
+    Model T targets by an exact Gaussian process, :math:`f_t \sim GP(\mu_t, k(x, x') B_{tt'})`, with noise covariance S.
 
     Use it for targets that covary, above all where entries are missing and known targets inform about missing ones.
     With every entry known it costs as much as T processes of N rows that share one kernel; with n known entries, as
@@ -256,10 +256,7 @@ class CoregionalizedGP(torch.nn.Module):
 
     @torch.no_grad()
     def samples(self, x: Tensor, num_samples: int, *, include_noise: bool) -> Tensor:
-        """
-        Return joint samples of all targets at points (`num_samples x n x T`, float64), by PyTorch's global generator;
-        noise is correlated between targets as S is.
-        """
+        """Return joint samples of all targets at points (`num_samples x n x T`) by PyTorch's global generator."""
         checked_count(num_samples, "samples", "num_samples")
         points, shape = encode_missing(x), torch.Size([num_samples, len(x), self.num_targets])
         means = self.means(x)
@@ -315,10 +312,7 @@ class TargetView:
 
     @torch.no_grad()
     def variances_of(self, priors: Tensor, cross: Tensor) -> Tensor:
-        """
-        Return posterior variances (`G`, float64) of linear functionals of the target's function, from their variances
-        under k (`G`) and covariances with the training rows (`G x N`).
-        """
+        """Return posterior variances (`G`, float64) of linear functionals from prior ones and covariances `G x N`."""
         model, number = self.model, self.number
         with settings.iterative(), settings.no_debug():
             if model.is_complete:

@@ -53,16 +53,14 @@ _CLUSTERS_PER_ROW = 4  # clusters for each new row, at least, for an update of t
 
 class FeatureSpaceGP(CountedModel):
     r"""
-    A Gaussian process, :math:`y \sim N(c, s K + \sigma^2 I)`, computed exactly in the feature space of a partition
-    kernel.
+    Fit :math:`y \sim N(c, s K + \sigma^2 I)` exactly by counts of clusters instead of rows.
 
     Use it when rows do not fit in memory or arrive in chunks, and clusters are a few thousand in all. Rows are counted,
     can be added and removed later, exactly, and can be forgotten. Evidence, means, variances and samples are exact for
     any number of rows.
 
     Counting costs the labels and :math:`O(N m^2)`; the first use after that :math:`O(p^3)` time and 32 `p^2` bytes for
-    p clusters, 64 for all heights of a forest (seconds for p = 3,000 on two cores, half a minute for 5,000); a mean
-    then :math:`O(m)` per point, a variance :math:`O(m p)`.
+    p clusters, 64 for all heights of a forest; a mean then :math:`O(m)` per point, a variance :math:`O(m p)`.
 
     The mean of the first targets is subtracted. Their standard deviation should not be far from 1, since the noise is
     1e-4 at least.
@@ -205,8 +203,7 @@ class FeatureSpaceGP(CountedModel):
 
     def cut(self, lifetime: float) -> FeatureSpaceGP:
         """
-        Return an unfitted model of the same rows, whose Mondrian trees have an earlier lifetime. Costs the labels of p
-        points, :math:`O(p m)`, and :math:`O(p^2)`.
+        Return an unfitted model of the same rows with Mondrian trees of an earlier lifetime, in :math:`O(p m + p^2)`.
 
         :param lifetime: Lifetime in units of 1/x, up to the kernel's own.
         :raises ValueError: If the kernel is no :class:`~gpytorch_partition.MondrianKernel`, or the lifetime is not
@@ -216,8 +213,7 @@ class FeatureSpaceGP(CountedModel):
 
     def fit_lifetime(self, lifetimes: Iterable[float] | None = None, bounds: Bounds | None = None) -> FeatureSpaceGP:
         """
-        Return the fitted model whose lifetime, of the same Mondrian trees cut earlier, has the greatest marginal
-        likelihood.
+        Return the fitted model of the same Mondrian trees at the lifetime of greatest marginal likelihood.
 
         Calls :meth:`cut` and :meth:`fit` for each lifetime; no row is needed again. Give the kernel the longest
         lifetime, whose model sets the cost. This model does not change.
@@ -316,8 +312,9 @@ class FeatureSpaceGP(CountedModel):
 
     def sample(self, x: Tensor, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
         """
-        Return joint posterior samples of the latent function at points (`num_samples x N_test`), drawn by PyTorch's
-        generator or the given one, at :math:`O(p^2 + N_{test} m)` each.
+        Return joint posterior samples of the latent function at points (`num_samples x N_test`).
+
+        PyTorch's generator or the given one draws them, at :math:`O(p^2 + N_{test} m)` each.
         """
         checked_count(num_samples, "samples", "num_samples")
         rows, values, root = self._points(x), self._fitted_values, self._seen_root
@@ -346,8 +343,7 @@ class FeatureSpaceGP(CountedModel):
 
     def effects(self) -> EffectsPosterior:
         """
-        Return the means of the effects of clusters, and a root of their covariance (`p x 1` and `p x p`), to predict
-        elsewhere.
+        Return the means of the effects of clusters, and a root of their covariance (`p x 1` and `p x p`).
 
         The mean of a point is c plus the sum of the mean effects of its clusters. Its variance is the sum of squares of
         the summed rows of the root.

@@ -25,7 +25,7 @@ from gpytorch_partition.settings import predictions
 
 class PartitionGP(ExactGP):
     r"""
-    An exact Gaussian process, :math:`f \sim GP(c, s\, k)`, for a partition kernel k or a sum with one.
+    Model a function by an exact Gaussian process, :math:`f \sim GP(c, s\, k)`, with a partition kernel in k.
 
     Use it as a ready-made model around a kernel; a model of your own works as well.
 

@@ -27,10 +27,10 @@ _ROUNDING = 1e-12  # smaller eigenvalues, relative to the trace, are rounding er
 @dataclass(frozen=True, eq=False)
 class SpectralTruncation:
     r"""
-    The largest eigenvalues of a kernel matrix and their eigenvectors, :math:`K \approx U \Lambda U^\top`.
+    Hold the largest eigenvalues of a kernel matrix and their eigenvectors, :math:`K \approx U \Lambda U^\top`.
 
-    Use it to replace a kernel by its best few columns; `spectral_truncation` makes it. No matrix of this rank is closer
-    to K, in any unitarily invariant norm (Eckart & Young 1936). With rows centred in feature space, it is kernel
+    Use it to replace a kernel by its best few columns; :func:`spectral_truncation` makes it. No matrix of this rank is
+    closer to K, in any unitarily invariant norm (Eckart & Young 1936). With rows centred in feature space, it is kernel
     principal component analysis.
     """
 
@@ -44,8 +44,9 @@ class SpectralTruncation:
     @torch.no_grad()
     def features(self, points: Tensor) -> Tensor:
         r"""
-        Return the coordinates of points (`N2 x r`, float64), :math:`\varphi(x) = \Lambda^{-1/2} U^\top k(X, x)`, whose
-        products are the truncated kernel; zeros where an eigenvalue is 0.
+        Return the coordinates of points (`N2 x r`, float64), whose products are the truncated kernel.
+
+        They are :math:`\varphi(x) = \Lambda^{-1/2} U^\top k(X, x)`; zeros where an eigenvalue is 0.
 
         Rows of X have the rows of :math:`U \Lambda^{1/2}` as coordinates; other points have the Nystrom extension. With
         centred rows they are scores of the principal components. Costs one product with the kernel, :math:`O((N + N_2)
@@ -80,8 +81,7 @@ def spectral_truncation(
     random_state: Any = None,
 ) -> SpectralTruncation:
     """
-    Return the approximation of rank r of a kernel by its largest eigenvalues (spectral theorem; Yuille 2014, lecture 9,
-    1.5).
+    Return the approximation of rank r of a kernel by its largest eigenvalues (Yuille 2014, lecture 9, 1.5).
 
     It turns a kernel machine into a linear one on r columns (:meth:`SpectralTruncation.features`), and
     `eigenvalues.sum() / total` is the share of the trace that these columns keep.
@@ -128,8 +128,7 @@ def spectral_embedding(
     kernel: Kernel, x: Tensor, num_components: int, *, tolerance: float = 1e-6, random_state: Any = None
 ) -> Eigenpairs:
     """
-    Return coordinates in which rows that are alike to the kernel are close: the relaxed normalized cut (Shi & Malik
-    2000).
+    Return coordinates in which rows that are alike to the kernel are close (normalized cuts; Shi & Malik 2000).
 
     Call it to draw the rows, or to give the coordinates to a clusterer of your own;
     :class:`~gpytorch_partition.estimators.PartitionSpectralClustering` clusters them by K-means.

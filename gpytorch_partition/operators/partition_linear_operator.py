@@ -35,16 +35,14 @@ _DENSE: Key[Tensor] = Key("dense")  # the dense matrix of unit scale, kept with 
 
 class PartitionLinearOperator(CovarianceOperator):
     r"""
-    A covariance :math:`K = s \sum_r \mathrm{diag}(R_r)\, Z S Z'^\top\, \mathrm{diag}(R'_r)`, never formed.
+    Multiply by a covariance :math:`K = s \sum_r \mathrm{diag}(R_r)\, Z S Z'^\top\, \mathrm{diag}(R'_r)`, never formed.
 
-    Use it as what a kernel class of your own returns, as those of this package do, with an
-    :class:`~gpytorch_partition.IterativeKernel` around that kernel; a subclass of
-    :class:`~gpytorch_partition.PartitionKernel` need only give S (`_cluster_operator`).
+    Use it as the covariance of a kernel class of your own, with an :class:`~gpytorch_partition.IterativeKernel` around
+    that kernel; a subclass of :class:`~gpytorch_partition.PartitionKernel` need only give S (`_cluster_operator`).
 
     Z and Z' are the one-hot rows of two sets of points in feature space, S is an operator there, and R and R' are
-    optional loadings of the rows (absent: 1). With :math:`S = I/m` this is the random partition kernel, "how often two
-    points share a cluster" (Davies & Ghahramani 2014, definition 2), and a product is the mean of their eq. 8 over the
-    partitions.
+    optional loadings of the rows (absent: 1). With :math:`S = I/m` this is the random partition kernel (Davies &
+    Ghahramani 2014, definition 2), and a product is the mean of their eq. 8 over the partitions.
 
     A product costs :math:`O((N + N') m t)` for t columns and k times that with k loadings, plus the product with S. K
     is square and symmetric when both sides are the *same* :class:`Incidence` object.
@@ -372,7 +370,7 @@ class PartitionLinearOperator(CovarianceOperator):
 
 class IncidenceLinearOperator(LinearOperator):
     r"""
-    The exact root :math:`\sqrt{s}\, [\mathrm{diag}(R_1) Z F, \ldots, \mathrm{diag}(R_k) Z F]` (`*batch x N x kq`).
+    Multiply by the exact root :math:`\sqrt{s}\, [\mathrm{diag}(R_1) Z F, \ldots]` (`*batch x N x kq`) of a covariance.
 
     Use it for features of rows: :meth:`PartitionLinearOperator.sparse_root` returns it. Construct it yourself for other
     points of the same feature space.

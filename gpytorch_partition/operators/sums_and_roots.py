@@ -15,14 +15,10 @@ from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 
 class PartitionSumLinearOperator(CovarianceOperator, SumLinearOperator):
     r"""
-    A sum of covariances :math:`K_1 + K_2 + \ldots`, whose products, diagonal, entries and samples are sums over the
-    terms.
+    Add covariances, :math:`K_1 + K_2 + \ldots`, by products, diagonals, entries and samples of the terms.
 
     Use it, with one term, for this package's solver on the operator of a kernel without clusters, as
     :class:`~gpytorch_partition.IterativeKernel` does. An operator of this package plus any but a diagonal is one.
-
-    Partition operators are kept as terms rather than merged into one with a block-diagonal S: the product costs the
-    same, and nothing is copied.
 
     :param linear_ops: The terms, operators or tensors `*batch x N x M`; batch shapes broadcast.
     :raises TypeError: If a term is neither.

@@ -194,19 +194,17 @@ def _number(wanted: Any, size: int, name: str) -> int:
 
 class ClusteringPartition(Partition):
     """
-    A partition into m clusterings of random views of the rows (Davies & Ghahramani 2014, section 4.1.1).
+    Divide points by m clusterings of random views of some rows (Davies & Ghahramani 2014, section 4.1.1).
 
-    :class:`~gpytorch_partition.ClusteringKernel` uses it, and :class:`~gpytorch_partition.PartitionKernel` for fitted
-    clusterers. Construct it yourself for clusters without a kernel, such as those of new points by a clusterer that has
-    no `predict` (DBSCAN).
+    :class:`~gpytorch_partition.ClusteringKernel` uses it. Construct it yourself for clusters without a kernel, such as
+    those of new points by a clusterer that has no `predict` (DBSCAN).
 
     Each clustering may draw its initialisation (`random_state`, if the clusterer has one), any of its parameters, a
     subset of the rows, a subset of the columns and a random projection of these. Coordinates are scaled so that
     distances equal, on average, those in all columns, and a radius is comparable between views.
 
     New points join the cluster that the `predict` of KMeans, MiniBatchKMeans, MeanShift, AffinityPropagation, Birch and
-    Gaussian mixtures gives; for all other clusterers, that of the nearest row that was clustered. Both rules are
-    evaluated here in float64, from buffers, so a label is a pure function of the point.
+    Gaussian mixtures gives; for all other clusterers, that of the nearest row that was clustered.
 
     :param x: `N x D` rows, possibly more than have targets; standard deviations of columns that differ by more than 100
         times give a `UserWarning`. (Default: None, an unfitted partition for `load_state_dict`.)

@@ -30,7 +30,7 @@ COLUMNS = ("random", "all")
 
 class FastClusterPartition(Partition):
     """
-    A partition into random clusterings around random rows (Davies & Ghahramani 2014, section 4.3.2, Algorithm 2).
+    Divide points by the nearest of random rows, m times (Davies & Ghahramani 2014, section 4.3.2, Algorithm 2).
 
     :class:`~gpytorch_partition.FastClusterKernel` uses it. Construct it yourself for clusters without a kernel: many
     random groupings of neighboring rows, at a cost linear in the rows.
@@ -38,8 +38,7 @@ class FastClusterPartition(Partition):
     Each partition keeps every dimension with probability 1/2 (drawn again if none is kept), draws s uniformly from 0
     ... h and :math:`2^s` distinct rows of `x` as centers. The label of a point is the number of the center nearest to
     it on the dimensions kept, the lower number in a tie. With `num_centers` and `columns="all"` clusters are the
-    Voronoi cells of the isolation kernel (Qin, Ting, Zhu & Lee 2019, "Nearest-neighbour-induced isolation similarity
-    and its impact on density-based clustering").
+    Voronoi cells of the isolation kernel (Qin, Ting, Zhu & Lee 2019).
 
     :param x: `N x D` rows to draw centers from. (Default: None, an unfitted partition for `load_state_dict`.)
     :param num_partitions: Number m of partitions. (Default: 200.)

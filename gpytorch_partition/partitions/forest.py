@@ -26,8 +26,7 @@ _ACCELERATOR_NUMEL = 2**24  # (row, tree) pairs in a piece of work, large enough
 
 class ForestPartition(Partition):
     """
-    A partition whose m nested partitions are the trees of an ensemble; the label of a point is its leaf (Davies &
-    Ghahramani 2014, section 4.3.1).
+    Divide points by the leaves of an ensemble's m trees (Davies & Ghahramani 2014, section 4.3.1).
 
     Use it to read the trees of all libraries below in one way: the leaves of points, the thresholds of a column, the
     trees cut at a depth (:meth:`cut`).
@@ -148,8 +147,7 @@ class ForestPartition(Partition):
 
     def thresholds(self, column: int) -> Tensor:
         """
-        Return the values that splits compare a column with (float64), sorted and distinct. No label depends on the
-        column between two successive thresholds.
+        Return the values that splits compare a column with (float64), sorted and distinct.
 
         Example:
             >>> from sklearn.tree import DecisionTreeRegressor
@@ -283,11 +281,10 @@ def _shares_of_root(values: NDArray[np.float64], tree_nodes: NDArray[np.int64]) 
 
 class TreeCutPartition(Partition):
     """
-    A partition whose clusters are the nodes of a forest's trees at one depth of each tree.
+    Divide points by the nodes of a forest's trees at one depth of each tree.
 
-    :class:`~gpytorch_partition.RandomForestKernel` uses it for `heights="sampled"`, and `fit_chunks` of
-    :class:`~gpytorch_partition.estimators.PartitionGPRegressor` where trees have too many leaves. For depths of your
-    own, :meth:`ForestPartition.cut` makes it, and :class:`~gpytorch_partition.PartitionKernel` takes it.
+    :class:`~gpytorch_partition.RandomForestKernel` uses it for `heights="sampled"`. For depths of your own,
+    :meth:`ForestPartition.cut` makes it, and :class:`~gpytorch_partition.PartitionKernel` takes it.
 
     With depths drawn from 0 ... h these are the partitions of Algorithm 1 of Davies & Ghahramani (2014). A leaf above
     the cut is a cluster of its own.

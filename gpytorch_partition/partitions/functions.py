@@ -21,7 +21,7 @@ from gpytorch_partition.partitions.sites import is_known
 
 class CallablePartition(Partition):
     """
-    A partition given by a function from points to labels (Davies & Ghahramani 2014, section 4.2).
+    Divide points by a function from points to labels (Davies & Ghahramani 2014, section 4.2).
 
     Use it to give a function a `version`, if counts of rows are saved or come from other processes;
     :class:`~gpytorch_partition.PartitionKernel` makes one of any function.
@@ -159,8 +159,7 @@ def _estimator(source: Any) -> BaseEstimator | None:
 
 class SampledPartition(Partition):
     """
-    A partition whose m partitions a program draws from seeds; the program defines their distribution (Davies &
-    Ghahramani 2014, 2.4).
+    Divide points by m functions that a program draws from seeds (Davies & Ghahramani 2014, section 2.4).
 
     :meth:`~gpytorch_partition.PartitionKernel.from_sampler` uses it. Construct it yourself to inspect draws before
     building a kernel, by labels or by :func:`~gpytorch_partition.explain.plots.plot_cells`.

@@ -48,11 +48,7 @@ def grow_forest(
     different `heights` (`RandomForestKernel.from_forest`).
 
     A process that is trained on the targets of its trees takes their noise for signal. With a small subsample for each
-    tree, drawn without replacement, every row is new to most trees.
-
-    The defaults had the best mean predictive density on six regression sets of at most 2,000 training rows, among
-    subsamples of 10, 20 and 40 %, leaves of 1, 3, 5 and 10 rows, and a third or all of the columns at each split; their
-    90 % intervals held 90 % of the test rows. Smooth targets gain from trying all columns.
+    tree, drawn without replacement, every row is new to most trees. Smooth targets gain from trying all columns.
 
     Each tree costs :math:`O(N D)`, since scikit-learn checks all rows for every tree, and about :math:`O(n d \log n)`
     for its n rows with d columns tried.
@@ -184,8 +180,7 @@ class LevelOrderTree(ExtraTreeRegressor):
     A threshold in that order splits the levels into two sets. One of the C - 1 splits along the order has the least
     squared error of all :math:`2^{C - 1} - 1` (Fisher 1958, On grouping for maximum homogeneity; Breiman et al. 1984,
     Classification and regression trees, section 4.2). A random half of the tree's rows orders the levels, and the other
-    half grows the tree. If the same rows did both, levels of one or two rows would be sorted by their noise: with 900
-    rows, each with a name beside three numbers, 90 % intervals covered 55 % of new rows, and 91 % with halves. With
+    half grows the tree: if the same rows did both, levels of one or two rows would be sorted by their noise. With
     several targets levels are ordered along the first principal component of their means (Coppersmith, Hong & Hosking
     1999, Partitioning nominal attributes in decision trees).
 

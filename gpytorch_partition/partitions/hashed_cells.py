@@ -85,8 +85,7 @@ def _signed(constant: int) -> int:
 
 class RandomBinningPartition(Partition):
     r"""
-    A partition into the bins of m random grids; with many grids its kernel is :math:`\exp(-\sum_d |x_d - x'_d| /
-    \ell_d)`.
+    Divide points by the bins of m random grids; their kernel tends to :math:`\exp(-\sum_d |x_d - x'_d| / \ell_d)`.
 
     :class:`~gpytorch_partition.RandomBinningKernel` uses it. Construct it yourself for bins without a kernel, for
     example to find rows near a point by equal labels (Rahimi & Recht 2007, algorithm 2). A label is a 64-bit hash of
@@ -196,7 +195,7 @@ def _lengthscales(
 
 class GroupPartition(Partition):
     """
-    A partition of the points into groups with equal categories in every column.
+    Divide points into groups with equal categories in every column.
 
     :class:`~gpytorch_partition.GroupKernel` uses it, once for each level. Construct it yourself for a single level,
     which needs no weights: `PartitionKernel(GroupPartition(), active_dims=(0, 1))`.

@@ -18,8 +18,7 @@ from gpytorch_partition.partitions.partition import Partition
 
 class MembershipPartition(Partition):
     """
-    A partition in which every item is a cluster, with sets of items that define which clusters are alike. Each set
-    splits the items into members and others (Davies & Ghahramani 2014, section 4.2).
+    Make every item a cluster, with sets of items that say which clusters are alike (Davies & Ghahramani 2014, 4.2).
 
     :class:`~gpytorch_partition.MembershipKernel` uses it. Construct it yourself only for your own kernel class with
     another covariance of the items; a plain :class:`~gpytorch_partition.PartitionKernel` ignores the sets.

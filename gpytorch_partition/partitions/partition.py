@@ -30,10 +30,10 @@ class _CodedRows(NamedTuple):
 
 class Partition(torch.nn.Module):
     """
-    The base class of m random partitions of the input space into clusters (Davies & Ghahramani 2014, section 2.3).
+    Divide points into clusters, m times: the base class (Davies & Ghahramani 2014, section 2.3).
 
-    Use it as the base of a source of clusters whose state is to be saved with the kernel (docs/own_kernels.md
-    has a complete file). Functions, programs with a seed and clusterers need no class:
+    Use it as the base of a source of clusters whose state is to be saved with the kernel (docs/own_kernels.md has a
+    complete file). Functions, programs with a seed and clusterers need no class:
     :class:`~gpytorch_partition.PartitionKernel` takes them directly.
 
     A source implements `_labels` for a block of rows, :attr:`num_partitions`, :attr:`num_features` and, if its labels

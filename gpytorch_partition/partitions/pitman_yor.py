@@ -17,7 +17,7 @@ _LEAST = 1e-100  # scale and spread
 
 class PitmanYorMixture(ClusterMixin, BaseEstimator):
     r"""
-    A clusterer whose fit is one posterior draw of a Pitman-Yor mixture's partition; d = 0 gives a Chinese restaurant.
+    Cluster rows by one posterior draw of a Pitman-Yor mixture's partition; d = 0 gives a Chinese restaurant.
 
     Use it as the clusterer of a :class:`~gpytorch_partition.ClusteringKernel` if the number of clusters is unknown; a
     prior over partitions does not fix it (Davies & Ghahramani 2014, section 2.3). New points join the nearest row.
@@ -27,7 +27,7 @@ class PitmanYorMixture(ClusterMixin, BaseEstimator):
     `scale`; means are Gaussian around the rows' mean with standard deviation `spread`, and integrated out (Neal 2000,
     algorithm 3).
 
-    Costs :math:`O(N C D)` a sweep, some 100 microseconds a row; intended for about a thousand rows.
+    Costs :math:`O(N C D)` a sweep; intended for about a thousand rows.
 
     :param concentration: :math:`\alpha > -d`. (Default: 1.)
     :param discount: d, from 0 to below 1; larger values give more small clusters. (Default: 0.)

@@ -52,20 +52,19 @@ def default_model(
     """
     Return an exact Gaussian process whose kernel, weights and noise, which may vary with x, are chosen from the data.
 
+    Call it for the model of `PartitionGPRegressor("auto")` in GPyTorch.
+
     The kernel is a sum of forests (of most rows; of trees that ignore the targets), boosted trees (leaves of deep ones,
     all heights of shallow ones), forests with a slope in every leaf, a smooth part (Matern-3/2 with a lengthscale per
-    column, through up to 2,000 inducing points) and a linear one. Parts that do not help have no weight. Where rows
-    have categories or missing values (NaN), forests split on sets of levels and on missing values; all other parts see
-    a :class:`~gpytorch_partition.tables.NumberView`. Above 1,200 rows of at most 20 columns of numbers, a sum of rough
-    kernels is tried too (:func:`~gpytorch_partition.presets.rough_field.rough_field`), for functions that vary on many
-    lengthscales, such as measurements on a map; in gaps of a map its 90 % intervals covered 75 %.
+    column, through up to 2,000 inducing points) and a linear one. Parts that do not help have no weight. Categories and
+    missing values are split on by forests; all other parts see a :class:`~gpytorch_partition.tables.NumberView`. Above
+    1,200 rows of at most 20 columns of numbers, a sum of rough kernels is tried too
+    (:func:`~gpytorch_partition.presets.rough_field.rough_field`).
 
-    The choice maximizes the predictive density of rows that the model has not seen, by folds whose forests and
-    lengthscales are learned without the held-out rows (Rasmussen & Williams 2006, section 5.3). The marginal likelihood
-    would take noise for signal, since the forests have seen the targets. Weights come from a quarter of the rows, but
+    The choice maximizes the predictive density of held-out rows, by folds whose forests and lengthscales are learned
+    without them (Rasmussen & Williams 2006, section 5.3). Weights come from a quarter of the rows, but
     700 at least and 1,500 at most. All variances are then multiplied by n / (n - p) for these n rows and the p values
-    chosen: on eight sets with 20, 50 and 100 rows, 90 % intervals covered 79, 86 and 90 % without this factor, and 86,
-    88 and 91 % with it. Above 1.7 times as many rows, held-out rows of all set the scale of the weights and the noise
+    chosen. Above 1.7 times as many rows, held-out rows of all set the scale of the weights and the noise
     (:func:`~gpytorch_partition.presets.calibration.calibrate`). The variance that inducing points leave out is added
     where it is larger than at 95 % of new rows (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`).
 
@@ -171,8 +170,9 @@ def default_kernel(
     r"""
     Return the kernel of :func:`default_model`, a sum whose weights were chosen from the data, for a model of your own.
 
-    Its weights, the outputscales of :class:`~gpytorch.kernels.ScaleKernel`\ s inside, are in squared units of the
-    targets, and frozen. Sums with it, and products with constants, have this package's solver and predictions, as with
+    Call it to add terms, or another likelihood. Its weights, the outputscales of
+    :class:`~gpytorch.kernels.ScaleKernel`\ s inside, are in squared units of the targets, and frozen. Sums with it, and
+    products with constants, have this package's solver and predictions, as with
     :class:`~gpytorch_partition.kernels.IterativeKernel`. It has no noise; that of :func:`default_model` was chosen with
     it.
 
@@ -204,17 +204,14 @@ def ensemble_model(
     """
     Return an exact Gaussian process with the kernel of a tree ensemble, and scale and noise from held-out rows.
 
-    The kernel is :class:`~gpytorch_partition.RandomForestKernel` of the ensemble's trees at all heights, which
-    predicted better than the leaves alone for each of seven ensembles on diabetes and two on concrete. Its trees have
-    seen the training targets, so that a marginal likelihood takes noise for signal. Here clones of the ensemble, fitted
-    without the held-out rows of a fold, predict these rows. Scale, noise, and whether the noise varies with x, maximize
-    the density of those predictions, as in :func:`default_model`. An ensemble fitted to other rows has not seen these
-    targets, and intervals tend to be too wide rather than too narrow.
+    Call it for the model of `PartitionGPRegressor(ensemble)` in GPyTorch (docs/own_kernels.md has its accuracy). The
+    kernel is :class:`~gpytorch_partition.RandomForestKernel` of the ensemble's trees at all heights. Its trees have
+    seen the training targets, so clones of the ensemble, fitted without the held-out rows of a fold, predict these
+    rows. Scale, noise, and whether the noise varies with x, maximize the density of those predictions, as in
+    :func:`default_model`.
 
-    Costs fits of clones: five with up to 500 rows, each to four fifths of the rows; four with up to 1,000; three above,
-    to 1,500 rows at most. Above 1,200 rows, one to five more are fitted to four fifths of all rows, until 10,000 rows
-    were held out, with a solve for 33 columns each. An unfitted ensemble is fitted once itself. Dense matrices have
-    1,500 rows at most.
+    Costs fits of three to five clones to 1,500 rows at most, above 1,200 rows of one to five more to four fifths of all
+    rows, with a solve for 33 columns each, and one of an unfitted ensemble. Dense matrices have 1,500 rows at most.
 
     Parameters not listed are those of :func:`default_model`.
 

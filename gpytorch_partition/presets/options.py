@@ -17,7 +17,7 @@ from gpytorch_partition.inputs.numbers import random_state_of
 @dataclass(frozen=True)
 class Options:
     """
-    The options of the default model, each with its unit.
+    Set the constants of the default model, each with its unit.
 
     Use it to leave out parts, or to trade accuracy for time: `PartitionGPRegressor(options=Options(num_trees=50))`.
     Numbers that define a single part are in the table of parts. `replace(options, num_trees=50)` of :mod:`dataclasses`

@@ -18,9 +18,9 @@ def choose_solver(noisy: AddedDiagLinearOperator, task: Task, is_dense: bool | N
     """
     Return the solver of a covariance plus noise for a task: the first of this table that applies.
 
-    A `"likelihood"` is a quadratic form with a log determinant; a `"determinant"` or a `"form"` is one of them alone. A
-    `"prediction"` stops its solves where a mean or a variance is accurate enough. A `"solve"` is any other, of many
-    rows (few are solved by linear_operator).
+    Call it to see how a model of yours will be solved. A `"likelihood"` is a quadratic form with a log determinant; a
+    `"determinant"` or a `"form"` is one of them alone. A `"prediction"` stops its solves where a mean or a variance is
+    accurate enough. A `"solve"` is any other, of many rows (few are solved by linear_operator).
 
     ==============================  ====================  ==============================================================
     solver                          tasks                 where
@@ -46,6 +46,13 @@ def choose_solver(noisy: AddedDiagLinearOperator, task: Task, is_dense: bool | N
     :param task: `"solve"`, `"likelihood"`, `"determinant"`, `"form"` or `"prediction"`.
     :param is_dense: Whether there are few rows. (Default: None, as `max_cholesky_size` says; for likelihoods also if
         linear_operator's `fast_computations` are off.)
+
+    Example:
+        >>> import torch
+        >>> from gpytorch_partition import PartitionKernel
+        >>> K = PartitionKernel(lambda x: x.floor().long())(torch.rand(5, 1)).evaluate_kernel()
+        >>> type(choose_solver(K.add_diagonal(torch.tensor(0.1)), "prediction")).__name__
+        'Dense'
     """
     if task == "likelihood" and (clusters := few_clusters(noisy._linear_op, noisy._diag_tensor)) is not None:
         return Factorized(noisy, clusters)

@@ -41,7 +41,7 @@ from gpytorch_partition.solvers.solver import Factorized, has_few_rows
 
 class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperator):
     """
-    The sum :math:`A = K + D` of a diagonal and any operator K with a fast product (`*batch x N x N`).
+    Add a diagonal to any operator K with a fast product, :math:`A = K + D` (`*batch x N x N`).
 
     Use it to solve with a covariance plus noise: `K.add_diagonal(noise)` returns it for an operator K of this package,
     and so do GPyTorch's likelihoods. For any other operator call `PartitionSumLinearOperator(K).add_diagonal(noise)`.

@@ -50,7 +50,7 @@ _MOST_COPIES = 0.1  # share of the rows that may be copies, whose ids are the sa
 
 class MisreadColumnWarning(UserWarning):
     """
-    A warning that numbers or dates written as text can be read in two ways, as `1,234` or `03/04/2024`.
+    Warn of numbers or dates written as text that can be read in two ways, as `1,234` or `03/04/2024`.
 
     Convert the column before `fit`, or give the :class:`TableEncoder` the decimal mark.
     """
@@ -69,14 +69,10 @@ class _Column(NamedTuple):
 
 class TableEncoder(TransformerMixin, BaseEstimator):
     """
-    An encoder of tables, with columns of any kind, as one matrix of float64 numbers (the *table matrix*, `N x D'`).
+    Encode tables with columns of any kind as one matrix of float64 numbers (the *table matrix*, `N x D'`).
 
     Use it to give a table to a kernel (`RandomForestKernel(x, y, categories=[...])`); all estimators use it for tables.
-    docs/tables.md says what columns become: numbers stay numbers; text that fits one notation of numbers or dates is
-    read in it, in new rows too, and warned of where it fits two; other text and categories are codes 0 ... C - 1 of
-    their C levels (a level of a single row, among more than ten, is a missing cell, as an unknown one is); dates are
-    days since 1970-01-01 and the calendar parts that vary. Missing cells are NaN. Empty columns, and text that differs
-    in every row but copies (ids), are left out.
+    docs/tables.md has the kinds of columns. Categories are codes 0 ... C - 1 of their C levels, missing cells NaN.
 
     :param categorical_features: Names (or numbers, counted from 0, or a flag for each column) of columns of numbers or
         ordered levels to treat as categories. (Default: None.)

@@ -24,8 +24,7 @@ _MOST_COLUMNS = 100
 
 class NumberView(torch.nn.Module):
     """
-    A map from a table matrix (`N x D`) to numbers without missing cells (`N x k`), for smooth, linear and
-    distance-based kernels.
+    Map a table matrix (`N x D`) to numbers without missing cells (`N x k`), for kernels other than forests.
 
     Use it to give a table to a kernel of distances: `EncodedKernel(kernel, view)`. Estimators make their own.
 
@@ -36,8 +35,8 @@ class NumberView(torch.nn.Module):
       :class:`sklearn.preprocessing.TargetEncoder` (without targets the log of one plus its number of rows),
       standardized. Unknown levels are missing cells, which are a level where training rows have some.
 
-    The mean target of a training row's level contains the row's own target, that of a new row does not. So models are
-    trained on rows that hold their fold (:meth:`in_folds`), whose levels become mean targets of other folds.
+    Models are trained on rows that hold their fold (:meth:`in_folds`), whose levels become mean targets of other folds,
+    as those of new rows lack the row's own target.
 
     :param x: `N x D` rows of a table matrix, in the units of the kernel. (Default: None, an unfitted view for
         `load_state_dict`.)
@@ -132,8 +131,10 @@ class NumberView(torch.nn.Module):
 
     def in_folds(self, x: Tensor, folds: Tensor) -> Tensor:
         """
-        Return rows (`N x D`) that hold their fold in codes which this view reads. In a column of mean targets, the code
-        of level c in fold k is -2 - (k (C + 1) + c), with c = C where the cell is missing.
+        Return rows (`N x D`) that hold their fold in codes which this view reads.
+
+        In a column of mean targets, the code of level c in fold k is -2 - (k (C + 1) + c), with c = C where the cell is
+        missing.
         """
         found = x.clone()
         for column in self.fold_counts.nonzero()[:, 0].tolist():
@@ -156,12 +157,20 @@ def view_in_folds(
     groups: Tensor | None = None,
 ) -> tuple[NumberView, Tensor]:
     """
-    Return a view, and its training rows in the form that a model holds: :meth:`NumberView.in_folds` of five random
-    folds. `view(rows)` are the training rows with mean targets of the rows of other folds.
+    Return a view, and its training rows (`N x D`) with mean targets of other folds, for a model to hold.
+
+    Call it for an :class:`~gpytorch_partition.kernels.EncodedKernel` of categories with more than ten levels. The rows
+    are :meth:`NumberView.in_folds` of five random folds.
 
     :param x, categories, y, weights: As for :class:`NumberView`.
     :param random: Source of the folds. Nothing is drawn where no level becomes a mean target, or rows are too few.
     :param groups: `N` numbers of groups, which folds keep whole. (Default: None, folds of single rows.)
+
+    Example:
+        >>> x = torch.arange(24.0).remainder(12)[:, None]  # codes of twelve levels
+        >>> view, rows = view_in_folds(x, {0: 12}, x[:, 0], np.random.RandomState(0))
+        >>> view(rows).shape, bool((rows < 0).all())  # codes of folds
+        (torch.Size([24, 1]), True)
     """
     if len(x) < _NUM_FOLDS or max(categories.values(), default=0) <= _most_one_hot(categories):
         return NumberView(x, categories, y, weights=weights), x

@@ -54,12 +54,10 @@ def fit_weights_by_cross_validation(
     r"""
     Choose the weights of :math:`\sum_i s_i k_i` and the noise that predict held-out rows best, for any kernels.
 
-    Use it where the marginal likelihood cannot be trusted: a kernel that was built on the targets, such as a
-    :class:`~gpytorch_partition.RandomForestKernel`, fits them too well, and the marginal likelihood takes noise for
-    signal. Each fold here has kernels of its own, which have not seen its held-out rows. Give kernels that look at
-    targets as functions `(x, y) -> kernel`; built ones of this package that have seen targets raise an error. Other
-    kernels may have seen targets undetected (a :class:`~gpytorch_partition.PartitionKernel` of a function, or a kernel
-    of GPyTorch whose lengthscales were trained on all rows): give functions for these too.
+    Use it where the marginal likelihood takes noise for signal, as of a kernel that was built on the targets. Each fold
+    has kernels of its own, which have not seen its held-out rows: give kernels that look at targets as functions `(x,
+    y) -> kernel`. Built ones of this package that have seen targets raise an error; others (a kernel of GPyTorch whose
+    lengthscales were trained on all rows) may have seen them undetected.
 
     It maximizes the mean log density of single held-out rows (Rasmussen & Williams 2006, section 5.3, with folds). Each
     kernel is first divided by its mean variance; weights are then between about 1e-4 and 150 variances of the targets,
@@ -68,9 +66,8 @@ def fit_weights_by_cross_validation(
     means that the kernel does not help.
 
     At most `max_rows` rows choose, since covariances are dense. A fold costs :math:`O(n^3)` some 60 times, and
-    `8 c n^2` bytes for c kernels: 5 to 30 seconds for 1,000 rows and four kernels. Functions are called with the rows
-    that a fold keeps, and once more with all rows for the kernel returned. With many more rows than `max_rows`, that
-    kernel has finer trees than those that were judged.
+    `8 c n^2` bytes for c kernels. Functions are called with the rows
+    that a fold keeps, and once more with all rows for the kernel returned.
 
     :param kernels: A sum of :class:`gpytorch.kernels.ScaleKernel`, or one of them, whose outputscales are then set in
         place. Or a list of kernels without weights, and of functions from rows (`n x D`) and targets (`n`) to kernels;

@@ -54,11 +54,9 @@ def fit_exact_gp(
     r"""
     Train outputscale, noise and constant mean of an exact GP by maximizing the marginal likelihood in one pass.
 
-    With partitions and weights fixed, :math:`A = s K + \sigma^2 I` has the Krylov spaces of K for every s and
-    :math:`\sigma^2`. One Lanczos run from the targets, a constant, and probe vectors gives the likelihood everywhere
-    (Golub & Meurant 2010), and a search in one dimension finds its maximum. Constraints hold, and with priors of the
-    model the posterior density is maximized. Values that are not trained stay. Several sets of targets on the same rows
-    (a batched model) share the run.
+    Call it first: :math:`s K + \sigma^2 I` has the Krylov spaces of K for every s and :math:`\sigma^2`, so one Lanczos
+    run gives the likelihood everywhere (Golub & Meurant 2010). Constraints hold, priors of the model count, and values
+    that are not trained stay. Several sets of targets on the same rows (a batched model) share the run.
 
     Costs a few dozen products with K, 300 at most, in float64 for 4 columns (more below 100,000 rows, where there are
     more probe vectors). Temporary memory is up to 130 numbers per row (in cluster space: per cluster, and 8 per row),
@@ -72,9 +70,9 @@ def fit_exact_gp(
     :func:`~gpytorch_partition.training.marginal_likelihood.maximize_marginal_likelihood`, after a warning with the
     reason.
 
-    The width of a :class:`~gpytorch_partition.MondrianKernel`, one over its lifetime, does not change. Choose it first
-    by :func:`~gpytorch_partition.lifetime_sweep`. The lengthscale of a :class:`~gpytorch_partition.RandomBinningKernel`
-    does not change either. A `UserWarning` says so where either was never chosen.
+    The width of a :class:`~gpytorch_partition.MondrianKernel` does not change (choose it first by
+    :func:`~gpytorch_partition.lifetime_sweep`), nor does that of a :class:`~gpytorch_partition.RandomBinningKernel`. A
+    `UserWarning` says so where either was never chosen.
 
     :param model: The model. The values found are written into its modules, and its mode (training or evaluation) stays.
         After an error or an interruption its parameters are unchanged.

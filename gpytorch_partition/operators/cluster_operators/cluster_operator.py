@@ -121,7 +121,7 @@ _COST_OF_PAIR = 2  # time for a pair, in entries of the table of clusters by row
 
 class FlatLinearOperator(ClusterOperator):
     r"""
-    The diagonal covariance :math:`S = \mathrm{diag}(w)` (`p x p`), with products in O(p t).
+    Multiply effects of clusters by a diagonal covariance :math:`S = \mathrm{diag}(w)` (`p x p`), in O(p t).
 
     :class:`~gpytorch_partition.PartitionKernel` uses it, with w = 1 / m (Davies & Ghahramani 2014, definition 2).
     Construct it yourself, in the `_cluster_operator` of a subclass, for clusters of different weights.

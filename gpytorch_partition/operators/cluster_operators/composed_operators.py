@@ -21,7 +21,7 @@ from gpytorch_partition.operators.cluster_operators.cluster_operator import (
 
 class SideBySideLinearOperator(ClusterOperator):
     r"""
-    The block-diagonal covariance :math:`S = \mathrm{diag}(w_1 S_1, \ldots, w_k S_k)` of blocks of any sizes.
+    Multiply by a block-diagonal covariance :math:`S = \mathrm{diag}(w_1 S_1, \ldots, w_k S_k)` of blocks of any sizes.
 
     :class:`~gpytorch_partition.PartitionMixtureKernel` uses it, unless all its parts are flat. Construct it yourself
     for a kernel whose clusters are of several kinds in one feature space.
@@ -127,7 +127,7 @@ def side_by_side(weights: Tensor, blocks: Sequence[ClusterOperator]) -> ClusterO
 
 class TaskLinearOperator(ClusterOperator):
     r"""
-    The covariance :math:`S \otimes B` (`pT x p'T`): cluster c has an effect on each of T tasks, numbered `c T + t`.
+    Multiply by :math:`S \otimes B` (`pT x p'T`): cluster c has an effect on each of T tasks, numbered `c T + t`.
 
     Use it for several tasks. It is the `cluster_operator` of GPyTorch's `MultitaskKernel` around a kernel of this
     package, and of products with an `IndexKernel`.

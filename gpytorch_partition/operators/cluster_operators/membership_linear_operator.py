@@ -26,7 +26,7 @@ _PAIRS = 2**16  # pairs of items looked up at a time
 
 class MembershipLinearOperator(ClusterOperator):
     r"""
-    The covariance :math:`S_{ij} = \sum_s w_s (b_{is} b_{js} + (1 - b_{is}) (1 - b_{js}))` of items (`n x n`).
+    Multiply by the covariance of items :math:`\sum_s w_s (b_{is} b_{js} + (1 - b_{is}) (1 - b_{js}))` (`n x n`).
 
     :class:`~gpytorch_partition.MembershipKernel` uses it (Davies & Ghahramani 2014, section 4.2), for items in so many
     sets that codes would be too many.

@@ -25,7 +25,7 @@ from gpytorch_partition.operators.cluster_operators.shared_paths import is_cheap
 
 class PathSumLinearOperator(ClusterOperator):
     r"""
-    The covariance :math:`S = \sum_v w_v 1_v 1_v^\top` (`p x p`): two leaves share the weights of all nodes above both.
+    Multiply by :math:`S = \sum_v w_v 1_v 1_v^\top` (`p x p`): two leaves share the weights of all nodes above both.
 
     :class:`~gpytorch_partition.RandomForestKernel` uses it where several levels of its trees count (`heights` of
     `"all"`, `"learned"` or `"impurity"`). Construct it yourself for other trees, or other weights of their nodes.

@@ -155,7 +155,7 @@ def array_trees(
     A node with k children sends a point to child j if its value x in the node's column has :math:`t_{j-1} < x \le t_j`,
     with :math:`t_0 = -\infty, t_k = \infty`. With two children, values up to the threshold go to the first. A split by
     categories 0, 1, 2 has the thresholds .5 and 1.5. Comparisons are in float64, and missing values are refused. Splits
-    into more than two become several binary onesof one level.
+    into more than two become several binary ones of one level.
 
     :param trees: For each tree its children (`n x k`, integers; the root is node 0, and negative numbers are no child),
         columns (`n` integers) and thresholds (`n`, or `n x (k - 1)`, increasing). Columns and thresholds of leaves are
