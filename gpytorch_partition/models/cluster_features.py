@@ -160,9 +160,9 @@ def cluster_features(kernel: Kernel, x: Tensor, train_x: Tensor) -> csr_matrix:
     """
     Return sparse features (`N x p`, float64) of points, whose products are the kernel.
 
-    :param kernel: As of :class:`ClusterFeatures`, with the same errors.
     Call it once for all points; :class:`ClusterFeatures` keeps the columns for later ones.
 
+    :param kernel: As of :class:`ClusterFeatures`, with the same errors.
     :param x: `N x D` points, all columns (`active_dims` is applied here).
     :param train_x: `N2 x D` training rows, whose clusters are the columns; they may be x itself.
 
