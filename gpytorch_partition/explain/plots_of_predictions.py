@@ -129,6 +129,8 @@ def plot_predictions(
     It takes arrays; for a fitted regressor use :func:`plot_truth`. At most 150 rows are drawn, evenly spread over the
     targets.
 
+    :param ax: A matplotlib `Axes`.
+    :param y: `N` targets.
     :param prediction: Means and standard deviations (`N` each, noise included, in units of the targets), or a
         :class:`~gpytorch_partition.estimators.scores.Judgement`.
     :param sample_weight: `N` weights by which rows count. (Default: None, the same.)
@@ -162,9 +164,9 @@ def plot_calibration(
     r"""
     Draw the share of targets inside the central intervals, against their nominal coverage.
 
-    It takes arrays, and compares several models; for one fitted regressor use :func:`plot_coverage`. The band holds 95
-    % of such curves, pointwise, if the intervals are right and the rows independent; for rows with weights it is that
-    of :math:`(\sum_i w_i)^2 / \sum_i w_i^2` rows.
+    It takes the arrays of :func:`plot_predictions`; for one fitted regressor use :func:`plot_coverage`. The band holds
+    95 % of such curves, pointwise, if the intervals are right and the rows independent; for rows with weights it is
+    that of :math:`(\sum_i w_i)^2 / \sum_i w_i^2` rows.
 
     :param predictions: Predictions as for :func:`plot_predictions`, by name, drawn solid; `references` are drawn
         dashed.

@@ -131,7 +131,7 @@ class ForestNoiseGaussianLikelihood(NoiseLikelihood):
     Like GPyTorch's other heteroskedastic likelihoods, it needs the inputs: call `likelihood(model(x), x)`, and
     `mll(model(train_x), train_y, train_x)` in a training loop of your own.
 
-    All parameters are those of :class:`ForestNoise`.
+    All parameters and errors are those of :class:`ForestNoise`.
 
     Example:
         >>> from gpytorch.distributions import MultivariateNormal

@@ -228,6 +228,7 @@ class WeightedGaussianLikelihood(NoiseLikelihood):
     :param noise: Noise of rows of the unit's weight, from GPyTorch or this package. (Default: None, the same at all
         points, at least 1e-4.)
     :param unit: The weight of a usual row, whose noise is bounded. (Default: 1.)
+    :raises ValueError: As :class:`WeightedNoise`.
 
     Example:
         >>> from gpytorch.distributions import MultivariateNormal

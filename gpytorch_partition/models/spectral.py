@@ -46,11 +46,8 @@ class SpectralTruncation:
         r"""
         Return the coordinates of points (`N2 x r`, float64), whose products are the truncated kernel.
 
-        They are :math:`\varphi(x) = \Lambda^{-1/2} U^\top k(X, x)`; zeros where an eigenvalue is 0.
-
-        Rows of X have the rows of :math:`U \Lambda^{1/2}` as coordinates; other points have the Nystrom extension. With
-        centred rows they are scores of the principal components. Costs one product with the kernel, :math:`O((N + N_2)
-        m r)`.
+        They are :math:`\varphi(x) = \Lambda^{-1/2} U^\top k(X, x)` (zeros where an eigenvalue is 0), with centred rows
+        the scores of the principal components. Costs one product with the kernel, :math:`O((N + N_2) m r)`.
         """
         return _Covariance(self.kernel, points, self.x).matmul(self._weights) - self._offset
 

@@ -36,8 +36,6 @@ class PitmanYorMixture(ClusterMixin, BaseEstimator):
     :param num_sweeps: Sweeps over all rows after the first, which seats them one by one. (Default: 5.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
 
-    `labels_` are the clusters of the rows.
-
     Example:
         >>> X = np.concatenate([np.zeros((10, 1)), np.full((10, 1), 5.0)])
         >>> PitmanYorMixture(scale=0.1, random_state=0).fit_predict(X)
