@@ -37,8 +37,8 @@ def optimize_acqf_cells(
     """
     Return the points of highest acquisition value for a model with partition kernels, in a mixed space.
 
-    Such a posterior is constant on *cells*, the sets of points that share a cluster in every partition. It has no
-    gradient for other optimizers to follow. This search evaluates one point of each cell, once:
+    Call it in place of BoTorch's optimizers: such a posterior is constant on *cells*, the sets of points that share a
+    cluster in every partition, and has no gradient. The search evaluates one point of each cell, once:
 
     1. Candidates are `raw_samples` random points (Sobol), given ones, evaluated ones, and every cell on the lines
        through the best evaluated one along each column; all cells and values, where these are as few.

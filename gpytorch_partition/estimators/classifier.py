@@ -81,14 +81,11 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
 
     Indicators of the classes, less their frequencies, are the targets of a Gaussian process with covariance
     :math:`\sum_i s_i K_i + I`, solved for all classes at once (Rasmussen & Williams 2006, section 6.5). A link with two
-    parameters, between the identity and a softmax (:class:`~gpytorch_partition.training.log_loss.ClassLink`), turns
-    means into probabilities.
-
-    The weights :math:`s_i` and the link minimize the log loss of held-out rows, by folds of up to 1,000 rows, each with
-    kernels grown without its held-out rows. From 2,000 rows on, a model of up to 18,000 rows chooses the link and a
-    common factor of the weights again, as kernels of more rows can be trusted more. Where the covariances with the
-    training rows vanish, as for `"mondrian"` far from all rows, probabilities are the classes' frequencies. Forests and
-    nearest centers predict there as at the nearest rows, and the linear part of `"auto"` extrapolates.
+    parameters (docs/explaining.md) turns means into probabilities. The weights :math:`s_i` and the link minimize the
+    log loss of held-out rows, by folds of up to 1,000 rows; from 2,000 rows on, a model of up to 18,000 rows chooses
+    the link and a common factor of the weights again. Far from all rows, probabilities of `"mondrian"` are the classes'
+    frequencies, forests and nearest centers predict as at the nearest rows, and the linear part of `"auto"`
+    extrapolates.
 
     A fit costs three to five sets of dense covariances of up to 1,000 rows, the kernel of all rows and a solve for C
     columns: dense up to 2,000 rows, above by preconditioned conjugate gradients. A prediction costs the labels of a row

@@ -50,16 +50,15 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
     Rank rare rows ahead of the background (LAGO, the locally adjusted Go-kernel density estimator), by log densities.
 
     Use it when a few rows in a hundred or a thousand are of interest (active compounds, frauds, defects), to decide
-    which new rows to look at first. Each of the `n` rare rows has a kernel, weighted by its volume, whose width is the
-    mean distance to the K nearest rows of the background. The score (Zhu 2008, eq. 22),
+    which new rows to look at first. The score (Zhu 2008, eq. 22) is a density estimate of the `n` rare rows over one of
+    the background,
 
-    .. math:: f(x) = \sum_{i = 1}^n |R_i| \, \phi(x; x_i, \alpha R_i)
-        \propto \sum_{i = 1}^n k(\| R_i^{-1} (x - x_i) \| / \alpha),
+    .. math:: f(x) \propto \sum_{i = 1}^n k(\| R_i^{-1} (x - x_i) \| / \alpha).
 
-    is a density estimate of the rare class over one of the background. :math:`R_i` is the mean distance to the K
+    :math:`R_i` is the mean distance to the K
     neighbors (`"spherical"`, eq. 24), or a diagonal matrix of the mean distances in each column (`"elliptical"`, eq.
-    25, the first version: Zhu, Su & Chipman 2006). Where it is zero, the smallest positive one of the other rare rows
-    (in that column) replaces it, or one standard deviation where there is none.
+    25; Zhu, Su & Chipman 2006). Where it is zero, the smallest positive one of the other rare rows (in that column)
+    replaces it, or one standard deviation where there is none.
 
     Columns are standardized inside. K and :math:`\alpha` maximize the average precision of cross-validated scores: a
     rare row is scored without its own kernel, a background row without that of its fold. These scores also set the

@@ -195,10 +195,9 @@ class PartitionSpectralClustering(ClusterMixin, KernelMachine):
 
     Use it for clusters of any shape, where rows are too many for a dense affinity.
 
-    K-means finds clusters among the leading eigenvectors of the normalized affinity (normalized cuts; Shi & Malik 2000,
-    von Luxburg 2007), as :class:`sklearn.cluster.SpectralClustering` does on the precomputed kernel, which is never
-    formed here. It is a consensus of random partitions: a cluster holds rows that share clusters in most of them. Fine
-    partitions find clusters of any shape: two moons are separated with `kernel=lambda x, y: MondrianKernel(x,
+    K-means finds clusters among the leading eigenvectors of the normalized affinity (normalized cuts; Shi & Malik
+    2000), as :class:`sklearn.cluster.SpectralClustering` does on the precomputed kernel, which is never formed here.
+    Fine partitions find clusters of any shape: two moons are separated with `kernel=lambda x, y: MondrianKernel(x,
     lifetime=10.0)`, not with the default, whose partitions are coarse.
 
     Costs some tens to hundreds of products with k + 6 columns, :math:`O(N m k)` each

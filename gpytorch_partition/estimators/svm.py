@@ -128,10 +128,9 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
     For k > 2 classes there are k (k - 1) / 2 machines, one against one, as in `SVC`. `decision_function` then has a
     column per class, votes plus a confidence between -1/3 and 1/3; the predicted class has the largest value.
 
-    A pass over the rows costs their features' entries: m in each row for flat partitions, m times the depth of a leaf
-    for the default forest. Descent takes tens to hundreds of passes, more for large C. A fit holds some 45 bytes per
-    entry. For many rows use flat partitions, such as `kernel=lambda x, y: RandomForestKernel(x, y, 100, "sampled")` or
-    `"fast_cluster"`.
+    Descent takes tens to hundreds of passes over the entries of the rows' features, some 45 bytes each: m in a row for
+    flat partitions, m times the depth of a leaf for the default forest. For many rows use flat partitions, such as
+    `kernel=lambda x, y: RandomForestKernel(x, y, 100, "sampled")` or `"fast_cluster"`.
 
     :param C: Cost of a unit of hinge loss. Rows are not scaled by k(x, x), which is 1 for most kernels. (Default: 1.)
     :param kernel: `"forest"` (grown on indicators of the classes), `"fast_cluster"`, `"mondrian"`, or any form of

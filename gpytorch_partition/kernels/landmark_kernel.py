@@ -104,11 +104,9 @@ class LandmarkKernel(ClusterKernel):
     Use it for a smooth part at linear cost, beside a forest or alone: `ScaleKernel(RandomForestKernel(x, y)) +
     ScaleKernel(LandmarkKernel(x, y))`.
 
-    The inducing points, called landmarks in arguments and attributes, are chosen among the training rows. The kernel is
-    one cluster of all points with the loadings :math:`\kappa(x, Z) L^{-\top}`, :math:`L L^\top = \kappa(Z, Z)`: a
-    product costs :math:`O(N k)`. By default :math:`\kappa` is a Matern-3/2 kernel with a lengthscale per column,
-    learned once from a subsample (:func:`~gpytorch_partition.inference.evidence.lengthscales.learn_lengthscales`) and
-    then frozen.
+    The inducing points, called landmarks in arguments and attributes, are chosen among the training rows; a product
+    costs :math:`O(N k)`. By default :math:`\kappa` is a Matern-3/2 kernel with a lengthscale per column, learned once
+    from a subsample (:func:`~gpytorch_partition.inference.evidence.lengthscales.learn_lengthscales`) and then frozen.
 
     The prior lacks the variance that the inducing points do not span, which is all of it many lengthscales away from
     them, so intervals there are too narrow. :class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood` adds the

@@ -130,9 +130,7 @@ class GammaMondrianKernel(PartitionKernel):
 
     Use it in place of a Mondrian kernel to train the width by gradients, like a lengthscale.
 
-    With F the distribution function of the lifetime, a node of a tree that is alive from its birth to its end has the
-    weight :math:`F(\text{end}) - F(\text{birth})`, :math:`\text{end} = \infty` for leaves, so k(x, x) is 1. With
-    :math:`r = \|x - x'\|_1` the limit of many trees is the rational quadratic in the L1 distance,
+    With :math:`r = \|x - x'\|_1` the limit of many trees is the rational quadratic in the L1 distance,
 
     .. math:: k(x, x') = \mathbb{E}\, e^{-\lambda r} = (1 + r / b)^{-a},
 

@@ -32,8 +32,7 @@ class GroupKernel(PartitionMixtureKernel):
     in its column and in all columns before it, so equal numbers in two regions are two towns. Otherwise every column is
     a level of its own (carrier, weekday).
 
-    This is a model of random effects, one for each group. A group without training rows has only the effects of the
-    levels above it: new shops are predicted from their towns.
+    A group without training rows has only the effects of the levels above it: new shops are predicted from their towns.
 
     A product costs :math:`O(N L)` for L levels; a training step is exact, in :math:`O(N L + p^3)`, if the p groups with
     rows are at most half as many as the rows and `max_cholesky_size`. Above, train weights on some 2,000 rows, and give
@@ -80,13 +79,11 @@ class MembershipKernel(PartitionKernel):
     r"""
     Compare items by the weight of the sets that hold both or neither of them (Davies & Ghahramani 2014, section 4.2).
 
-    Use it for points that are members of sets: films split users into those who have seen them and the others,
-    documents split words, words split documents.
+    Use it for points that are members of sets: users by films, words by documents.
 
     .. math:: k(i, j) = \sum_s w_s\, (b_{is} b_{js} + (1 - b_{is}) (1 - b_{js})), \qquad \sum_s w_s = 1
 
     with :math:`b_{is} = 1` where item i is in set s. Points are numbers of items (`N x 1`), rows of the matrix B.
-    Transpose the matrix for the kernel of films.
 
     **Where sets are small**, two items are both outside most sets, and k is nearly 1 for all pairs; fits then need
     outputscales of hundreds and float64. `members_only=True` leaves out the sets that contain neither item,

@@ -61,10 +61,8 @@ class PartitionKernel(ClusterKernel):
                 [0.5000, 0.5000, 1.0000]])
         >>> from sklearn.cluster import KMeans
         >>> kmeans = KMeans(2, random_state=0).fit([[0.0], [0.1], [5.0]])
-        >>> PartitionKernel(kmeans.predict)(torch.tensor([[0.3], [0.6], [6.0]])).to_dense()
-        tensor([[1., 1., 0.],
-                [1., 1., 0.],
-                [0., 0., 1.]])
+        >>> PartitionKernel(kmeans.predict)(torch.tensor([[0.3], [0.6], [6.0]])).to_dense()[0]
+        tensor([1., 1., 0.])
     """
 
     sum_dtype: torch.dtype | None = None
@@ -134,13 +132,10 @@ class PartitionKernel(ClusterKernel):
         predicts the mean target, or the most frequent class, of a point's cluster. Strong partitions whose errors are
         hardly correlated make a good ensemble (Breiman 2001; Zhu 2008, section 3.3).
 
-        By default each row is predicted without its own target. **For partitions that have seen the targets, such as
-        those of a** :class:`~gpytorch_partition.RandomForestKernel`, **this is too good**: splits lie where they suit
-        the point that is left out. Then give new `points`.
-
-        The standard error of the kernel, over other draws of the partitions, falls as :math:`1 / \sqrt m`. It is at
-        most :math:`1 / (2 \sqrt m)` (Davies & Ghahramani 2014, lemma 3.2), estimated from these m, taken as
-        independent, for 10,000 random pairs.
+        By default each row is predicted without its own target, which is too good for partitions that have seen the
+        targets, as those of a :class:`~gpytorch_partition.RandomForestKernel`: give new `points` then. The standard
+        error of the kernel, over other draws of the partitions, is at most :math:`1 / (2 \sqrt m)` (Davies & Ghahramani
+        2014, lemma 3.2), and estimated for 10,000 random pairs.
 
         :param x: `N x D` rows.
         :param y: `N` targets, a tensor or an array: numbers, or classes.

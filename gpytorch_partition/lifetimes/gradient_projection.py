@@ -1,12 +1,10 @@
 r"""
 A linear projection of the inputs for the Mondrian kernel, learned from the gradients of the posterior mean.
 
-This is the loop of transformed iterative Mondrian forests (Baptista, O'Reilly & Xie 2024, "TrIM: Transformed iterative
-Mondrian forests for gradient-based dimension reduction and high-dimensional regression"), with the posterior mean of
-the joint Gaussian model in place of the forest. The expected gradient outer product :math:`H = E[\nabla f(x) \nabla
-f(x)^\top]` of a function that varies along a few directions has these as its range. A model estimates H. The next one
-draws its trees over :math:`H^{1/2} x`, independently of the targets, where they cut mostly across the directions found
-so far, and so estimates H better.
+This is the loop of transformed iterative Mondrian forests (Baptista, O'Reilly & Xie 2024), with the posterior mean of
+the joint Gaussian model in place of the forest: the expected gradient outer product :math:`H = E[\nabla f(x) \nabla
+f(x)^\top]` has the few directions along which f varies as its range, and the next trees are drawn over
+:math:`H^{1/2} x`.
 """
 
 from __future__ import annotations

@@ -134,9 +134,8 @@ def fit_along_lifetimes(
     Call it to choose, by error on held-out rows, the width of a machine that has no marginal likelihood, such as a
     support vector machine. For a Gaussian process there is :func:`lifetime_sweep`.
 
-    The first model starts like the estimator. Every other one starts with the weights of the previous lifetime: each
-    cell has the weight of the cell that contains it (Balog et al. 2016, section 4.2.2), and the rest of its state.
-    `epochs` passes over the rows follow, each in a new random order.
+    Each cell begins with the weight of the earlier cell that contains it (Balog et al. 2016, section 4.2.2); `epochs`
+    passes over the rows follow, each in a new random order.
 
     Feature vectors have length 1 at every lifetime, so one penalty and one learning rate serve all. Standardize the
     targets of a regression; with scikit-learn's default learning rate a regression takes many epochs.

@@ -145,10 +145,9 @@ def lifetime_sweep(
     Call it with kernel, rows and targets alone to choose the width: mean c, outputscale s and noise are then the most
     likely ones at each lifetime. The grid is refined where the posterior is.
 
-    Rows are sorted into the trees once. At a lifetime with few cells the likelihood is exact; with many, up to 2,000
-    rows take dense algebra, and more an estimate with a standard error. Choose the width by 2,000 random rows where
-    there are more; the kernel may be built on all of them. A sweep over every cut costs :math:`O(p^{3.5})` in all, for
-    up to 10,000 cells at the longest lifetime.
+    At a lifetime with few cells the likelihood is exact; with many, up to 2,000 rows take dense algebra, and more an
+    estimate with a standard error. Choose the width by 2,000 random rows where there are more; the kernel may be built
+    on all of them. A sweep over every cut costs :math:`O(p^{3.5})` in all, for up to 10,000 cells.
 
     **With few trees the best lifetime is too long** where the noise is given: use 200 trees or more (the kernel's
     default), or leave outputscale and noise out.

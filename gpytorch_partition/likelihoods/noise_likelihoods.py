@@ -97,11 +97,9 @@ class FITCGaussianLikelihood(NoiseLikelihood):
 
     Use it when the model has only a kernel through inducing points, whose variance is too small far from them.
 
-    It turns a Gaussian process with k into the "fully independent training conditional" approximation of the process
-    with the kernel :math:`\kappa` (Snelson & Ghahramani 2006, "Sparse Gaussian processes using pseudo-inputs", eqs. 3
-    to 7): the covariance of observations is :math:`K + \mathrm{diag}(\kappa(x, x) - k(x, x)) + \sigma^2(x) I`. If all
-    training rows are inducing points, predictions are those of :math:`\kappa`. With a threshold t above 0, only the
-    variance beyond it is added.
+    The covariance of observations is :math:`K + \mathrm{diag}(\kappa(x, x) - k(x, x)) + \sigma^2(x) I`, the "fully
+    independent training conditional" (Snelson & Ghahramani 2006, eqs. 3 to 7). If all training rows are inducing
+    points, predictions are those of :math:`\kappa`. With a threshold t above 0, only the variance beyond it is added.
 
     It needs the inputs: call `likelihood(model(x), x)`, and `mll(model(train_x), train_y, train_x)` in a training loop
     of your own.

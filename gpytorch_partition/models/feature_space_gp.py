@@ -55,9 +55,8 @@ class FeatureSpaceGP(CountedModel):
     r"""
     Fit :math:`y \sim N(c, s K + \sigma^2 I)` exactly by counts of clusters instead of rows.
 
-    Use it when rows do not fit in memory or arrive in chunks, and clusters are a few thousand in all. Rows are counted,
-    can be added and removed later, exactly, and can be forgotten. Evidence, means, variances and samples are exact for
-    any number of rows.
+    Use it when rows do not fit in memory or arrive in chunks, and clusters are a few thousand in all. Rows can be added
+    and removed later; evidence, means, variances and samples are exact for any number of rows.
 
     Counting costs the labels and :math:`O(N m^2)`; the first use after that :math:`O(p^3)` time and 32 `p^2` bytes for
     p clusters, 64 for all heights of a forest; a mean then :math:`O(m)` per point, a variance :math:`O(m p)`.

@@ -44,8 +44,8 @@ class PartitionLinearOperator(CovarianceOperator):
     optional loadings of the rows (absent: 1). With :math:`S = I/m` this is the random partition kernel (Davies &
     Ghahramani 2014, definition 2), and a product is the mean of their eq. 8 over the partitions.
 
-    A product costs :math:`O((N + N') m t)` for t columns and k times that with k loadings, plus the product with S. K
-    is square and symmetric when both sides are the *same* :class:`Incidence` object.
+    A product costs :math:`O((N + N') m t)` for t columns, k times that with k loadings, plus the product with S. K is
+    symmetric when both sides are the *same* :class:`Incidence` object.
 
     :param scale: `*batch`, the factor s, whose dtype is that of K.
     :param cluster_operator: `p x p'` S, with no batch dimensions; its own transpose where both sides have the same

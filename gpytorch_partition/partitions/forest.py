@@ -31,13 +31,9 @@ class ForestPartition(Partition):
     Use it to read the trees of all libraries below in one way: the leaves of points, the thresholds of a column, the
     trees cut at a depth (:meth:`cut`).
 
-    Labels agree with the ensemble's own leaves exactly, also for points on thresholds: points are rounded as the
-    ensemble rounds them (to float32, except for histogram gradient boosting and LightGBM). NaN stands for a missing
-    value where the ensemble takes it (:attr:`handles_missing`). Categories are the numbers that the ensemble was fitted
-    on; unknown ones go where the ensemble sends them.
-
-    The trees are those that the ensemble's own `predict` uses, up to the best iteration of models that stopped early.
-    AdaBoost and DART of XGBoost keep the weights of their trees.
+    Labels agree with the ensemble's own leaves exactly, also for points on thresholds, missing values
+    (:attr:`handles_missing`) and unknown categories. The trees are those that the ensemble's own `predict` uses, up to
+    the best iteration of models that stopped early; AdaBoost and DART of XGBoost keep the weights of their trees.
 
     :param ensemble: A fitted random forest, extra-trees, gradient boosting, histogram gradient boosting, AdaBoost or
         bagging of trees, isolation forest, random trees embedding, or single tree of scikit-learn (:func:`grow_forest`

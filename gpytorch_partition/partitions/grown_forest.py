@@ -47,8 +47,8 @@ def grow_forest(
     :class:`~gpytorch_partition.RandomForestKernel` calls it. Call it yourself for kernels of the same trees at
     different `heights` (`RandomForestKernel.from_forest`).
 
-    A process that is trained on the targets of its trees takes their noise for signal. With a small subsample for each
-    tree, drawn without replacement, every row is new to most trees. Smooth targets gain from trying all columns.
+    With a small subsample for each tree, drawn without replacement, every row is new to most trees, so that a process
+    does not take its noise for signal. Smooth targets gain from trying all columns.
 
     Each tree costs :math:`O(N D)`, since scikit-learn checks all rows for every tree, and about :math:`O(n d \log n)`
     for its n rows with d columns tried.

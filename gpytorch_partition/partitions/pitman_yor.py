@@ -22,10 +22,9 @@ class PitmanYorMixture(ClusterMixin, BaseEstimator):
     Use it as the clusterer of a :class:`~gpytorch_partition.ClusteringKernel` if the number of clusters is unknown; a
     prior over partitions does not fix it (Davies & Ghahramani 2014, section 2.3). New points join the nearest row.
 
-    A row joins a cluster of n rows with a prior weight of n - d, and a new one with :math:`\alpha + d C`, where C is
-    the number of clusters (Pitman & Yor 1997). Rows of a cluster are Gaussian around its mean with standard deviation
-    `scale`; means are Gaussian around the rows' mean with standard deviation `spread`, and integrated out (Neal 2000,
-    algorithm 3).
+    A row joins a cluster of n rows with a prior weight of n - d, and a new one with :math:`\alpha + d C` for C clusters
+    (Pitman & Yor 1997). Rows are Gaussian around the mean of their cluster, which is Gaussian around the rows' mean and
+    integrated out (Neal 2000, algorithm 3).
 
     Costs :math:`O(N C D)` a sweep; intended for about a thousand rows.
 
