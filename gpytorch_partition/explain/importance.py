@@ -136,18 +136,13 @@ def column_shares(functions: KernelExpansion, random_state: Any = 0) -> np.ndarr
     Rows sum to the parts' own shares, :math:`\operatorname{Cov}(f_j, f) / \operatorname{Var}(f)` over the training
     rows, f the posterior mean and :math:`f_j` a part of it, and all together to 1: a covariance decomposition (Li et
     al. 2010). Shares of several functions are averaged with their variances as weights. A part is divided by its own
-    structure:
+    structure (docs/explaining.md):
 
-    - **Trees** (:class:`~gpytorch_partition.RandomForestKernel`): :math:`f_j` is the sum over splits on the path of the
-      mean over the training rows in the child less that in the node (Saabas 2014, "Interpreting random forests"). A
-      split counts for its column, with its covariance with f. For a single tree this is the decrease of impurity
-      (Breiman et al. 1984).
-    - **Slopes** (:class:`~gpytorch_partition.LocalLinearKernel`): levels as for trees; slopes count for their own
-      column.
-    - **Linear kernels**: the term :math:`v_d\, x_d \sum_i x_{id} \alpha_i` of each column.
-    - **All others** (a Matern kernel, clusters, Mondrian trees): the part's share is divided in proportion to
-      :math:`\mathbb{E}[k(x, x) - k(x, x')]`, x' being x with the column's value of another row: the prior's expected
-      total sensitivity index, not normalized (Jansen 1999), which short lengthscales make large.
+    - **Trees**: by the covariance with f of the changes that splits make (Saabas 2014).
+    - **Slopes**: levels as for trees; slopes count for their own column.
+    - **Linear kernels**: by the term :math:`v_d\, x_d \sum_i x_{id} \alpha_i` of each column.
+    - **All others**: in proportion to :math:`\mathbb{E}[k(x, x) - k(x, x')]`, x' being x with the column's value of
+      another row (Jansen 1999).
 
     One product with each part (two for slopes), and for parts of the last kind D times 1,000 random pairs of rows.
 

@@ -39,10 +39,8 @@ class ClassLink:
 
         p_c \propto f_c \left( \frac{h((f_c + e_c) / w)}{h(f_c / w)} \right)^t, \qquad h(z) = \log(1 + e^z)
 
-    With a narrow width w and a power t of 1 it is the identity, :math:`p_c = f_c + e_c`, but for values below 0: for
-    classes that overlap. With a wide one it is a softmax of :math:`\log f_c` and a multiple of e: for classes that can
-    be separated. A share of the probabilities always comes from the frequencies, since n rows cannot distinguish
-    probabilities far below 1 / n, and a wrong one costs its logarithm. Probabilities rise with e.
+    docs/explaining.md has the meaning of width w and power t. A share of the probabilities always comes from the
+    frequencies, since n rows cannot distinguish probabilities far below 1 / n.
 
     :param frequencies: `C` frequencies f, positive, of sum 1.
     :param share: Share of the frequencies. (Default: 0.)

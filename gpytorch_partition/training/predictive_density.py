@@ -1,4 +1,4 @@
-"""r"""
+"""Weights, noise and tails of a sum of kernels by the predictive density of held-out rows."""
 
 from __future__ import annotations
 
