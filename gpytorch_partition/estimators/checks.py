@@ -105,7 +105,7 @@ def warn_of_rounding(values: np.ndarray, name: str = "targets") -> None:
 
 class OutsideRangeWarning(UserWarning):
     """
-    A warning of rows outside the range of the training rows, where the model is as sure as inside.
+    Warn of rows outside the range of the training rows, where the model is as sure as inside.
 
     Leave these rows out, fit to some from there, or use `kernel="auto"`, whose smooth part widens intervals there.
     """
