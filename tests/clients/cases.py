@@ -96,7 +96,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
         ("kernel * RBF", "RBF * kernel"),
         "refused",
         _DENSE,
-        "So would products with a dense kernel. Products of `LandmarkKernel` are as dense as the other kernel, and exact.",
+        "So are products with a dense kernel; those of `LandmarkKernel` are as dense as the other kernel, and exact.",
         sizes=(1500,),
         modes=("default", "fast_pred_var"),
         not_of=("landmark",),
