@@ -153,7 +153,7 @@ def _average(model: PartitionGP | TargetView, x: Tensor) -> tuple[Tensor, Tensor
         return model.constant, prior.mean(), x.new_zeros(()), cross
     left_out = unspanned_variances(model.likelihood, x)
     spread = x.new_zeros(()) if left_out is None else left_out.sqrt().mean().square()
-    return model.mean_module(x).mean(), prior.mean(), spread, cross
+    return model.level(x).mean(), prior.mean(), spread, cross
 
 
 def _variances(model: PartitionGP, priors: Tensor, cross: Tensor) -> Tensor:

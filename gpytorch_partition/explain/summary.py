@@ -160,6 +160,8 @@ class ModelSummary(_Summary):
     is_skewed: bool = False  #: Whether all targets are above 0, and far less skewed in logarithms.
     #: The side of the predictions, "above" or "below", on which nearly all outliers lie, so that no row is discounted.
     long_tail: str | None = None
+    #: Mean of held-out targets less their predictions, and its standard error; empty where no rows were held out.
+    mean_error: tuple[float, ...] = ()
     targets: tuple[TargetSummary, ...] = ()  #: Several targets one by one.
     has_usual_width: bool = False  #: Whether the width of a Mondrian kernel is the median distance of the rows.
 
@@ -179,6 +181,7 @@ class ModelSummary(_Summary):
             if density is None
             else f"NLPD {-density + 0.0:.3f} nats a row of targets in standard deviations (without any column: "
             f"{_NLPD_OF_MEAN:.3f})",
+            "mean error": self._told_mean_error,
             "at bounds": ", ".join(f"{name} = {value}" for name, value in self.at_bounds.items()) or "none",
             "seconds": self._told_seconds,
             "left out": "; ".join(self.left_out),
@@ -195,6 +198,14 @@ class ModelSummary(_Summary):
             return {"function": function, "noise": f"{noise}, the same everywhere"}
         varies = "on average, varies with x from {:.4g} to {:.4g}".format(*self.noise_range)
         return {"function": function, "noise": f"{noise} {varies}"}
+
+    @property
+    def _told_mean_error(self) -> str:
+        error, deviation = self.mean_error or (0.0, 0.0)
+        if not abs(error) > 2 * deviation:
+            return ""
+        size = f"{abs(error):.4g} in the targets' units ({abs(error) / deviation:.1f} standard errors)"
+        return f"held-out rows are predicted too {'low' if error > 0 else 'high'} by {size} on average"
 
     def _tails(self) -> dict[str, str]:
         found, shape = {}, f"Student-t noise with {self.degrees_of_freedom or 0:g} degrees of freedom"
@@ -291,14 +302,15 @@ def title_of(estimator: Any) -> str:
 
 def _of_one_target(model: PartitionGP, unit: Standardization, columns: list[str], some: Tensor) -> dict[str, Any]:
     functions, scale = KernelExpansion.of_model(model), float(unit.scale)
-    means = functions.part_means(some)
+    means, noise = functions.part_means(some), description_of(model)["noise"]
     parts, prior = _described(functions, columns, some, covariance_shares(means))
     return {
         "parts": parts,
         "target_std": scale * float(model.train_targets.double().std(correction=0)),
         "function_std": scale * float(means.sum(1).std(correction=0)),
         "prior_std": scale * prior**0.5,
-        "long_tail": description_of(model)["noise"].get("long_tail"),
+        "long_tail": noise.get("long_tail"),
+        "mean_error": tuple(scale * value for value in noise.get("mean_error", ())),
         "is_skewed": is_skewed(unit.undo(model.train_targets.double())),
         **_of_noise(model.likelihood, scale, some),
     }

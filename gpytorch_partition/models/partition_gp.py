@@ -75,6 +75,10 @@ class PartitionGP(ExactGP):
         with predictions():
             return super().__call__(*map(self._encoded, inputs), **kwargs)
 
+    def level(self, x: Tensor) -> Tensor:
+        """Return the terms of predictions at points (`*batch x N`) that covariances with training rows do not give."""
+        return self.mean_module(x)
+
     def _check_width(self, x: Any) -> None:
         if not torch.is_tensor(x) or x.is_complex():
             raise TypeError(f"expected points as a tensor of real numbers, got {type(x).__name__}")

@@ -42,8 +42,10 @@ class DefaultGP(PartitionGP):
     """
     A default model, with a description in plain values from which :func:`rebuilt` makes its unfitted counterpart.
 
-    The description has `"parts"`, their names; `"noise"`, its kind; `"log_predictive_density"` of held-out rows; and
-    `"view_columns"`, the number of columns of the parts' view of categories and missing cells, or None.
+    Predictions are posterior means plus an offset: the mean error of held-out rows, times the noise's deviation.
+    The description has `"parts"`, their names; `"noise"`, its kind and the offset; `"log_predictive_density"` of
+    held-out rows; and `"view_columns"`, the number of columns of the parts' view of categories and missing cells, or
+    None.
     """
 
     def __init__(
@@ -51,6 +53,25 @@ class DefaultGP(PartitionGP):
     ) -> None:
         super().__init__(train_x, train_y, likelihood, kernel)
         self.description = description
+
+    def __call__(self, *inputs: Tensor, **kwargs: Any) -> Any:
+        found = super().__call__(*inputs, **kwargs)
+        if self.training or not self._offset:
+            return found
+        return type(found)(found.mean + self._offsets(inputs[0]).to(found.mean), found.lazy_covariance_matrix)
+
+    def level(self, x: Tensor) -> Tensor:
+        return super().level(x) + self._offsets(x)
+
+    @property
+    def _offset(self) -> float:
+        return self.description["noise"].get("offset", 0.0)
+
+    def _offsets(self, x: Tensor) -> Tensor:
+        """Return mean errors of predictions at points (`*batch x N`), which held-out rows had."""
+        forests = [module for module in self.likelihood.modules() if isinstance(module, ForestNoise)]
+        ratios = forests[0].exponent * forests[0].log_ratio(self._encoded(x)) if forests else x.new_zeros(x.shape[:-1])
+        return self._offset * (0.5 * ratios).exp()
 
     def with_completions(self, share: float, gain: float) -> DefaultGP:
         """Return the model that adds a share of the completions' variance, and so many nats to its log density."""
@@ -154,6 +175,7 @@ def _of_rows(choice: Choice, noise: Noise, data: TrainingData) -> Noise:
 
 
 def _description(choice: Choice, data: TrainingData) -> dict[str, Any]:
+    unit = float(data.unit.scale)
     return {
         "parts": list(choice.outputscales),
         "noise": {
@@ -162,6 +184,8 @@ def _description(choice: Choice, data: TrainingData) -> dict[str, Any]:
             "has_weights": data.weights is not None or choice.factor != 1,
             "has_tails": choice.tails is not None,
             "long_tail": choice.long_tail,
+            "offset": unit * choice.offset,
+            "mean_error": [unit * value for value in choice.held_out.mean_error()],
         },
         "log_predictive_density": choice.log_density,
         "view_columns": len(choice.lengthscales) if data.has_view else None,

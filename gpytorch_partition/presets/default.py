@@ -19,10 +19,12 @@ from gpytorch_partition.partitions.ensembles.libraries import check_refittable, 
 from gpytorch_partition.presets.assembly import DefaultGP, assemble
 from gpytorch_partition.presets.calibration import (
     calibrate,
+    centred,
     completion_share,
     widened,
     widened_for_blocks,
     widened_to_hold,
+    with_mean_error,
 )
 from gpytorch_partition.presets.data import Blocks, TrainingData
 from gpytorch_partition.presets.heavy_tails import discounts_harm, with_heavy_tails, with_shape
@@ -140,9 +142,9 @@ def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingD
         with stage("calibrating"):
             choice, data = _calibrated(choice, data, usual, own, setup)
     elif not choice.is_rough:
-        choice = widened(choice, data, setup)
+        choice = widened(choice if data.blocks is not None else with_mean_error(choice), data, setup)
     choice = with_shape(widened_for_blocks(choice, chosen, data, setup), setup.options)
-    return widened_to_hold(choice) if data.blocks is None else choice, data
+    return widened_to_hold(centred(choice)) if data.blocks is None else choice, data
 
 
 def _calibrated(

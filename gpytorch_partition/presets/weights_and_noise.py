@@ -46,6 +46,11 @@ class HeldOutRows:
         """Return the mean Gaussian log density of the errors, in nats."""
         return float(gaussian_log_densities(self.errors, self.variances + self.noise).mean())
 
+    def mean_error(self) -> list[float]:
+        """Return the mean of the errors, and its standard error; an empty list without rows."""
+        number = len(self.errors)
+        return [float(self.errors.mean()), float(self.errors.std() / number**0.5)] if number else []
+
 
 _LOSS = 0.1  # squared errors that varying noise may lose, as a share; and 2 standard errors
 _MOST_LOG_FACTOR = 10.0  # log ratio of the noise of new observations to that of training rows
@@ -72,6 +77,8 @@ class Choice:
     constant: Choice | None = None  # the choice with constant noise, where noise varies
     smooths_evenly: bool = False  # whether noise varies for new observations only
     long_tail: str | None = None  # "above" or "below" the predictions, where nearly all outliers are there
+    offset: float = 0.0  # the mean error of predictions where the noise is at its level, added to them
+    deviations: Tensor = _NO_ROWS.errors  # of the noise at the held-out rows, over that of its level
 
     @property
     def new_noise(self) -> float:

@@ -495,12 +495,16 @@ def test_rough_parts_cannot_be_omitted_nor_all_others():
 
 def test_descriptions_are_plain_and_of_default_models_only():
     description = description_of(assembled(0.25, True))
+    unit = TrainingData(X, SMOOTH + (0.05 + X[:, 2]) * NORMAL).unit.scale
+    errors = [float(unit) * value for value in varying()[0].held_out.mean_error()]
+    assert description["noise"].pop("mean_error") == pytest.approx(errors)
     assert description["noise"] == {
         "noise_varies": True,
         "threshold": 0.25,
         "has_weights": False,
         "has_tails": False,
         "long_tail": None,
+        "offset": 0.0,
     }
     assert description["log_predictive_density"] == varying()[0].log_density
     own = PartitionGP(X, SMOOTH, GaussianLikelihood(), gpytorch.kernels.RBFKernel())

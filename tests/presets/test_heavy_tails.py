@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import pickle
 from dataclasses import replace
 
@@ -19,7 +18,6 @@ from gpytorch_partition.estimators.scores import Judgement, interval_score
 from gpytorch_partition.explain import plots
 from gpytorch_partition.likelihoods import StudentTLikelihood, student_t_noise
 from gpytorch_partition.presets import Options, default, heavy_tails
-from gpytorch_partition.presets.calibration import widened_to_hold
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.heavy_tails import with_shape
 from gpytorch_partition.presets.options import Setup
@@ -198,28 +196,6 @@ def test_heavy_tails_alone_change_the_shape_and_not_the_deviation():
     assert found.log_density == pytest.approx(expected, abs=1e-4)
     normal = torch.randn(3_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     assert with_shape(choice_of(normal, 1.0), Options()).tails is None
-
-
-@pytest.mark.slow
-def two_values(share, number=1_000):
-    """Errors about the mean of targets of two values, one of which so large a share has, in units of the targets."""
-    return (torch.arange(number) < share * number).double() - share
-
-
-def test_intervals_hold_rows_whose_targets_are_two_values():
-    errors = two_values(0.22)
-    choice = choice_of(errors, 0.22 * 0.78)
-    found = widened_to_hold(choice)
-    width = norm.ppf(0.95) * math.sqrt(found.noise)
-    assert width == pytest.approx(0.78)  # the rarer value, which was outside
-    loss = 0.5 * (math.log(found.noise / choice.noise) + choice.noise / found.noise - 1)
-    assert found.log_density == pytest.approx(choice.log_density - loss)
-    assert found.outputscales["linear"] == pytest.approx(found.noise / choice.noise)
-
-
-def test_intervals_stay_where_they_hold_enough():
-    choice = choice_of(two_values(0.14), 0.14 * 0.86)
-    assert widened_to_hold(choice) is choice
 
 
 def test_rows_are_not_discounted_where_held_out_rows_are_predicted_worse_for_it(monkeypatch):
