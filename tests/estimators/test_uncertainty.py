@@ -9,8 +9,8 @@ from gpytorch.kernels import RBFKernel
 from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from scipy.stats import norm, t
 
-from gpytorch_partition import LandmarkKernel
-from gpytorch_partition.estimators import PartitionGPRegressor, regression_fit
+from gpytorch_partition import LandmarkKernel, settings
+from gpytorch_partition.estimators import PartitionGPRegressor, fitted_regressor, regression_fit
 from gpytorch_partition.estimators.fitted_regressor import predictive
 from gpytorch_partition.explain.dependence import averages
 from gpytorch_partition.likelihoods import FITCGaussianLikelihood
@@ -143,3 +143,27 @@ def test_one_row_is_refused():
 def test_a_column_of_targets_is_judged_as_numbers():
     model, y = fitted("forest"), np.arange(float(len(NEW)))
     assert np.array_equal(model.judge(NEW, y[:, None]).log_density, model.judge(NEW, y).log_density)
+
+
+def test_as_many_samples_as_deviations_of_observations_need(monkeypatch):
+    """By the function's share in the variance at rows that were not learned from, against dense algebra."""
+    random = np.random.RandomState(0)
+    x = random.rand(300, 3)
+    model = PartitionGPRegressor("forest", 50, random_state=0).fit(x, x[:, 0] + 0.3 * random.randn(300))
+    fit, fitted_model = model._fitted, model.model_
+    some = fit.train_x[torch.linspace(0, 299, 200).long()]
+    noise = float(model.likelihood_.noise)
+    covariance = fitted_model.covar_module(fit.train_x).to_dense().double().detach()
+    inverse = (covariance + noise * torch.eye(300)).inverse()
+    left_out = (1 / inverse.diagonal() - noise)[torch.linspace(0, 299, 200).long()]  # Rasmussen & Williams, eq. 5.12
+    share = float((left_out / (left_out + noise)).quantile(0.8))
+    assert len(some) == 200
+    expected = 0.5 * (1.96 * share / 0.03) ** 2
+    assert fit._num_samples_beside_noise == pytest.approx(expected, rel=0.02)
+    monkeypatch.setattr(fitted_regressor.max_cholesky_size, "value", lambda: 100)
+    fit.__dict__["_num_samples_beside_noise"] = 70
+    for include_noise, number in ((True, 70), (False, 512)):
+        with fit._samples_of_variances(include_noise):
+            assert settings.num_variance_samples.value() == number
+    with settings.num_variance_samples(50), fit._samples_of_variances(True):
+        assert settings.num_variance_samples.value() == 50

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from unittest.mock import patch
 
 import gpytorch
@@ -13,8 +14,9 @@ from gpytorch.likelihoods import GaussianLikelihood
 from linear_operator.operators import BlockDiagLinearOperator
 
 from gpytorch_partition import IterativeKernel, LandmarkKernel, PartitionKernel, settings
+from gpytorch_partition.inference.prediction import cluster_posterior as cluster_posteriors
 from gpytorch_partition.inference.prediction import work
-from gpytorch_partition.inference.prediction.cluster_posterior import cluster_posterior
+from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, cluster_posterior
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
 from gpytorch_partition.operators import guards
@@ -574,6 +576,34 @@ def test_sampled_variances_repeat_and_read_no_global_state():
             found.append(model(NEW).variance)
             assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("name", ["clusters", "slopes"])
+def test_variances_of_later_calls_take_no_solves(name, monkeypatch):
+    """Draws are kept with the model: other points, blocks of them and copies have the variances of the same draws."""
+    model, drawn = model_of(name).eval(), []
+    original = ClusterPosterior.drawn
+    monkeypatch.setattr(ClusterPosterior, "drawn", lambda *args: drawn.append(args) or original(*args))
+    with torch.no_grad(), many_rows(), settings.predictive_variances("samples"), settings.num_variance_samples(20):
+        first = model(NEW).variance
+        assert len(drawn) == 1
+        torch.testing.assert_close(torch.cat([model(x).variance for x in NEW.split(N_TEST // 2)]), first)
+        assert len(drawn) == 1
+        kept = copy.deepcopy(model)
+        assert kept.prediction_strategy._draws._known[2] == []
+        assert torch.equal(kept(NEW).variance, first)
+        assert len(drawn) == 2
+        with settings.probe_seed(1):
+            assert not torch.equal(model(NEW).variance, first)
+        assert torch.equal(model(NEW).variance, first)
+        assert len(drawn) == 4
+        monkeypatch.setattr(cluster_posteriors, "_MOST_KEPT", 100)
+        with settings.num_variance_samples(10):
+            assert torch.equal(model(NEW).variance, model(NEW).variance)
+        assert len(drawn) == 6
+        model.train()
+        model.likelihood.noise = 2 * model.likelihood.noise
+        assert (model.eval()(NEW).variance > first).double().mean() > 0.9
 
 
 @pytest.mark.parametrize("path", ["feature_space", "samples"])

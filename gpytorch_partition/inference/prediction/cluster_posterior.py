@@ -50,6 +50,7 @@ _MANY_SAMPLES = 128  # number of samples from which on this is done
 _RANK_FACTOR = 4  # rank of the larger preconditioner, in usual ranks
 _MOST_BYTES = 2**30  # size of the larger preconditioner
 _MOST_COPIED = 2**30  # bytes of the sorted codes and loadings: a million rows of the default model would be 5 GiB
+_MOST_KEPT = 2**31  # bytes of the draws that are kept
 _COLUMNS = 16  # samples solved for at once: with more, each takes longer
 _ORDERED_COLUMNS = 32  # the same for sorted rows
 
@@ -62,6 +63,7 @@ class ClusterPosterior:
     points: tuple[LoadedRows, ...]  # for each term, the test points in the feature space of its training rows
     is_ordered: bool = False  # training rows are sorted by the clusters of a partition
     is_precise: bool = False  # all is in float64, with the most precise solvers
+    kept: KeptDraws | None = None  # of earlier variances
 
     @property
     def num_points(self) -> int:
@@ -125,10 +127,20 @@ class ClusterPosterior:
         training points from the prior, and of e from the noise. Solves that do not converge are an UnconvergedError, if
         a more precise method exists.
         """
-        num_samples = num_variance_samples.value()
-        generator = solver_generator(probe_seed.value(), "samples", self.noisy.device)
-        blocks = self._prepared(num_samples)._blocks(num_samples, generator, "predictive variances")
+        num_samples, kept = num_variance_samples.value(), self.kept or KeptDraws()
+        blocks = (self._deviations(tables) for tables in kept.of(self, num_samples))
         return reduce(add, (block.square().sum(-1) for block in blocks)) / num_samples
+
+    def drawn(self, num_samples: int) -> Iterator[list[Tensor]]:
+        """Draw effects less their means in blocks, each a table (`p x t`) for each term, by the probe seed."""
+        generator = solver_generator(probe_seed.value(), "samples", self.noisy.device)
+        return self._prepared(num_samples)._blocks(num_samples, generator, "predictive variances")
+
+    def num_bytes(self, num_samples: int) -> int:
+        """Return the size of so many draws."""
+        loadings = [1 if each.loadings is None else each.loadings.shape[-1] for each in self.points]
+        numbers = (each.left.num_clusters * number for each, number in zip(self.covariances, loadings))
+        return num_samples * self.noisy.dtype.itemsize * sum(numbers)
 
     def samples(self, num_samples: int, own: Sequence[Incidence]) -> Tensor:
         """
@@ -138,18 +150,13 @@ class ClusterPosterior:
         their own feature space, which tells unseen clusters apart.
         """
         none = self._noise_diagonal.new_empty(self.num_points, 0)
-        blocks = self._prepared(num_samples)._blocks(num_samples, None, "posterior samples", own)
-        return torch.cat([none, *blocks], -1).mT
+        blocks = self._prepared(num_samples)._blocks(num_samples, None, "posterior samples")
+        return torch.cat([none, *(self._deviations(tables, own) for tables in blocks)], -1).mT
 
-    def _blocks(
-        self,
-        num_samples: int,
-        generator: torch.Generator | None,
-        description: str,
-        own: Sequence[Incidence] | None = None,
-    ) -> Iterator[Tensor]:
+    def _blocks(self, num_samples: int, generator: torch.Generator | None, description: str) -> Iterator[list[Tensor]]:
+        drawn = self._drawn_by_factor if self.has_factor else self._drawn_by_solves
         for size in progress(self._block_sizes(num_samples), description):
-            yield self._deviations(size, generator, own)
+            yield drawn(size, generator)
 
     def _block_sizes(self, num_samples: int) -> list[int]:
         columns = _ORDERED_COLUMNS if self.is_ordered else _COLUMNS
@@ -184,19 +191,14 @@ class ClusterPosterior:
         codes = torch.cat([covariance.left.codes for covariance in self.covariances], -1)
         return codes[:, int((codes.amax(0) - codes.amin(0)).argmax())]
 
-    def _deviations(
-        self, num_samples: int, generator: torch.Generator | None, own: Sequence[Incidence] | None = None
-    ) -> Tensor:
-        """Posterior samples less their mean, `N_test x num_samples`; without `own` right for single points only."""
-        drawn = self._drawn_by_factor if self.has_factor else self._drawn_by_solves
-        tables = drawn(num_samples, generator)
-        total = torch.zeros(self.num_points, num_samples, dtype=self.noisy.dtype, device=self.noisy.device)
-        for term, (covariance, table, points) in enumerate(zip(self.covariances, tables, self.points)):
-            if own is None or same_codes(own[term], points.rows):
-                total += points.row_values(table)
-            else:
-                total += _with_unseen(covariance, table, points, own[term])
-        return total
+    def _deviations(self, tables: list[Tensor], own: Sequence[Incidence] | None = None) -> Tensor:
+        """Posterior samples less their mean, `N_test x t`; without `own` right for single points only."""
+        terms = zip(self.covariances, tables, self.points, own or [each.rows for each in self.points])
+        values = (
+            points.row_values(table) if same_codes(rows, points.rows) else _with_unseen(covariance, table, points, rows)
+            for covariance, table, points, rows in terms
+        )
+        return reduce(add, values).to(self.noisy.dtype)
 
     def _drawn_by_factor(self, num_samples: int, generator: torch.Generator | None) -> list[Tensor]:
         normal = _normal((self._factor.num_columns, num_samples), self.covariance.cluster_operator, generator)
@@ -344,6 +346,33 @@ def _share_effects(covariance: LinearOperator, cross: LinearOperator) -> bool:
     counts = {0 if loading is None else loading.shape[-1] for loading in loadings}
     are_comparable = covariance.is_symmetric and cross.has_same_clusters and len(counts) == 1
     return are_comparable and same_codes(covariance.left, cross.right)
+
+
+class KeptDraws:
+    """
+    The draws of posterior effects of one model, from which variances of any points are sums.
+
+    They are kept for later calls with the same number of samples, seed and tolerance, up to 2 GiB.
+    """
+
+    def __init__(self) -> None:
+        self._known: tuple[Any, tuple[Any, ...], list[list[Tensor]]] = (None, (), [])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_known": (None, (), [])}  # they are drawn again
+
+    def of(self, posterior: ClusterPosterior, num_samples: int) -> Iterator[list[Tensor]]:
+        """Return tables (`p x t`) for each term, in blocks of draws."""
+        key = (num_samples, probe_seed.value(), variance_tolerance.value(), posterior.is_precise, posterior.has_factor)
+        noisy, kept_key, tables = self._known
+        if noisy is posterior.noisy and kept_key == key:
+            return iter(tables)
+        drawn = posterior.drawn(num_samples)
+        if posterior.num_bytes(num_samples) > _MOST_KEPT:
+            return drawn
+        tables = list(drawn)
+        self._known = (posterior.noisy, key, tables)
+        return iter(tables)
 
 
 class EffectTables:

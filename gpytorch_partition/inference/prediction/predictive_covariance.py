@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import same_codes, same_indices
 from gpytorch_partition.inference.prediction import work
-from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, cluster_posterior
+from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, KeptDraws, cluster_posterior
 from gpytorch_partition.linalg.conjugate_gradients import (
     CGResult,
     CGState,
@@ -106,6 +106,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
     :param is_symmetric: Whether left and right points are the same. (Default: None, if they are one object. They no
         longer are after linear_operator has built an operator anew, in sums and blocks.)
     :param is_precise: Whether all parts are in float64, with the most precise solvers. (Default: False.)
+    :param draws: Draws that variances of other points have kept, and will. (Default: None, none are kept.)
     """
 
     def __init__(
@@ -120,18 +121,20 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         left_out: tuple[Tensor, ...] = (),
         is_symmetric: bool | None = None,
         is_precise: bool = False,
+        draws: KeptDraws | None = None,
     ) -> None:
         options = {
             "tolerance": tolerance,
             "is_dense": is_dense,
             "left_out": left_out,
             "is_precise": is_precise,
+            "draws": draws,
         }
         is_symmetric = left is right if is_symmetric is None else is_symmetric
         super().__init__(prior, left, right, noisy, **options, is_symmetric=is_symmetric)
         self.prior, self.left, self.right, self.noisy = prior, left, left if is_symmetric else right, noisy
         self.tolerance, self.is_dense, self.left_out = tolerance, is_dense, left_out
-        self.is_precise = is_precise
+        self.is_precise, self.draws = is_precise, draws
 
     def _with(self, *parts: LinearOperator, **options: Any) -> PredictiveCovarianceLinearOperator:
         options = {**self._kwargs, "is_symmetric": parts[1] is parts[2], **options}
@@ -305,7 +308,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
     @property
     def _posterior(self) -> ClusterPosterior | None:
         posterior = cluster_posterior(self.noisy, self.left)
-        return None if posterior is None else replace(posterior, is_precise=self.is_precise)
+        return None if posterior is None else replace(posterior, is_precise=self.is_precise, kept=self.draws)
 
     @property
     def _factored_posterior(self) -> ClusterPosterior | None:

@@ -19,7 +19,12 @@ from linear_operator.operators import LinearOperator, ZeroLinearOperator
 from torch import Tensor
 
 from gpytorch_partition import settings
-from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, EffectTables, cluster_posterior
+from gpytorch_partition.inference.prediction.cluster_posterior import (
+    ClusterPosterior,
+    EffectTables,
+    KeptDraws,
+    cluster_posterior,
+)
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.linalg.conjugate_gradients import (
     CGState,
@@ -65,7 +70,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         prior = _with_covariance(train_prior_dist, covariance)
         super().__init__(train_inputs, prior, train_labels, likelihood)
         self._effects: Tensor | None = None  # posterior means of cluster effects
-        self._tables, self._precise_tables = EffectTables(), EffectTables()
+        self._tables, self._precise_tables, self._draws = EffectTables(), EffectTables(), KeptDraws()
         self._precise_weights: Tensor | None = None  # in float64 (`*batch x N x 1`), where those in the mean cache fail
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -213,6 +218,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
             noisy,
             tolerance=settings.variance_tolerance.value(),
             left_out=left_out,
+            draws=self._draws,
             is_dense=noisy.size(-1) <= linear_settings.max_cholesky_size.value(),
         )
 
