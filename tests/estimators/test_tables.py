@@ -26,7 +26,7 @@ from gpytorch_partition.estimators import (
 )
 from gpytorch_partition.presets import Options
 from gpytorch_partition.tables import NumberView, TableEncoder
-from tests.estimators.copies import assert_copies_predict_the_same, stored
+from tests.estimators.copies import stored
 
 RANDOM = np.random.RandomState(0)
 N = 160
@@ -80,12 +80,6 @@ class TestRegressor:
             model.predict(NEW.assign(town=1))
         with pytest.raises(ValueError, match="infinity in 20 .* 'size'"):
             model.predict(NEW.assign(size=np.inf))
-
-    def test_states_and_pickles_predict_the_same_bits(self, kernel):
-        copy = assert_copies_predict_the_same(model_of(kernel), NEW)
-        assert copy.feature_names_in_.tolist() == list(FRAME)
-        with pytest.raises(TypeError, match="expected text"):
-            copy.predict(NEW.assign(town=1))
 
     def test_holes_that_only_new_rows_have(self, kernel):
         complete = FRAME[["size", "new"]].fillna(0.0)
