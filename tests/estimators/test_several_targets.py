@@ -345,7 +345,7 @@ class TestNewHoles:
     HOLE = np.where(np.eye(9, 3, -1) > 0, np.nan, NEW)
 
     @pytest.mark.parametrize("columns", [0, [0, 1]], ids=["one target", "several"])
-    @pytest.mark.parametrize("kernel", ["auto", "forest"])
+    @pytest.mark.parametrize("kernel", [pytest.param("auto", marks=pytest.mark.slow), "forest"])
     def test_are_averaged_over_with_a_warning_as_those_of_tables(self, kernel, columns):
         model = fitted(kernel, Y[:, columns])
         with pytest.warns(UserWarning, match="where no training row missed any: predictions are averaged"):

@@ -60,7 +60,9 @@ def fitted(kernel, frame=FRAME, **options):
 model_of = cache(fitted)  # when a test asks for it, rather than when tests are collected
 
 
-@pytest.mark.parametrize("kernel", ["forest", "fast_cluster", "mondrian", "auto", rbf])
+@pytest.mark.parametrize(
+    "kernel", ["forest", "fast_cluster", "mondrian", pytest.param("auto", marks=pytest.mark.slow), rbf]
+)
 class TestRegressor:
     def test_it_learns_from_all_columns_and_knows_new_levels_and_holes(self, kernel):
         model = model_of(kernel)
