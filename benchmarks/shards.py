@@ -32,7 +32,7 @@ FILE_ROWS, PARQUET = 500_000, "parquet folder"
 
 def out_of_core(options: Options) -> Iterator[Table]:
     """Fit to a parquet folder and to memory maps; then to the same rows in memory and not."""
-    num_rows, few = options.pick(10_000_000, 200), options.pick(100_000, 200)
+    num_rows, few = options.pick(10_000_000, 500), options.pick(100_000, 500)
 
     def fitted(kind: str) -> Row:
         with TemporaryDirectory() as folder:
@@ -115,15 +115,16 @@ def dask_shards(options: Options) -> Iterator[Table]:
     kernel = FastClusterKernel(friedman_chunk(-1, 10_000)[0], M, num_centers=64, random_state=0)
     many, size = options.pick(2_000_000, 4_000), options.pick(1_000_000, 4_000)
     title = f"Counting {many:,} x 10 rows in {NUM_SHARDS} shards, m = {M}, p = 3,200"
-    jobs = grid(workers=options.pick((1, NUM_WORKERS), (NUM_WORKERS,)))
+    most = options.pick(NUM_WORKERS, 1)  # to start one takes seconds
+    jobs = grid(workers=range(1, most + 1))
     yield from measured(options, "dask_counts", title, jobs, partial(_counted, kernel, many))
     yield Table("dask_messages", "The state of a shard's counts, p = 3,200", [_message(kernel)])
     jobs = grid(shards=(NUM_WORKERS, NUM_SHARDS), columns=(1, 4))
     title = f"Products of {size:,} rows in shards, two workers"
-    with _workers(NUM_WORKERS) as client:
+    with _workers(most) as client:
         yield from measured(options, "dask_products", title, jobs, partial(_products, client, kernel, size))
     title, jobs = f"The process of a forest on {size:,} x 10 rows, two workers", [{"N": size}]
-    yield from measured(options, "dask_forest", title, jobs, partial(_forest, options.pick(20_000, 500)))
+    yield from measured(options, "dask_forest", title, jobs, partial(_forest, options.pick(20_000, 500), most))
 
 
 @contextmanager
@@ -212,12 +213,12 @@ def _nothing(shard: Any) -> torch.Tensor:
     return torch.zeros(())
 
 
-def _forest(sample: int, num_rows: int) -> Row:
+def _forest(sample: int, number: int, num_rows: int) -> Row:
     from gpytorch_partition.distributed import DaskRows
 
     kernel = RandomForestKernel(*friedman_chunk(-1, sample), M, random_state=0)
     points, targets = friedman_chunk(-2, 10_000)
-    with _workers(NUM_WORKERS) as client:
+    with _workers(number) as client:
         before = client.run(_held)
         rows, labels = timed(lambda: DaskRows(kernel, _chunks(num_rows), client))
         model = ClusterSpaceGP(kernel, rows)
