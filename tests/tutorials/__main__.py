@@ -27,7 +27,6 @@ SMALLER = {
     },
     "every_width": {
         "square, num_trees=200": "square, num_trees=20",
-        "rand(600, 2": "rand(300, 2",
         "num_trees=100, max_lifetime=60": "num_trees=20, max_lifetime=60",
         "narrow = MondrianKernel(few_x, ": "narrow = MondrianKernel(few_x, 20, ",
         "make_friedman1(1600": "make_friedman1(400",
