@@ -1,7 +1,7 @@
 """
 Bayesian optimization of mixed problems: a search among cells on a forest kernel beside BoTorch's on a Matern kernel.
 
-Each run is in a process of its own: BoTorch changes settings of GPyTorch.
+Each run is in a process of its own (at the smallest size, in this one): BoTorch changes settings of GPyTorch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from .plots import finish, panels, styles
-from .report import Options, Row, Table, grid, in_own_process, measured
+from .report import Options, Row, Table, grid, measured
 
 PROBLEMS = ("Ackley", "LABS", "pressure vessel", "Rosenbrock", "Hartmann", "Levy", "Styblinski-Tang")
 RANDOM = "random search"
@@ -30,14 +30,14 @@ def botorch_optimizers(options: Options) -> Iterator[Table]:
     jobs = grid(problem=PROBLEMS, seed=seeds)
     title = f"Bayesian optimization, 10 random points and {num_points} more, or 40 seconds: regret and CPU seconds"
     runs = [{**job, "method": method} for job in jobs for method in METHODS]
-    rows = yield from measured(options, "botorch_runs", title, runs, partial(in_own_process, _run, num_points, every))
+    rows = yield from measured(options, "botorch_runs", title, runs, partial(options.apart, _run, num_points, every))
     rows = [row for row in rows if "error" not in row]
     medians = [_summary(name, [row for row in rows if row["problem"] == name]) for name in PROBLEMS]
     draw = partial(_draw, rows, range(0, num_points + 1, every))
     yield Table("botorch_optimizers", f"{title}: medians of {len(seeds)} runs", medians, draw=draw)
     sizes = options.pick((30, 1024, 10), (10, 16, 1))
     title = f"Log expected improvement found on the same models, forest kernels of {sizes[0]} points"
-    yield from measured(options, "botorch_searches", title, jobs, partial(in_own_process, _search, *sizes))
+    yield from measured(options, "botorch_searches", title, jobs, partial(options.apart, _search, *sizes))
 
 
 def _run(*arguments: Any) -> Row:

@@ -56,7 +56,7 @@ def evidence(options: Options) -> Iterator[Table]:
 
     @lru_cache(1)
     def split(name: str, number: int) -> Split:
-        return split_of(read_data(options, name), number, options.pick(None, 100))
+        return split_of(read_data(options, name), number, options.pick(None, 40))
 
     def scored(name: str, number: int, method: str) -> Row:
         found = split(name, number)

@@ -43,7 +43,7 @@ def out_of_core(options: Options) -> Iterator[Table]:
     yield from measured(options, "out_of_core", f"fit_chunks on {num_rows:,} rows of 10 columns", jobs, fitted)
     kernels = ("auto", "forest", "fast_cluster")
     jobs = grid(fit=("fit_chunks", "fit"), kernel=kernels)
-    compared = partial(options.apart, _compared, few, options.pick(600.0, 3.0))
+    compared = partial(options.apart, _compared, few, *options.pick((600.0, 10_000), (1.0, 500)))
     title = f"The same {few:,} rows, in chunks and in memory"
     yield from measured(options, "out_of_core_quality", title, jobs, compared)
 
@@ -81,19 +81,19 @@ def _fitted(folder: str, kind: str) -> Row:
         "seconds": seconds,
         "of which": ", ".join(f"{name} {value:.0f}" for name, value in model.seconds_.items()),
         "GiB at most": peak_gib(),
-        **_quality(model, kind == PARQUET),
+        **_quality(model, named=kind == PARQUET),
     }
 
 
-def _compared(num_rows: int, budget: float, fit: str, kernel: str) -> Row:
+def _compared(num_rows: int, budget: float, num_tests: int, fit: str, kernel: str) -> Row:
     limit = budget if (fit, kernel) == ("fit", "auto") else None
     (x, y), model = _chunk(0, num_rows), PartitionGPRegressor(kernel, random_state=0, budget=limit)
     _, seconds = cpu_timed(lambda: model.fit(x, y) if fit == "fit" else model.fit_chunks([(x, y)]))
-    return {"CPU seconds": seconds, **_quality(model), "left out": "; ".join(model.left_out_)}
+    return {"CPU seconds": seconds, **_quality(model, num_tests), "left out": "; ".join(model.left_out_)}
 
 
-def _quality(model: PartitionGPRegressor, named: bool = False) -> Row:
-    x, y = _chunk(-1, 10_000)
+def _quality(model: PartitionGPRegressor, num_tests: int = 10_000, named: bool = False) -> Row:
+    x, y = _chunk(-1, num_tests)
     found = model.judge({f"x{column}": x[:, column] for column in range(x.shape[1])} if named else x, y)
     error = float(np.sqrt(np.mean((y - found.mean) ** 2)))
     return {"RMSE": error, "NLPD": -float(found.log_density.mean()), "coverage of 90 %": float(found.coverage(0.9))}
@@ -115,14 +115,16 @@ def dask_shards(options: Options) -> Iterator[Table]:
     kernel = FastClusterKernel(friedman_chunk(-1, 10_000)[0], M, num_centers=64, random_state=0)
     many, size = options.pick(2_000_000, 4_000), options.pick(1_000_000, 4_000)
     title = f"Counting {many:,} x 10 rows in {NUM_SHARDS} shards, m = {M}, p = 3,200"
-    jobs = grid(workers=(1, NUM_WORKERS))
+    most = options.pick(NUM_WORKERS, 1)  # to start one takes seconds
+    jobs = grid(workers=range(1, most + 1))
     yield from measured(options, "dask_counts", title, jobs, partial(_counted, kernel, many))
     yield Table("dask_messages", "The state of a shard's counts, p = 3,200", [_message(kernel)])
     jobs = grid(shards=(NUM_WORKERS, NUM_SHARDS), columns=(1, 4))
     title = f"Products of {size:,} rows in shards, two workers"
-    yield from measured(options, "dask_products", title, jobs, partial(_products, kernel, size))
+    with _workers(most) as client:
+        yield from measured(options, "dask_products", title, jobs, partial(_products, client, kernel, size))
     title, jobs = f"The process of a forest on {size:,} x 10 rows, two workers", [{"N": size}]
-    yield from measured(options, "dask_forest", title, jobs, partial(_forest, options.pick(20_000, 500)))
+    yield from measured(options, "dask_forest", title, jobs, partial(_forest, options.pick(20_000, 500), most))
 
 
 @contextmanager
@@ -180,14 +182,13 @@ def _message(kernel: PartitionKernel) -> Row:
     return {"merge, ms": merge, "message, MB": len(pickle.dumps(state)) / 1e6}
 
 
-def _products(kernel: PartitionKernel, num_rows: int, number: int, columns: int) -> Row:
+def _products(client: Any, kernel: PartitionKernel, num_rows: int, number: int, columns: int) -> Row:
     from gpytorch_partition.distributed import DaskRows
 
     effects = torch.randn(int(kernel.partition.cluster_counts.sum()), columns, dtype=torch.float64)
-    with _workers(NUM_WORKERS) as client:
-        rows = DaskRows(kernel, _chunks(num_rows, number), client)
-        taken = [_product(client, partial(rows.gram, effects)) for _ in range(25)]
-        empty = [seconds(partial(rows._added, "nothing", _nothing)) for _ in range(26)][1:]
+    rows = DaskRows(kernel, _chunks(num_rows, number), client)
+    taken = [_product(client, partial(rows.gram, effects)) for _ in range(25)]
+    empty = [seconds(partial(rows._added, "nothing", _nothing)) for _ in range(26)][1:]
     return {
         "product, ms": median(product for product, _ in taken),
         "compute, ms": median(compute for _, compute in taken),
@@ -212,12 +213,12 @@ def _nothing(shard: Any) -> torch.Tensor:
     return torch.zeros(())
 
 
-def _forest(sample: int, num_rows: int) -> Row:
+def _forest(sample: int, number: int, num_rows: int) -> Row:
     from gpytorch_partition.distributed import DaskRows
 
     kernel = RandomForestKernel(*friedman_chunk(-1, sample), M, random_state=0)
     points, targets = friedman_chunk(-2, 10_000)
-    with _workers(NUM_WORKERS) as client:
+    with _workers(number) as client:
         before = client.run(_held)
         rows, labels = timed(lambda: DaskRows(kernel, _chunks(num_rows), client))
         model = ClusterSpaceGP(kernel, rows)

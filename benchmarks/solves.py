@@ -152,39 +152,40 @@ def equation_9(options: Options) -> Iterator[Table]:
     yield from measured(options, "paper_equation_9", title, jobs, compared)
 
 
-CLUSTERINGS, NOISE, STEPS, PROBES = 50, 0.1, 40, 4
+NOISE, STEPS, PROBES = 0.1, 40, 4
 FAST = "fast cluster"
 
 
 def cluster_space(options: Options) -> Iterator[Table]:
     """Compare one-pass fits, a log determinant and predictions both ways."""
     num_rows, num_points = options.pick(50_000, 300), options.pick(1_000, 20)
+    clusterings = options.pick(50, 5)
     leaves = options.pick([400, 100, 50, 20, 10, 5, 2], [50])
     kernels = [FAST, *(f"forest, {size} rows a leaf or more" for size in leaves)]
-    title = f"fit_exact_gp in cluster space against Lanczos among rows, N = {num_rows:,}, m = {CLUSTERINGS}, 10 columns"
-    fits = partial(options.apart, _fits, num_rows)
+    title = f"fit_exact_gp in cluster space against Lanczos among rows, N = {num_rows:,}, m = {clusterings}, 10 columns"
+    fits = partial(options.apart, _fits, num_rows, clusterings)
     yield from measured(options, "cluster_space", title, grid(kernel=kernels), fits)
     title = (
-        f"log |K + {NOISE} I| by {STEPS} steps and {PROBES} probes, fast clusters, N = {num_rows:,}, m = {CLUSTERINGS}"
+        f"log |K + {NOISE} I| by {STEPS} steps and {PROBES} probes, fast clusters, N = {num_rows:,}, m = {clusterings}"
     )
     jobs = grid(vectors_of=("rows", "clusters", "exact"))
-    determinant = partial(options.apart, _determinant, num_rows)
+    determinant = partial(options.apart, _determinant, num_rows, clusterings)
     yield from measured(options, "cluster_space_determinant", title, jobs, determinant)
     title = f"{num_points:,} predictions by a ClusterSpaceGP and by a PartitionGP, N = {num_rows:,}, CPU seconds"
     jobs = grid(kernel=kernels[: options.pick(2, 1)], dtype=("float32", "float64"))
-    predictions = partial(options.apart, _predictions, num_rows, num_points)
+    predictions = partial(options.apart, _predictions, num_rows, num_points, clusterings)
     yield from measured(options, "cluster_space_predictions", title, jobs, predictions)
 
 
-def _kernel(name: str, x: Tensor, y: Tensor) -> PartitionKernel:
+def _kernel(name: str, number: int, x: Tensor, y: Tensor) -> PartitionKernel:
     if name == FAST:
-        return FastClusterKernel(x, CLUSTERINGS, height=8, random_state=0)
-    return RandomForestKernel(x, y, CLUSTERINGS, min_samples_leaf=int(name.split()[1]), random_state=0)
+        return FastClusterKernel(x, number, height=8, random_state=0)
+    return RandomForestKernel(x, y, number, min_samples_leaf=int(name.split()[1]), random_state=0)
 
 
-def _fits(num_rows: int, name: str) -> Row:
+def _fits(num_rows: int, clusterings: int, name: str) -> Row:
     x, y = friedman_chunk(7, num_rows)
-    kernel = _kernel(name, x, y)
+    kernel = _kernel(name, clusterings, x, y)
     among_rows, in_space = (_fit(kernel, x, y, method) for method in ("krylov", "cluster_space"))
     row: Row = {"q / N": space_width(kernel(x).evaluate_kernel().cluster_operator) / num_rows}
     row |= {f"{part}, rows": value for part, value in among_rows.items()}
@@ -199,9 +200,9 @@ def _fit(kernel: PartitionKernel, x: Tensor, y: Tensor, method: str) -> Row:
     return {"CPU seconds": seconds, "log likelihood": fit.log_marginal_likelihood, "standard error": fit.standard_error}
 
 
-def _determinant(num_rows: int, way: str) -> Row:
+def _determinant(num_rows: int, clusterings: int, way: str) -> Row:
     x, y = friedman_chunk(7, num_rows)
-    kernel, y = _kernel(FAST, x, y), y.double().unsqueeze(-1)
+    kernel, y = _kernel(FAST, clusterings, x, y), y.double().unsqueeze(-1)
     covariance = kernel(x).evaluate_kernel()
     covariance @ y
     rows, looks = local_rows(kernel, x, y.squeeze(-1)), CHECKPOINTS.index(STEPS) + 1
@@ -218,10 +219,10 @@ def _determinant(num_rows: int, way: str) -> Row:
     }
 
 
-def _predictions(num_rows: int, num_points: int, name: str, dtype: str) -> Row:
+def _predictions(num_rows: int, num_points: int, clusterings: int, name: str, dtype: str) -> Row:
     x, y = (values.to(getattr(torch, dtype)) for values in friedman_chunk(7, num_rows))
     points = friedman_chunk(-1, num_points)[0].to(x.dtype)
-    kernel = _kernel(name, x, y)
+    kernel = _kernel(name, clusterings, x, y)
     exact = FeatureSpaceGP(kernel)
     exact.add_rows(x, y)
     values = exact.fit()

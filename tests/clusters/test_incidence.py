@@ -12,25 +12,18 @@ from hypothesis import strategies as st
 from gpytorch_partition.clusters.cache import Cache, Key
 from gpytorch_partition.clusters.cluster_index import BoundedClusterIndex, SeenClusterIndex, code_dtype
 from gpytorch_partition.clusters.incidence import Incidence
+from tests.operators.operator_zoo import one_hot, rows
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 
 
-def _random(shape, counts, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    columns = [torch.randint(count, shape, generator=generator) for count in counts]
-    offsets = torch.tensor([0, *counts[:-1]]).cumsum(0)
-    return Incidence((torch.stack(columns, -1) + offsets).int(), sum(counts))
-
-
-def _dense(incidence, dtype):
-    dense = torch.zeros(*incidence.codes.shape[:-1], incidence.num_clusters, dtype=dtype)
-    return dense.scatter_add_(-1, incidence.codes.long(), torch.ones(incidence.codes.shape, dtype=dtype))
+def _random(shape, counts):
+    return rows(0, shape, counts, singletons=False)
 
 
 def _check(incidence, columns, dtype, batch=()):
     generator = torch.Generator().manual_seed(1)
-    dense = _dense(incidence, dtype)
+    dense = one_hot(incidence).to(dtype)
     table = torch.randn(*batch, incidence.num_clusters, columns, generator=generator, dtype=dtype)
     values = torch.randn(*batch, incidence.num_rows, columns, generator=generator, dtype=dtype)
     torch.testing.assert_close(incidence.row_values(table), dense @ table, rtol=1e-5, atol=1e-4)

@@ -715,13 +715,14 @@ class TestMistakes:
         write("data.csv", ["größe", "a", "y"], columns)
         ascii_locale = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "OMP_NUM_THREADS": "1"}
 
-        def run(*command):
-            command = [sys.executable, "-m", "gpytorch_partition", *command]
-            return subprocess.run(command, capture_output=True, env={**os.environ, **ascii_locale})
-
-        fitted = run("fit", "data.csv", "--target", "y", "--id", "gro\u0308ße", "--model", "m", "--kernel", "forest")
-        assert fitted.returncode == 0, fitted.stderr
-        printed = run("predict", "m", "data.csv", "--mean-only").stdout.decode()
+        fitting = ["fit", "data.csv", "--target", "y", "--id", "gro\u0308ße", "--model", "m", "--kernel", "forest"]
+        predicting = ["predict", "m", "data.csv", "--mean-only"]
+        program = f"from gpytorch_partition.__main__ import main; main(sys.argv[1:{len(fitting) + 1}] + ['--quiet'])"
+        program = f"import sys; {program}; print('fitted'); main(sys.argv[{len(fitting) + 1}:])"
+        command = [sys.executable, "-c", program, *fitting, *predicting]
+        done = subprocess.run(command, capture_output=True, env={**os.environ, **ascii_locale})
+        assert done.returncode == 0, done.stderr
+        printed = done.stdout.decode().partition("fitted\n")[2]
         assert printed.startswith("größe,mean\nStraße 0,")
         assert len(printed.splitlines()) == 61
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
+import pytest
 import torch
 from distributed import Client
 
@@ -20,6 +21,13 @@ def rows(num_rows=NUM_ROWS):
 
 def chunks(num_rows=NUM_ROWS):
     return list(zip(*(part.chunk(NUM_CHUNKS) for part in rows(num_rows))))
+
+
+def frames():
+    dd, pd = pytest.importorskip("dask.dataframe"), pytest.importorskip("pandas")
+    x, y = (part.numpy() for part in rows())
+    frame = dd.from_pandas(pd.DataFrame(x, columns=list("abc")).assign(y=y), npartitions=7)
+    return frame[list("abc")], frame["y"]
 
 
 def fast_clusters(x, y):

@@ -9,7 +9,7 @@ import torch
 
 from gpytorch_partition.distributed import count_chunks
 from gpytorch_partition.models import FeatureSpaceGP
-from tests.distributed.dask_problems import NUM_CHUNKS, chunks, fast_clusters, forest, mondrian_trees, rows
+from tests.distributed.dask_problems import NUM_CHUNKS, chunks, fast_clusters, forest, frames, mondrian_trees, rows
 
 
 def counted_here(kernel, parts=None):
@@ -51,16 +51,9 @@ def _arrays(folder):
     return da.from_array(x, chunks=(100, 2)), da.from_array(y, chunks=300)
 
 
-def _frames(folder):
-    dd, pd = pytest.importorskip("dask.dataframe"), pytest.importorskip("pandas")
-    x, y = (part.numpy() for part in rows())
-    frame = dd.from_pandas(pd.DataFrame(x, columns=list("abc")).assign(y=y), npartitions=4)
-    return frame[list("abc")], frame["y"]
-
-
 def _parquet(folder):
     dd = pytest.importorskip("dask.dataframe")
-    frame = dd.concat(list(_frames(folder)), axis=1)
+    frame = dd.concat(list(frames()), axis=1)
     frame.to_parquet(folder / "rows", write_index=False)
     read = dd.read_parquet(folder / "rows")
     return read[list("abc")], read["y"]
@@ -86,7 +79,7 @@ def _with_empty_ones(folder):
     return [pair for x, y in chunks() for pair in ((x[:0], y[:0]), (x, y))]
 
 
-KINDS = [_arrays, _frames, _parquet, _zarr, _delayed, _delayed_pairs, _with_empty_ones]
+KINDS = [_arrays, lambda _: frames(), _parquet, _zarr, _delayed, _delayed_pairs, _with_empty_ones]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__.strip("_"))
@@ -143,8 +136,8 @@ def test_other_chunks_are_refused(client, given, error, message):
 
 
 def test_other_partitions_of_targets_are_refused(client):
-    x, y = _frames(None)
-    with pytest.raises(ValueError, match="same partitions, got 4 and 2"):
+    x, y = frames()
+    with pytest.raises(ValueError, match="same partitions, got 7 and 2"):
         count_chunks(FeatureSpaceGP(fast_clusters(*rows())), (x, y.repartition(npartitions=2)), client)
 
 

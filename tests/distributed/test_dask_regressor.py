@@ -17,7 +17,7 @@ from gpytorch_partition.distributed import DaskPartitionGPRegressor
 from gpytorch_partition.distributed.dask_rows import forest_of_shards, sampled_rows, shards_of
 from gpytorch_partition.models import FeatureSpaceGP
 from gpytorch_partition.partitions import ForestPartition
-from tests.distributed.dask_problems import chunks, fast_clusters, rows, workers
+from tests.distributed.dask_problems import chunks, fast_clusters, frames, rows, workers
 
 KERNELS = ["fast_cluster", "mondrian", "forest"]
 
@@ -30,13 +30,6 @@ def regressor(**options):
 def arrays(size=100):
     x, y = (part.numpy() for part in rows())
     return da.from_array(x, chunks=(size, 3)), da.from_array(y, chunks=size)
-
-
-def frames():
-    dd, pd = pytest.importorskip("dask.dataframe"), pytest.importorskip("pandas")
-    x, y = (part.numpy() for part in rows())
-    frame = dd.from_pandas(pd.DataFrame(x, columns=list("abc")).assign(y=y), npartitions=7)
-    return frame[list("abc")], frame["y"]
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -40,6 +40,7 @@ def test_the_package_needs_no_dask():
 @pytest.mark.slow
 def test_the_tutorial_fits_and_predicts():
     command = [sys.executable, ROOT / "tutorials" / "dask_cluster.py", "--rows", "4000", "--chunk", "500"]
+    command += ["--workers", "1"]
     result = subprocess.run(command, check=True, capture_output=True, text=True, env=HERE)
     assert "4,000 rows, noise" in result.stdout
     share = int(re.findall(r"(\d+)% of the targets", result.stdout)[0])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import contextmanager
 
 import pytest
 import torch
@@ -19,10 +18,10 @@ from tests.distributed.dask_problems import chunks, fast_clusters, rows
 pytestmark = pytest.mark.slow
 
 
-@contextmanager
-def processes(number):
+@pytest.fixture(scope="module")
+def processes():
     with (
-        LocalCluster(n_workers=number, threads_per_worker=1, dashboard_address=":0") as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         yield client
@@ -41,7 +40,7 @@ def _kill_one(client):
     return pid
 
 
-def test_killed_while_counting(tmp_path):
+def test_killed_while_counting(tmp_path, processes):
     import threading
 
     import dask
@@ -51,16 +50,15 @@ def test_killed_while_counting(tmp_path):
     expected.add_chunks(chunks())
     killed = []
 
-    def killer(client):
+    def killer():
         while not (log.exists() and len(log.read_text().split()) >= 3):
             time.sleep(0.05)
-        killed.append(_kill_one(client))
+        killed.append(_kill_one(processes))
 
-    with processes(1) as client:
-        thread = threading.Thread(target=killer, args=(client,))
-        thread.start()
-        count_chunks(model, [dask.delayed(_slowly)(pair, str(log)) for pair in chunks()], client)
-        thread.join()
+    thread = threading.Thread(target=killer)
+    thread.start()
+    count_chunks(model, [dask.delayed(_slowly)(pair, str(log)) for pair in chunks()], processes)
+    thread.join()
     starts = log.read_text().split()
     assert str(killed[0]) in starts
     assert len(starts) > len(chunks())  # some shards were read again
@@ -68,7 +66,7 @@ def test_killed_while_counting(tmp_path):
     assert torch.equal(model.statistics.sums, expected.statistics.sums)
 
 
-def test_killed_in_the_middle_of_conjugate_gradients():
+def test_killed_in_the_middle_of_conjugate_gradients(processes):
     kernel = fast_clusters(*rows())
 
     def solved(shards, after=lambda number: None):
@@ -81,9 +79,8 @@ def test_killed_in_the_middle_of_conjugate_gradients():
         sums = shards.moments().sums[:, :1]
         return conjugate_gradients(product, sums, relative_residual(1e-8), max_iterations=200)
 
-    with processes(2) as client:
-        shards = DaskRows(kernel, chunks(), client)
-        undisturbed = solved(shards)
-        killed = solved(shards, lambda number: _kill_one(client) if number == 5 else None)
+    shards = DaskRows(kernel, chunks(), processes)
+    undisturbed = solved(shards)
+    killed = solved(shards, lambda number: _kill_one(processes) if number == 5 else None)
     assert undisturbed.iterations > 10
     assert torch.equal(killed.solution, undisturbed.solution)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
 import re
-from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -134,10 +132,6 @@ class TestChunks:
         model = PartitionGPRegressor(random_state=0).fit_chunks(tmp_path, "y")
         assert model.score(frame, target) > 0.9
         assert [*model.encoder_.kinds_.values()] == ["numbers", "text", "dates", "numbers"]
-        path = tmp_path / "model.gp"
-        model.save(path)
-        loaded = PartitionGPRegressor.load(path)
-        np.testing.assert_array_equal(loaded.predict(frame), model.predict(frame))
 
     def test_progress_has_a_bar_for_each_pass(self, monkeypatch):
         seen = []
@@ -225,20 +219,6 @@ class TestKernels:
 
 
 class TestIsARegressor:
-    @pytest.mark.parametrize("kernel", KERNELS)
-    def test_copies_predict_the_same(self, kernel, tmp_path):
-        model = fitted(kernel)
-        model.save(tmp_path / "model.gp")
-        expected = model.predict(X, return_std=True)
-        for copy in (
-            PartitionGPRegressor.load(tmp_path / "model.gp"),
-            pickle.loads(pickle.dumps(model)),
-            deepcopy(model),
-        ):
-            for values, own in zip(copy.predict(X, return_std=True), expected):
-                np.testing.assert_array_equal(values, own)
-            assert copy.summary().num_rows == NUM_ROWS
-
     def test_summary_is_of_all_rows(self):
         found = fitted().summary()
         assert found.num_rows == NUM_ROWS

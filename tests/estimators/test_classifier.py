@@ -56,6 +56,8 @@ class TestProbabilities:
         np.testing.assert_allclose(found, expected_log_probabilities(machine, X[:900], y[:900], NEW), atol=1e-3)
         np.testing.assert_allclose(machine.predict_proba(NEW).sum(1), 1)
         np.testing.assert_array_equal(machine.predict(NEW), np.unique(y)[found.argmax(1)])
+        expected = found if y is THREE else found[:, 1] - found[:, 0]
+        np.testing.assert_array_equal(machine.decision_function(NEW), expected)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("kernel", ["auto", "fast_cluster"])

@@ -1,4 +1,4 @@
-"""A kernel that a machine or a function is given stays as it is: dtype, values, gradients and mode."""
+"""A kernel that a machine or a function is given stays as it is, dtype, values, gradients and mode, or is refused."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from gpytorch_partition.estimators import (
     PartitionSVC,
     PartitionSVR,
 )
+from gpytorch_partition.estimators.kernels import resolved_kernel
 from gpytorch_partition.lifetimes import fit_along_lifetimes
 from gpytorch_partition.models import (
     ClusterFeatures,
@@ -141,3 +142,26 @@ def test_rows_and_targets_stay_as_they_are():
         use(mondrian())
     np.testing.assert_array_equal(X.numpy(), rows)
     np.testing.assert_array_equal(Y.numpy(), targets)
+
+
+CLUSTERS = FastClusterKernel(X, 10, random_state=0)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "error", "message"),
+    [
+        ("rbf", ValueError, "got 'rbf'"),
+        (3, ValueError, "got 3"),
+        (None, ValueError, "got None"),
+        ("forest", ValueError, r"Call fit\(X, y\)"),
+        (RBFKernel(), TypeError, "got a RBFKernel.*LandmarkKernel"),
+        (ScaleKernel(CLUSTERS) + RBFKernel(), TypeError, "got a RBFKernel"),
+        (CLUSTERS * RBFKernel(), TypeError, "got a PartitionProductKernel"),
+        (lambda x, y: RBFKernel(), TypeError, "got a RBFKernel"),
+        (lambda x, y: x, TypeError, "function to return a gpytorch Kernel, got Tensor"),
+        (FastClusterKernel(X, 5, batch_shape=(2,)), ValueError, r"of batch shape \(2,\)"),
+    ],
+)
+def test_what_machines_do_not_take_is_refused(kernel, error, message):
+    with pytest.raises(error, match=message):
+        resolved_kernel(kernel, X)

@@ -79,8 +79,6 @@ class TestKernelPCA:
         for y in (Y, np.where(Y > 0, "yes", "no"), np.digitize(Y, [-1, 1]).astype(str)):
             machine = PartitionKernelPCA(kernel="forest", num_partitions=20, random_state=0)
             assert np.isfinite(machine.fit(holes, y).transform(holes)).all()
-        with pytest.raises(ValueError, match=r"Call fit\(X, y\)"):
-            PartitionKernelPCA(kernel="forest").fit(X)
 
     def test_rows_that_are_all_the_same_have_no_components(self):
         scores = PartitionKernelPCA(random_state=0, num_partitions=5).fit_transform(np.ones((10, 2)))

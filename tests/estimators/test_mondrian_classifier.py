@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 from sklearn.datasets import load_digits
-from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import SGDClassifier
 
 from gpytorch_partition.estimators import MondrianClassifier
@@ -119,15 +118,7 @@ def test_the_largest_share_of_held_out_rows():
     assert classifier(validation_fraction=0.99).fit(X[TRAIN], Y[TRAIN]).validation_errors_.shape == (5,)  # 3 rows train
 
 
-def test_bad_rows():
-    with pytest.raises(ValueError, match="1 class"):
-        classifier().fit(X, np.ones(len(X), dtype=int))
-    with pytest.raises(ValueError, match="NaN"):
-        classifier().fit(np.full((5, 2), np.nan), Y[:5])
-    with pytest.raises(ValueError, match="Unknown label type"):
-        classifier().fit(X, RANDOM.rand(len(X)))
-    with pytest.raises(NotFittedError):
-        classifier().predict(X)
+def test_rows_that_an_earlier_part_does_not_go_with():
     model = classifier(lifetime=2.0).fit(X[:50], Y[:50])
     with pytest.raises(ValueError, match="name all classes in the first partial_fit"):
         model.partial_fit(X[:2], ["green", "violet"])

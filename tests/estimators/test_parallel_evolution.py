@@ -159,12 +159,9 @@ class TestVotes:
     @pytest.mark.parametrize(
         "selector", [ParallelEvolutionSelector(n_universes=4), BaggedStepwiseSelector(n_samples=4)]
     )
-    def test_seeds_and_jobs(self, selector):
-        first = clone(selector).set_params(random_state=3).fit(X, Y)
-        again = clone(selector).set_params(random_state=3, n_jobs=2).fit(X, Y)
-        other = clone(selector).set_params(random_state=4).fit(X, Y)
+    def test_the_number_of_jobs_changes_nothing(self, selector):
+        first, again = (clone(selector).set_params(random_state=3, n_jobs=jobs).fit(X, Y) for jobs in (None, 2))
         np.testing.assert_array_equal(first.votes_, again.votes_)
-        assert not np.array_equal(first.votes_, other.votes_)
 
     def test_more_columns_than_rows(self):
         x, y = toy(1, num_rows=30, num_columns=80)

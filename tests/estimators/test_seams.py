@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel
-from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
+from sklearn.ensemble import RandomForestRegressor
 from sklearn.exceptions import ConvergenceWarning
 
 from gpytorch_partition import MondrianKernel, RandomForestKernel
@@ -82,15 +80,6 @@ def test_noise_of_several_targets_at_its_bound_is_told():
     with pytest.warns(ConvergenceWarning, match="noise of y0 is at its bound"):
         model = regressor(kernel).fit(X, BOTH)
     assert list(model.at_bounds_) == ["noise of y0", "noise of y1"]
-
-
-def test_the_state_of_an_ensemble_takes_holes_as_it_does():
-    holes = np.where(RANDOM.rand(60, 3) < 0.15, np.nan, X)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = regressor(HistGradientBoostingRegressor(max_iter=20, min_samples_leaf=5)).fit(holes, Y)
-        copy = PartitionGPRegressor.from_state(model.to_state())
-        np.testing.assert_array_equal(copy.predict(holes), model.predict(holes))
 
 
 def test_what_one_target_refuses_several_do_too():

@@ -19,7 +19,6 @@ from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.kernels.seen_targets import OverconfidenceWarning
 from gpytorch_partition.presets import Options
 from gpytorch_partition.solvers import direct
-from tests.estimators.copies import assert_copies_predict_the_same
 
 RANDOM = np.random.RandomState(0)
 X = RANDOM.randn(100, 3) * [1.0, 20.0, 0.1] + [5.0, 0.0, 1.0]
@@ -136,11 +135,6 @@ class TestErrorsThatGoTogether:
             np.cov(samples) / scale / scale[:, None], expected / scale / scale[:, None], atol=0.1
         )
 
-    @pytest.mark.parametrize(("y", "model"), CORRELATED, ids=["complete", "missing"])
-    def test_a_state_has_them(self, y, model):
-        copy = PartitionGPRegressor.from_state(model.to_state())
-        np.testing.assert_array_equal(copy.noise_covariance_, model.noise_covariance_)
-
 
 class TestShapesOfTargets:
     def test_data_frames_name_the_targets(self):
@@ -192,13 +186,6 @@ class TestShapesOfTargets:
         assert isinstance(model.noise_, float)
 
 
-class TestStates:
-    @pytest.mark.parametrize("model", [FOREST, HOLES, FITTED["mondrian", False]], ids=["forest", "missing", "mondrian"])
-    def test_states_and_pickles_predict_the_same(self, model):
-        copy = assert_copies_predict_the_same(model, NEW)
-        np.testing.assert_array_equal(copy.target_covariance_, model.target_covariance_)
-
-
 class TestExplanations:
     @pytest.mark.parametrize("model", [FOREST, HOLES], ids=["complete", "missing"])
     def test_a_summary_tells_of_every_target(self, model):
@@ -245,8 +232,6 @@ class TestAuto:
         mean, std = model.predict(NEW, return_std=True)
         assert mean.shape == std.shape == (9, 3)
         assert model.score(X, Y) > 0.6
-        copy = PartitionGPRegressor.from_state(model.to_state())
-        np.testing.assert_array_equal(copy.predict(NEW), mean)
         assert set(model.model_.description["parts"]) == {part.name for part in model.summary().parts}
         assert -3 < model.log_predictive_density_ < 0
 
@@ -360,7 +345,7 @@ class TestNewHoles:
     HOLE = np.where(np.eye(9, 3, -1) > 0, np.nan, NEW)
 
     @pytest.mark.parametrize("columns", [0, [0, 1]], ids=["one target", "several"])
-    @pytest.mark.parametrize("kernel", ["auto", "forest"])
+    @pytest.mark.parametrize("kernel", [pytest.param("auto", marks=pytest.mark.slow), "forest"])
     def test_are_averaged_over_with_a_warning_as_those_of_tables(self, kernel, columns):
         model = fitted(kernel, Y[:, columns])
         with pytest.warns(UserWarning, match="where no training row missed any: predictions are averaged"):

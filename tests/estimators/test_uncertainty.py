@@ -73,6 +73,13 @@ def test_percentages_are_told_as_probabilities():
         fitted().predict(NEW, quantiles=[0.5, 95])
 
 
+@pytest.mark.filterwarnings("error")
+def test_quantiles_where_rounding_makes_a_variance_negative_are_the_mean(monkeypatch):
+    model = fitted()
+    monkeypatch.setattr(type(model._known), "joint_moments", lambda *_: (np.ones(2), -1e-20 * np.eye(2)))
+    np.testing.assert_array_equal(model.predict(NEW[:2], return_cov=True, quantiles=(0.05, 0.95))[2], 1.0)
+
+
 def test_samples_of_the_function_have_no_noise():
     model, twice = fitted(), np.concatenate([NEW[:1], NEW[:1]])
     _, std = model.predict(twice, return_std=True, include_noise=False)

@@ -38,23 +38,8 @@ MEMBERS = torch.randint(0, 2, (6, 4), generator=_generator).double()
 
 NAN = float("nan")
 WRONG_NUMBERS = (
-    None,
-    "text",
-    "",
-    NAN,
-    float("inf"),
-    -float("inf"),
-    -1,
-    0,
-    2.5,
-    -1e300,
-    1e300,
-    [1],
-    (),
-    {},
-    object(),
-    1j,
-)
+    None, "text", "", NAN, float("inf"), -float("inf"), -1, 0, 2.5, -1e300, 1e300, [1], (), {}, object(), 1j
+)  # fmt: skip
 WRONG_TENSORS = (
     None, "text", 3, 2.5, [], {}, object(), [[1.0, "a"]], torch.zeros(0, 2), torch.zeros(0), torch.zeros(24, 0),
     torch.zeros(24), torch.zeros(3, 24, 2), torch.zeros(5, 7), torch.zeros(()), torch.full((24, 2), NAN),
@@ -64,10 +49,8 @@ WRONG_TENSORS = (
     torch.zeros(24, 2, dtype=torch.complex64), torch.zeros(24, 2, dtype=torch.float16), np.zeros((24, 2)),
     np.array([["a", "b"]] * 24), np.zeros((24, 2), dtype=object), [[0.0, 1.0]] * 24,
 )  # fmt: skip
-TENSORS = {"x", "y", "train_x", "train_y", "residuals", "x1", "x2", "memberships", "weights", "sample_weight"} | {
-    "X",
-    "scores",
-}
+TENSORS = {"x", "y", "X", "train_x", "train_y", "residuals", "x1", "x2"}
+TENSORS |= {"memberships", "scores", "weights", "sample_weight"}
 # What a caller gives as an object: anything else is refused.
 SKIPPED = {"verbose", "n_jobs", "batch_shape", "ensemble_", "description", "options", "original"}
 

@@ -19,6 +19,7 @@ from gpytorch_partition import (
 from gpytorch_partition.estimators import (
     MondrianClassifier,
     PartitionFeatures,
+    PartitionGPClassifier,
     PartitionGPRegressor,
     PartitionKernelPCA,
     PartitionSpectralClustering,
@@ -46,7 +47,8 @@ ESTIMATORS = {
         for kernel in ("auto", "forest", "fast_cluster", "mondrian")
     },
     "regressor, function": lambda m: PartitionGPRegressor(lambda x, y: FastClusterKernel(x, 3), m).fit(X, Y),
-    "classifier": lambda m: PartitionSVC(num_partitions=m).fit(X, CLASSES),
+    "classifier": lambda m: PartitionGPClassifier("mondrian", m).fit(X, CLASSES),
+    "support vector classifier": lambda m: PartitionSVC(num_partitions=m).fit(X, CLASSES),
     "support vector regressor": lambda m: PartitionSVR(num_partitions=m).fit(X, Y),
     "kernel PCA": lambda m: PartitionKernelPCA(num_partitions=m).fit(X),
     "spectral clustering": lambda m: PartitionSpectralClustering(2, num_partitions=m).fit(X),
@@ -78,8 +80,9 @@ def test_more_than_anything_could_hold(name):
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_numpys_whole_numbers_are_numbers(name):
-    assert KERNELS[name](np.int64(3)).num_partitions == 3
+def test_numpys_whole_numbers_are_numbers_and_global_random_states_are_left_alone(name):
+    with untouched_random_states():
+        assert KERNELS[name](np.int64(3)).num_partitions == 3
 
 
 def test_none_neither_reads_nor_moves_the_global_state():
@@ -87,20 +90,6 @@ def test_none_neither_reads_nor_moves_the_global_state():
     with untouched_random_states():
         first = random_state_of(None).randint(2**31, size=4)
         assert not np.array_equal(first, random_state_of(None).randint(2**31, size=4))
-
-
-@pytest.mark.parametrize("seed", [None, 0])
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda seed: RandomForestKernel(X, X[:, 0], 3, heights="sampled", random_state=seed),
-        lambda seed: FastClusterKernel(X, 3, random_state=seed),
-        lambda seed: MondrianKernel(X, 3, random_state=seed),
-    ],
-)
-def test_kernels_leave_global_states_alone(build, seed):
-    with untouched_random_states():
-        build(seed)(X).to_dense()
 
 
 def test_nonsense_is_refused():

@@ -155,6 +155,8 @@ def test_what_it_cannot_do_is_an_error():
         PartitionMixtureKernel([kernel, kernel])(X).to_dense()
     with pytest.raises(ValueError, match="GammaMondrianKernel"):
         FeatureSpaceGP(kernel)
+    with pytest.raises(ValueError, match="concentration=1e-300"):
+        GammaMondrianKernel(X, 5, concentration=1e-300)
     for options in ({"concentration": 0.0}, {"lifetime": -1.0}, {"lifetime": math.nan}, {"max_lifetime": 0.0}):
         with pytest.raises(ValueError, match="positive, finite"):
             GammaMondrianKernel(X, 5, **options)

@@ -6,7 +6,7 @@ import gpytorch
 import linear_operator
 import pytest
 import torch
-from gpytorch.kernels import AdditiveKernel, InducingPointKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
 from gpytorch.priors import GammaPrior
 from gpytorch.settings import eval_cg_tolerance
 
@@ -163,38 +163,6 @@ INSTEAD_OF_LENGTHSCALE = {
     "mixture": "mixture_weights",
     "local_linear": "variance",
 }
-
-
-class _Variational(gpytorch.models.ApproximateGP):
-    def __init__(self, learn):
-        distribution = gpytorch.variational.CholeskyVariationalDistribution(10)
-        super().__init__(
-            gpytorch.variational.VariationalStrategy(self, X[:10], distribution, learn_inducing_locations=learn)
-        )
-        self.mean_module, self.covar_module = gpytorch.means.ConstantMean(), ScaleKernel(kernel_of("forest"))
-
-    def forward(self, x):
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
-def test_learned_inducing_points_name_what_freezes_them():
-    with pytest.raises(RuntimeError, match="learn_inducing_locations=False"):
-        _Variational(True)(X)
-    assert _Variational(False)(X).mean.shape == (120,)
-
-
-def test_learned_points_of_an_inducing_point_kernel_name_what_freezes_them():
-    kernel = InducingPointKernel(kernel_of("forest"), X[:10].clone(), gpytorch.likelihoods.GaussianLikelihood())
-    with pytest.raises(RuntimeError, match=r"inducing_points.requires_grad_\(False\)"):
-        kernel(X).to_dense()
-    kernel.inducing_points.requires_grad_(False)
-    assert kernel(X).to_dense().shape == (120, 120)
-
-
-def test_gradients_of_acquisition_functions_name_the_optimizers():
-    with pytest.raises(RuntimeError, match="optimize_acqf_cells.*optimize_acqf_discrete") as caught:
-        kernel_of("forest")(X.clone().requires_grad_(True)).to_dense()
-    assert "with_grad" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", INSTEAD_OF_LENGTHSCALE)

@@ -283,6 +283,13 @@ class TestMostLikelyScales:
         assert bool(found.log_marginal_likelihood.isfinite().all())
 
 
+def test_very_short_lifetimes():
+    sweep = sweep_of(lifetimes=[1e-300, 1.0])
+    assert bool(sweep.posterior().isfinite().all())
+    assert abs(float(sweep.posterior().sum()) - 1) < 1e-12
+    assert bool(sweep.predict(X)[0].isfinite().all())
+
+
 class TestBadInput:
     def test_kernels(self):
         with pytest.raises(TypeError, match="FastClusterKernel"):
@@ -323,6 +330,8 @@ class TestBadInput:
         for x, y in ((X.numpy(), Y), (X, Y.numpy())):
             with pytest.raises(TypeError, match="as a tensor of real numbers, got ndarray"):
                 lifetime_sweep(kernel_of(), x, y)
+        with pytest.raises(ValueError, match=r"expected lifetimes as numbers, or \"cuts\", got \['a'\]"):
+            sweep_of(lifetimes=["a"])
         with pytest.raises(ValueError, match="as many targets"):
             sweep_of(validation=(NEW, NEW_Y[:3]))
 

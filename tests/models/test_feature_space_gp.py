@@ -167,6 +167,16 @@ def test_noise_at_its_bound_is_told(kernel):
 
 
 class TestErrors:
+    @pytest.mark.parametrize("method", ["add_rows", "remove_rows"])
+    @pytest.mark.parametrize("pair", [(X.numpy(), Y), (X, Y.numpy()), (X.tolist(), Y)], ids=["x", "y", "list"])
+    def test_rows_that_are_no_tensors(self, method, pair):
+        model = FeatureSpaceGP(KERNELS["Mondrian"]())
+        said = r"as a tensor of real numbers, got (ndarray|list): torch\.as_tensor.*array_chunks"
+        with pytest.raises(TypeError, match=said):
+            getattr(model, method)(*pair)
+        with pytest.raises(TypeError, match="chunks of two parts, points and targets, got a Tensor"):
+            model.add_chunks([X])
+
     def test_not_fitted(self):
         model = FeatureSpaceGP(KERNELS["forest"]())
         model.add_rows(X, Y)

@@ -60,7 +60,7 @@ class TestNotebooks:
         if path.stem == "bayesian_optimization":
             pytest.importorskip("botorch")
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "tests.tutorials", path.stem, "--to", str(tmp_path)]
+        command = [sys.executable, "-m", "tests.tutorials", path.stem, "--smaller", "--to", str(tmp_path)]
         subprocess.run(command, check=True, env=environment, cwd=TUTORIALS.parent, timeout=600)
         stored, executed = (code_cells(nbformat.read(each, as_version=4)) for each in (path, tmp_path / path.name))
         assert [len(pictures(cell)) for cell in executed] == [len(pictures(cell)) for cell in stored]
