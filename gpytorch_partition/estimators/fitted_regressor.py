@@ -155,7 +155,7 @@ class FittedRegressor:
 
     @torch.no_grad()
     def _moments_of_block(self, rows: np.ndarray, with_std: bool, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
-        with self._computing(), self._samples_of_variances(include_noise):
+        with self._computing(), self._samples_of_variances(len(rows) if with_std and include_noise else 0):
             x = self.points(rows)
             if self.has_several:
                 mean = self.unit.undo(self.model.means(x)).numpy()
@@ -169,14 +169,18 @@ class FittedRegressor:
     def _variances_of_targets(self, x: Tensor, include_noise: bool) -> Tensor:
         return (self.model.variances(x) + (self.model.noise if include_noise else 0.0)).clamp_min(0)
 
-    def _samples_of_variances(self, include_noise: bool) -> settings.num_variance_samples:
-        """Set the number of samples for variances: fewer where noise is included."""
+    def _samples_of_variances(self, num_observations: int) -> settings.num_variance_samples:
+        """Set the number of samples for variances: fewer for new observations, as noise is a part of theirs."""
         number = settings.num_variance_samples.value()
-        if include_noise and self.has_several:
+        if num_observations and self.has_several:
             number = max(2, number // _FEWER_SAMPLES)
-        elif include_noise and not self.is_counted and len(self.train_x) > max_cholesky_size.value():
+        elif num_observations > _PILOT_SAMPLES and self._may_be_sampled:
             number = min(number, self._num_samples_beside_noise)
         return settings.num_variance_samples(number)
+
+    @property
+    def _may_be_sampled(self) -> bool:
+        return not self.is_counted and len(self.train_x) > max_cholesky_size.value()
 
     @cached_property
     def _num_samples_beside_noise(self) -> int:

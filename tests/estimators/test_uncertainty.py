@@ -168,9 +168,13 @@ def test_as_many_samples_as_deviations_of_observations_need(monkeypatch):
     expected = 0.5 * (1.96 * share / 0.03) ** 2
     assert fit._num_samples_beside_noise == pytest.approx(expected, rel=0.02)
     monkeypatch.setattr(fitted_regressor.max_cholesky_size, "value", lambda: 100)
+    del fit.__dict__["_num_samples_beside_noise"]
+    model.predict(x)
+    model.predict(x[:5], return_std=True)
+    assert "_num_samples_beside_noise" not in fit.__dict__  # means and few points take no samples
     fit.__dict__["_num_samples_beside_noise"] = 70
-    for include_noise, number in ((True, 70), (False, 512)):
-        with fit._samples_of_variances(include_noise):
+    for num_observations, number in ((100, 70), (20, 512), (0, 512)):
+        with fit._samples_of_variances(num_observations):
             assert settings.num_variance_samples.value() == number
-    with settings.num_variance_samples(50), fit._samples_of_variances(True):
+    with settings.num_variance_samples(50), fit._samples_of_variances(100):
         assert settings.num_variance_samples.value() == 50
