@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
+from gpytorch.settings import skip_posterior_variances
 from linear_operator.operators import DiagLinearOperator
 from linear_operator.settings import max_cholesky_size
 from scipy.stats import norm
@@ -123,10 +124,13 @@ class FittedRegressor:
 
     @property
     def _knows_missing_cells(self) -> bool:
-        """Return whether the model has forests only, or a view."""
+        """Return whether the model has a view, or only forests that take missing cells, or refuse them by name."""
         if any(isinstance(module, NumberView) for module in self.model.modules()):
             return True
-        return all(isinstance(kernel, RandomForestKernel) for kernel in innermost_kernels(self.model.covar_module))
+        return all(
+            isinstance(kernel, RandomForestKernel) and (kernel._forest.handles_missing or not self.is_chosen)
+            for kernel in innermost_kernels(self.model.covar_module)
+        )
 
     @property
     def _rows_at_once(self) -> int:
@@ -180,10 +184,19 @@ class FittedRegressor:
 
     @property
     def _may_be_sampled(self) -> bool:
-        return not self.is_counted and len(self.train_x) > max_cholesky_size.value()
+        is_large = not self.is_counted and len(self.train_x) > max_cholesky_size.value()
+        return is_large and skip_posterior_variances.off()
 
-    @cached_property
+    @property
     def _num_samples_beside_noise(self) -> int:
+        """Return the number of samples that deviations of new observations need; it is kept with what predicts."""
+        strategy, number = vars(self).get("_chosen", (None, 0))
+        if strategy is None or strategy is not self.model.prediction_strategy:
+            number = self._chosen_number()
+            vars(self)["_chosen"] = self.model.prediction_strategy, number
+        return number
+
+    def _chosen_number(self) -> int:
         r"""
         Return the number n of samples with which deviations of new observations are within 3 %, at 95 % of rows.
 
@@ -194,7 +207,7 @@ class FittedRegressor:
         with settings.num_variance_samples(_PILOT_SAMPLES):
             variances, noise = marginal_variances(self.model(some)), noise_variances(self.likelihood, some)
         left_out = variances / (1 - variances / noise).clamp_min(0.05)
-        share = float((left_out / (left_out + noise)).quantile(0.8))
+        share = float((left_out / (left_out + noise)).quantile(0.95))
         return max(_PILOT_SAMPLES, math.ceil(0.5 * (norm.ppf(0.975) * share / _ACCURACY) ** 2))
 
     @torch.no_grad()

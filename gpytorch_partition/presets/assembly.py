@@ -13,6 +13,7 @@ from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood, Likelihood
 from gpytorch.likelihoods.noise_models import HomoskedasticNoise, Noise
+from gpytorch.settings import prior_mode
 from torch import Tensor
 
 from gpytorch_partition.descriptions import counted
@@ -56,9 +57,13 @@ class DefaultGP(PartitionGP):
 
     def __call__(self, *inputs: Tensor, **kwargs: Any) -> Any:
         found = super().__call__(*inputs, **kwargs)
-        if self.training or not self._offset:
+        if self.training or not self._offset or prior_mode.on() or not self.train_inputs:
             return found
         return type(found)(found.mean + self._offsets(inputs[0]).to(found.mean), found.lazy_covariance_matrix)
+
+    def get_fantasy_model(self, inputs: Tensor, targets: Tensor, **kwargs: Any) -> Any:
+        """Return the model with more observations, less the offset, so that expected ones change nothing."""
+        return super().get_fantasy_model(inputs, targets - self._offsets(inputs).to(targets), **kwargs)
 
     def level(self, x: Tensor) -> Tensor:
         return super().level(x) + self._offsets(x)
@@ -69,6 +74,7 @@ class DefaultGP(PartitionGP):
 
     def _offsets(self, x: Tensor) -> Tensor:
         """Return mean errors of predictions at points (`*batch x N`), which held-out rows had."""
+        x = x.unsqueeze(-1) if x.dim() == 1 else x
         forests = [module for module in self.likelihood.modules() if isinstance(module, ForestNoise)]
         ratios = forests[0].exponent * forests[0].log_ratio(self._encoded(x)) if forests else x.new_zeros(x.shape[:-1])
         return self._offset * (0.5 * ratios).exp()
@@ -185,7 +191,7 @@ def _description(choice: Choice, data: TrainingData) -> dict[str, Any]:
             "has_tails": choice.tails is not None,
             "long_tail": choice.long_tail,
             "offset": unit * choice.offset,
-            "mean_error": [unit * value for value in choice.held_out.mean_error()],
+            "mean_error": [unit * value for value in choice.mean_error],
         },
         "log_predictive_density": choice.log_density,
         "view_columns": len(choice.lengthscales) if data.has_view else None,

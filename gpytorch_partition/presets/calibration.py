@@ -78,7 +78,7 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
         judging = [model.judging() for model in models if model.num_variances]
         judged = _joined([_held_out(choice, model, data, setup, own.weights) for model in judging])
         choice = _with_factors(choice, judged, ratios[judged.rows], options)
-    if data.blocks is None:
+    if own.has_equal_rows:
         mean_error = _mean_error(seen.residuals, _deviations(choice, ratios[seen.rows]))
         choice = replace(choice, offset=mean_error, deviations=_deviations(choice, ratios[judged.rows]))
     unit = float((data.unit.scale / own.unit.scale).log())
@@ -254,8 +254,9 @@ def centred(choice: Choice) -> Choice:
     """
     Return the choice whose predictions are not too low or too high on average, by the mean error of held-out rows.
 
-    The density of a long tail is fitted best around its mode. Where it would suffer, predictions get a share of the
-    mean error: the largest one with which held-out rows lose .01 nats at most.
+    It is for rows without weights, groups and times, whose errors have one scale and are independent. The density of a
+    long tail is fitted best around its mode. Where it would suffer, predictions get a share of the mean error: the
+    largest one with which held-out rows lose .01 nats at most.
     """
     rows, everything = choice.held_out, torch.arange(len(choice.held_out.rows))
     for share in _OFFSETS if choice.offset else ():
@@ -263,8 +264,9 @@ def centred(choice: Choice) -> Choice:
         found = replace(choice, offset=offset, held_out=replace(rows, errors=rows.errors - offset * choice.deviations))
         gain = float((_density(found, everything)(0.0) - _density(choice, everything)(0.0)).mean())
         if gain > -_MOST_LOSS:
-            return replace(found, log_density=choice.log_density + gain - 1 / len(rows.rows))
-    return replace(choice, offset=0.0)
+            density = choice.log_density + gain - 1 / len(rows.rows)
+            return replace(found, log_density=density, mean_error=found.held_out.mean_error())
+    return replace(choice, offset=0.0, mean_error=rows.mean_error())
 
 
 def _deviations(choice: Choice, log_ratios: Tensor) -> Tensor:

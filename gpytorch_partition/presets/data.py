@@ -132,6 +132,11 @@ class TrainingData:
     original: Tensor | None = None  # targets in the units of a user's ensemble, for which columns stay as they are
     blocks: Blocks | None = None  # groups or times by which rows are held out
 
+    @property
+    def has_equal_rows(self) -> bool:
+        """Return whether rows have neither weights nor groups or times."""
+        return self.weights is None and self.blocks is None
+
     @cached_property
     def columns(self) -> Standardization:
         """Return the standardization of the columns; codes do not change."""

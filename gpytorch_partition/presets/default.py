@@ -142,9 +142,10 @@ def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingD
         with stage("calibrating"):
             choice, data = _calibrated(choice, data, usual, own, setup)
     elif not choice.is_rough:
-        choice = widened(choice if data.blocks is not None else with_mean_error(choice), data, setup)
+        choice = widened(with_mean_error(choice) if own.has_equal_rows else choice, data, setup)
     choice = with_shape(widened_for_blocks(choice, chosen, data, setup), setup.options)
-    return widened_to_hold(centred(choice)) if data.blocks is None else choice, data
+    choice = centred(choice) if own.has_equal_rows else choice
+    return widened_to_hold(choice) if data.blocks is None else choice, data
 
 
 def _calibrated(

@@ -46,10 +46,9 @@ class HeldOutRows:
         """Return the mean Gaussian log density of the errors, in nats."""
         return float(gaussian_log_densities(self.errors, self.variances + self.noise).mean())
 
-    def mean_error(self) -> list[float]:
-        """Return the mean of the errors, and its standard error; an empty list without rows."""
-        number = len(self.errors)
-        return [float(self.errors.mean()), float(self.errors.std() / number**0.5)] if number else []
+    def mean_error(self) -> tuple[float, float]:
+        """Return the mean of the errors, and its standard error."""
+        return float(self.errors.mean()), float(self.errors.std() / len(self.errors) ** 0.5)
 
 
 _LOSS = 0.1  # squared errors that varying noise may lose, as a share; and 2 standard errors
@@ -78,6 +77,7 @@ class Choice:
     smooths_evenly: bool = False  # whether noise varies for new observations only
     long_tail: str | None = None  # "above" or "below" the predictions, where nearly all outliers are there
     offset: float = 0.0  # the mean error of predictions where the noise is at its level, added to them
+    mean_error: tuple[float, ...] = ()  # of held-out rows with this offset, and its standard error; empty if unknown
     deviations: Tensor = _NO_ROWS.errors  # of the noise at the held-out rows, over that of its level
 
     @property

@@ -11,6 +11,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.presets import Options
+from gpytorch_partition.presets.parts import usual_parts
 
 RANDOM = np.random.RandomState(0)
 X = RANDOM.rand(200, 3) * [1.0, 1e3, 1e-3] + [0.0, 50.0, 1.0]
@@ -97,3 +98,16 @@ def test_scikit_learn_accepts_it():
     options = replace(FEW_TREES, num_folds=2, num_variance_samples=8, **fewer)
     results = check_estimator(PartitionGPRegressor("auto", options=options), expected_failed_checks=not_the_same)
     assert {result["status"] for result in results} <= {"passed", "skipped", "xfail"}
+
+
+def test_boosted_parts_alone_are_averaged_over_completions_of_missing_cells():
+    """Their trees take no missing cells, and no other part stands beside them."""
+    random = np.random.RandomState(0)
+    x = random.rand(100, 2)
+    others = tuple(set(usual_parts()) - {"boosted"})
+    options = Options(num_boosted_trees=20, omitted_parts=others)
+    model = PartitionGPRegressor(random_state=0, options=options).fit(x, (x[:, 0] > 0.5) + 0.1 * random.randn(100))
+    with pytest.warns(UserWarning, match="missing"):
+        mean, std = model.predict([[np.nan, 0.5]], return_std=True)
+    assert 0.2 < mean[0] < 0.8
+    assert std[0] > 0.3

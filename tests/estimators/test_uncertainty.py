@@ -7,11 +7,12 @@ import pytest
 import torch
 from gpytorch.kernels import RBFKernel
 from gpytorch.likelihoods.noise_models import HomoskedasticNoise
+from gpytorch.settings import skip_posterior_variances
 from scipy.stats import norm, t
 
 from gpytorch_partition import LandmarkKernel, settings
 from gpytorch_partition.estimators import PartitionGPRegressor, fitted_regressor, regression_fit
-from gpytorch_partition.estimators.fitted_regressor import predictive
+from gpytorch_partition.estimators.fitted_regressor import FittedRegressor, predictive
 from gpytorch_partition.explain.dependence import averages
 from gpytorch_partition.likelihoods import FITCGaussianLikelihood
 from gpytorch_partition.models import PartitionGP
@@ -163,18 +164,22 @@ def test_as_many_samples_as_deviations_of_observations_need(monkeypatch):
     covariance = fitted_model.covar_module(fit.train_x).to_dense().double().detach()
     inverse = (covariance + noise * torch.eye(300)).inverse()
     left_out = (1 / inverse.diagonal() - noise)[torch.linspace(0, 299, 200).long()]  # Rasmussen & Williams, eq. 5.12
-    share = float((left_out / (left_out + noise)).quantile(0.8))
+    share = float((left_out / (left_out + noise)).quantile(0.95))
     assert len(some) == 200
     expected = 0.5 * (1.96 * share / 0.03) ** 2
     assert fit._num_samples_beside_noise == pytest.approx(expected, rel=0.02)
     monkeypatch.setattr(fitted_regressor.max_cholesky_size, "value", lambda: 100)
-    del fit.__dict__["_num_samples_beside_noise"]
+    monkeypatch.setattr(FittedRegressor, "_chosen_number", lambda self: 70)
+    fitted_model.train()  # its strategy goes, and with it the number
+    fitted_model.eval()
+    del vars(fit)["_chosen"]
     model.predict(x)
     model.predict(x[:5], return_std=True)
-    assert "_num_samples_beside_noise" not in fit.__dict__  # means and few points take no samples
-    fit.__dict__["_num_samples_beside_noise"] = 70
+    assert "_chosen" not in vars(fit)  # means and few points take no samples
     for num_observations, number in ((100, 70), (20, 512), (0, 512)):
         with fit._samples_of_variances(num_observations):
             assert settings.num_variance_samples.value() == number
+    with skip_posterior_variances(), fit._samples_of_variances(100):
+        assert settings.num_variance_samples.value() == 512
     with settings.num_variance_samples(50), fit._samples_of_variances(100):
         assert settings.num_variance_samples.value() == 50

@@ -590,17 +590,21 @@ def test_variances_of_later_calls_take_no_solves(name, monkeypatch):
         torch.testing.assert_close(torch.cat([model(x).variance for x in NEW.split(N_TEST // 2)]), first)
         assert len(drawn) == 1
         kept = copy.deepcopy(model)
-        assert kept.prediction_strategy._draws._known[2] == []
+        assert not kept.prediction_strategy._draws._known
         assert torch.equal(kept(NEW).variance, first)
         assert len(drawn) == 2
         with settings.probe_seed(1):
             assert not torch.equal(model(NEW).variance, first)
         assert torch.equal(model(NEW).variance, first)
-        assert len(drawn) == 4
-        monkeypatch.setattr(cluster_posteriors, "_MOST_KEPT", 100)
+        assert len(drawn) == 3
+        monkeypatch.setattr(cluster_posteriors, "_MOST_KEPT", drawn[0][0].num_bytes(20))
         with settings.num_variance_samples(10):
             assert torch.equal(model(NEW).variance, model(NEW).variance)
-        assert len(drawn) == 6
+        assert len(drawn) == 4
+        assert torch.equal(model(NEW).variance, first)  # which the others have replaced
+        with settings.num_variance_samples(21):
+            assert torch.equal(model(NEW).variance, model(NEW).variance)
+        assert len(drawn) == 7
         model.train()
         model.likelihood.noise = 2 * model.likelihood.noise
         assert (model.eval()(NEW).variance > first).double().mean() > 0.9

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from gpytorch.settings import debug
+from gpytorch.settings import debug, prior_mode
 from scipy.stats import norm
 from scipy.stats import t as student
 
@@ -88,12 +88,36 @@ def test_the_model_adds_the_offset_to_all_that_it_predicts():
         torch.testing.assert_close(model(X).variance, usual(X).variance)
         torch.testing.assert_close(model.likelihood(model(X), X).mean - usual(X).mean, expected)
         torch.testing.assert_close(model.level(X) - usual.level(X), expected)
+        with prior_mode():
+            assert torch.equal(model(X).mean, usual(X).mean)
         torch.testing.assert_close(averages(model, [X[:20], X[20:30]])[0][1], model(X[20:30]).mean.mean())
         assert torch.equal(model.train()(X).mean, usual.train()(X).mean)  # the prior
         other = rebuilt(description_of(model), X, 7 * y)
         other.load_state_dict(model.state_dict())
         torch.testing.assert_close(other.eval()(X).mean, model.eval()(X).mean)
     assert isinstance(noise, ForestNoise)
+
+
+def test_an_expected_observation_changes_nothing():
+    """Of a model of one column, whose points may have one dimension."""
+    x, y = X[:, :1], X[:, 0] + X[:, 1] * NORMAL[:200]
+    forest = grow_residual_forest(x, y - x[:, 0], random_state=0)
+    choice = choice_of(y, 0.1, noise_forest=forest, exponent=0.8, offset=0.3)
+    model = assemble(choice, TrainingData(x, y), Setup(np.random.RandomState(0), None, Options())).eval()
+    with torch.no_grad(), settings.iterative(), debug(False):
+        torch.testing.assert_close(model(x[:9, 0]).mean, model(x[:9]).mean)
+        expected = model(x[:9] + 0.01).mean
+        fantasy = model.get_fantasy_model(x[:9] + 0.01, expected)
+        torch.testing.assert_close(fantasy(x).mean, model(x).mean, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["weights", "groups"])
+def test_rows_of_several_scales_or_blocks_are_not_centred(kind):
+    x, y = X.numpy(), (X[:, 0] + 0.1 * NORMAL[:200].exp()).numpy()
+    given = {"sample_weight": 1 + x[:, 1]} if kind == "weights" else {"groups": np.arange(200) % 20}
+    model = PartitionGPRegressor(random_state=0, options=Options(num_trees=20)).fit(x, y, **given)
+    noise = description_of(model.model_)["noise"]
+    assert (noise["offset"], noise["mean_error"]) == (0.0, [])
 
 
 @pytest.mark.parametrize(("shift", "said"), [(0.0, None), (0.2, "too low by 0.2"), (-0.2, "too high by 0.2")])

@@ -496,7 +496,8 @@ def test_rough_parts_cannot_be_omitted_nor_all_others():
 def test_descriptions_are_plain_and_of_default_models_only():
     description = description_of(assembled(0.25, True))
     unit = TrainingData(X, SMOOTH + (0.05 + X[:, 2]) * NORMAL).unit.scale
-    errors = [float(unit) * value for value in varying()[0].held_out.mean_error()]
+    errors = [float(unit) * value for value in varying()[0].mean_error]
+    assert varying()[0].mean_error == varying()[0].held_out.mean_error()
     assert description["noise"].pop("mean_error") == pytest.approx(errors)
     assert description["noise"] == {
         "noise_varies": True,

@@ -352,26 +352,28 @@ class KeptDraws:
     """
     The draws of posterior effects of one model, from which variances of any points are sums.
 
-    They are kept for later calls with the same number of samples, seed and tolerance, up to 2 GiB.
+    They are kept for later calls with the same number of samples, seed and tolerance, up to 2 GiB in all.
     """
 
     def __init__(self) -> None:
-        self._known: tuple[Any, tuple[Any, ...], list[list[Tensor]]] = (None, (), [])
+        self._known: dict[tuple[Any, ...], list[list[Tensor]]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_known": (None, (), [])}  # they are drawn again
+        return {"_known": {}}  # they are drawn again
 
     def of(self, posterior: ClusterPosterior, num_samples: int) -> Iterator[list[Tensor]]:
         """Return tables (`p x t`) for each term, in blocks of draws."""
-        key = (num_samples, probe_seed.value(), variance_tolerance.value(), posterior.is_precise, posterior.has_factor)
-        noisy, kept_key, tables = self._known
-        if noisy is posterior.noisy and kept_key == key:
-            return iter(tables)
+        key = (posterior.noisy, num_samples, probe_seed.value(), variance_tolerance.value(), posterior.has_factor)
+        if key in self._known:
+            return iter(self._known[key])
         drawn = posterior.drawn(num_samples)
         if posterior.num_bytes(num_samples) > _MOST_KEPT:
             return drawn
         tables = list(drawn)
-        self._known = (posterior.noisy, key, tables)
+        others = {**self._known}
+        while others and posterior.num_bytes(sum(each[1] for each in (key, *others))) > _MOST_KEPT:
+            del others[next(iter(others))]
+        self._known = {**others, key: tables}
         return iter(tables)
 
 

@@ -218,7 +218,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
             noisy,
             tolerance=settings.variance_tolerance.value(),
             left_out=left_out,
-            draws=self._draws,
+            draws=self._draws if rows is None else None,
             is_dense=noisy.size(-1) <= linear_settings.max_cholesky_size.value(),
         )
 
@@ -344,7 +344,7 @@ class TaskPredictiveCovarianceLinearOperator(PredictiveCovarianceLinearOperator)
             cast(tuple[PartitionLinearOperator, Tensor], single_task(part)) for part in (self.prior, self.left)
         )
         is_dense = tasks.covariance.size(-1) <= linear_settings.max_cholesky_size.value()
-        options, one = {**self._kwargs, "is_dense": is_dense}, tasks.rotation.new_ones(())
+        options, one = {**self._kwargs, "is_dense": is_dense, "draws": None}, tasks.rotation.new_ones(())
         each = []
         for variance in tasks.signal_variances.detach():
             own = [part._mul_constant(variance) for part in (prior, cross, tasks.covariance)]
