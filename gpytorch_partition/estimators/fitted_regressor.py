@@ -189,11 +189,11 @@ class FittedRegressor:
 
     @property
     def _num_samples_beside_noise(self) -> int:
-        """Return the number of samples that deviations of new observations need; it is kept with what predicts."""
-        strategy, number = vars(self).get("_chosen", (None, 0))
-        if strategy is None or strategy is not self.model.prediction_strategy:
+        """Return the number of samples that deviations of new observations need, kept with the model's strategy."""
+        number = getattr(self.model.prediction_strategy, "num_samples_beside_noise", None)
+        if number is None:
             number = self._chosen_number()
-            vars(self)["_chosen"] = self.model.prediction_strategy, number
+            self.model.prediction_strategy.num_samples_beside_noise = number
         return number
 
     def _chosen_number(self) -> int:

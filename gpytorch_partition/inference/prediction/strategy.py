@@ -64,6 +64,8 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
     error.
     """
 
+    num_samples_beside_noise: int | None = None  # for deviations of new observations, once an estimator has chosen it
+
     def __init__(self, train_inputs: Any, train_prior_dist: Any, train_labels: Tensor, likelihood: Any) -> None:
         # Evaluated before the likelihood adds noise, so that noise is added to our operator and not to the lazy kernel.
         covariance = train_prior_dist.lazy_covariance_matrix.evaluate_kernel()
