@@ -87,6 +87,31 @@ class TreeLayout(Movable):
         """Sums up and down the trees; 32 bytes per node, kept from the first use on."""
         return TreeSums(self)
 
+    def shared_nodes(self, left: Tensor, right: Tensor) -> Tensor:
+        """Return the deepest nodes above pairs of leaves, the leaf's own for a leaf with itself; -1 between trees."""
+        low, high = torch.minimum(left, right), torch.maximum(left, right)
+        table = self._shared_by_neighbours
+        exponent = torch.frexp((high - low).double()).exponent.long().sub_(1).clamp_(0, len(table) - 1)
+        last = (high - (1 << exponent)).clamp_min(0)
+        return torch.where(low == high, self.leaf_nodes[low], torch.minimum(table[exponent, low], table[exponent, last]))
+
+    @cached_property
+    def _shared_by_neighbours(self) -> Tensor:
+        """
+        The deepest node above the leaves l ... l + 2^k (entry k, l); the last columns of a row are padding.
+
+        Parents are numbered before children, so it is the smallest of the nodes that neighbours share. The last row
+        reaches beyond every tree.
+        """
+        is_right = (self.node_low > self.node_low[self.parent]).nonzero().squeeze(-1)
+        rows = [torch.full_like(self.leaf_nodes, -1, dtype=torch.int32)]
+        rows[0][self.node_low[is_right] - 1] = self.parent[is_right].int()
+        most = int(self.tree_leaves.diff().max())
+        while (step := 1 << (len(rows) - 1)) < most:
+            rows.append(rows[-1].clone())
+            rows[-1][:-step] = torch.minimum(rows[-2][:-step], rows[-2][step:])
+        return torch.stack(rows)
+
     def of_node(self, values: Tensor) -> Tensor:
         return values.to(self.parent.device).repeat_interleave(self.tree_nodes.diff())
 

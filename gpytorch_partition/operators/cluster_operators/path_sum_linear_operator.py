@@ -88,8 +88,8 @@ class PathSumLinearOperator(ClusterOperator):
         return LinearProduct.apply(self.layout, _path_sums, _leaf_sums, self.node_weights)
 
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
-        node = self.layout.leaf_nodes[row_index.long()]
-        return _shared_weights(self.layout, node, self.node_weights[node], self.node_weights, col_index.long())
+        shared = self.layout.shared_nodes(*torch.broadcast_tensors(row_index.long(), col_index.long()))
+        return torch.where(shared < 0, 0, node_path_sums(self.layout, self.node_weights)[shared])
 
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
         if not self.node_weights.requires_grad:
@@ -97,18 +97,21 @@ class PathSumLinearOperator(ClusterOperator):
         return (self.layout.sums.inner_products(left_vecs, right_vecs),)
 
 
-def _shared_weights(layout: TreeLayout, node: Tensor, own_weight: Tensor, node_weights: Tensor, leaf: Tensor) -> Tensor:
-    """For each node and leaf the weights of the nodes above both, and the own weight of a node that holds the leaf."""
-    node, weight, leaf = torch.broadcast_tensors(node, own_weight, leaf)
-    entries = torch.zeros(node.shape, dtype=node_weights.dtype, device=node.device)
-    below_root = torch.ones_like(node, dtype=torch.bool)
-    while bool(below_root.any()):
-        shared = below_root & (layout.node_low[node] <= leaf) & (leaf < layout.node_high[node])
-        entries = entries + torch.where(shared, weight, 0)
-        below_root = layout.parent[node] != node
-        node = layout.parent[node]
-        weight = node_weights[node]
-    return entries
+def node_path_sums(layout: TreeLayout, node_weights: Tensor) -> Tensor:
+    """Return the sum of the weights (`V`) along the path to every node, its own included."""
+    return LinearProduct.apply(layout, _sums_above, _sums_below, node_weights)
+
+
+def _sums_above(layout: TreeLayout, values: Tensor) -> Tensor:
+    return torch.empty_like(values).index_copy_(
+        0, layout.sums.nodes, layout.sums.paths(values[layout.sums.nodes].unsqueeze(-1)).squeeze(-1)
+    )
+
+
+def _sums_below(layout: TreeLayout, values: Tensor) -> Tensor:
+    return torch.empty_like(values).index_copy_(
+        0, layout.sums.nodes, layout.sums.gathered(values[layout.sums.nodes].unsqueeze(-1)).squeeze(-1)
+    )
 
 
 def _path_sums(layout: TreeLayout, node_weights: Tensor) -> Tensor:
@@ -224,9 +227,13 @@ class AttachedPathsLinearOperator(ClusterOperator):
         return _LeavesAndExitsLinearOperator(self)
 
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
-        rows = row_index.long()
+        rows, leaves = torch.broadcast_tensors(row_index.long(), col_index.long())
         layout, nodes = self.exits.layout, self.exits.nodes[rows]
-        return _shared_weights(layout, nodes, self.shares[rows], self.node_weights, col_index.long())
+        is_inside = (layout.node_low[nodes] <= leaves) & (leaves < layout.node_high[nodes])
+        above = node_path_sums(layout, self.node_weights)
+        shared = layout.shared_nodes(layout.node_low[nodes], leaves)
+        apart = torch.where(shared < 0, 0, above[shared])
+        return torch.where(is_inside, above[nodes] - self.node_weights[nodes] + self.shares[rows], apart)
 
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
         sums = self.exits.layout.sums
