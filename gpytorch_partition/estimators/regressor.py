@@ -99,12 +99,13 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     """
     Predict targets with intervals by an exact Gaussian process with random partition kernels, in linear time.
 
-    Use it first, for a table of numbers, text, dates and missing cells (docs/estimator.md).
+    Use it as the first model of a table of numbers, text, dates and missing cells (docs/estimator.md).
 
-    Columns of X and the targets are standardized inside. Noise, outputscale and constant mean maximize the marginal
-    likelihood; `"auto"` and tree ensembles, whose trees have seen the targets, maximize the predictive density of
-    held-out rows. A value at its bound gives a :class:`~sklearn.exceptions.ConvergenceWarning` and is listed in
-    `at_bounds_`. Several targets (Y of T columns) are one model (docs/classes_and_targets.md).
+    Columns of X and the targets are standardized inside. For most kernels noise, outputscale and constant mean maximize
+    the marginal likelihood. For `"auto"` and tree ensembles they maximize the predictive density of held-out rows,
+    because the trees have seen the targets. A value at its bound gives a
+    :class:`~sklearn.exceptions.ConvergenceWarning` and is listed in `at_bounds_`. Several targets (Y of T columns) are
+    one model (docs/classes_and_targets.md).
 
     Training costs what :func:`gpytorch_partition.fit_exact_gp` lists, means O(m) per row, standard deviations what
     :class:`gpytorch_partition.settings.predictive_variances` lists. The model holds 8 bytes per (row, partition), and
@@ -606,7 +607,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
     @property
     def likelihood_(self) -> Any:
-        """The likelihood of the model; None for several targets."""
+        """Return the likelihood of the model, or None for several targets."""
         return self._known.likelihood
 
     @property

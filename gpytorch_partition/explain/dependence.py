@@ -91,11 +91,13 @@ def average_function(
 
     At each value g of the grid it is the average :math:`\frac1N \sum_i f(x_i^{(g)})` over the rows with the column set
     to g. Its posterior variance is :math:`\bar k(g, g) - \bar k(g)^\top (K + D)^{-1} \bar k(g)` for averages
-    :math:`\bar k` of covariances: errors at different rows are dependent. Variance that inducing points leave out
-    (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`) is added as if it were common to all rows, which
-    is an upper bound.
+    :math:`\bar k` of covariances, with D the diagonal noise: errors at different rows are dependent. Variance that
+    inducing points leave out (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`) is added as if it were
+    common to all rows, which is an upper bound.
 
+    :param rows: The N rows at G values of the column.
     :param as_points: The map from a table to the model's points.
+    :param unit: Standardization of the targets.
     :param target: Number or name of the target, where the model has several; else None.
     """
     model, called, mean, scale = estimator.model_, estimator.target_name_ or "target", unit.mean, unit.scale

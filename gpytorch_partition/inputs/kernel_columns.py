@@ -20,7 +20,7 @@ _SPREAD = 0.25  # width of the points' middle, in units of the building rows' mi
 
 class Columns(ShapedBuffers):
     """
-    The columns that `active_dims` names, which the kernel itself selects.
+    Select the columns of `active_dims` inside the kernel, instead of in GPyTorch.
 
     GPyTorch's own buffer `active_dims` stays None: a wrapper kernel copies it, sets it to None while it evaluates and
     does not restore it after an error, so that later calls would see the wrong columns.

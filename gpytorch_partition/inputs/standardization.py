@@ -16,7 +16,7 @@ _ROUNDING = 10 * torch.finfo(torch.float64).eps
 @dataclass(frozen=True, eq=False)
 class Standardization:
     r"""
-    A map :math:`(x - \mu) / \sigma` of columns or, without the D, of targets.
+    Map values x to :math:`(x - \mu) / \sigma`, with D means and scales for columns, and one (or T) for targets.
 
     :param mean: `D` means of the values that are not NaN; 0 where there are none.
     :param scale: `D` standard deviations. It is 1 for columns that are constant up to rounding. For constant targets it

@@ -29,7 +29,7 @@ _DEFAULT_NUM_LANDMARKS = 500
 
 
 class LandmarkPartition(Partition):
-    """A partition with one cluster of all points, which holds the inducing points (`k x D`) of a low-rank kernel."""
+    """Put all points in one cluster, and hold the inducing points (`k x D`) of a low-rank kernel."""
 
     num_partitions = 1
     # Loadings are cached with the rows, a few hundred numbers per row: of training rows and of two other sets.

@@ -119,7 +119,7 @@ class Options:
         return max(2, self.num_folds - sum(num_rows > number for number in self.fewer_folds_above))
 
     def num_choosing(self, num_rows: int) -> int:
-        """Return the number of choosing rows."""
+        """Return how many of N rows choose weights and noise: a share of them, within limits."""
         share = min(int(self.choosing_share * num_rows), self.most_choosing_rows)
         return min(num_rows, max(self.fewest_choosing_rows, share))
 

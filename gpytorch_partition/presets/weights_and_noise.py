@@ -1,4 +1,4 @@
-"""The first step, which chooses the weights of the parts and the noise by the predictive density of held-out rows."""
+"""The first step, which chooses weights and noise by the density of held-out rows; later ones may replace the noise."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _noise_forest(trial: _Trial, setup: Setup) -> tuple[RandomForestRegressor, T
 
 
 def is_worse(squares: Tensor, others: Tensor) -> bool:
-    """Whether squared errors (`n`) are clearly larger than other ones of the same rows."""
+    """Return whether squared errors (`n`) exceed others of the same rows by a share of them and two standard errors."""
     excess = squares - others
     return bool(excess.mean() > max(_LOSS * others.mean(), 2 * excess.std() / len(excess) ** 0.5))
 

@@ -72,7 +72,7 @@ class ClusterSpan:
 
     @cached_property
     def shares_outside(self) -> Tensor:
-        """The share :math:`1 - |w_i|^2` of each row's unit vector that is outside the span (`N`)."""
+        """Return the share :math:`1 - |w_i|^2` of row i (`N`) that the span misses."""
         with torch.no_grad():
             outside = 1 - self.forms(torch.eye(self.rank, dtype=self.root.dtype, device=self.root.device))
         return torch.where(outside > _ROUNDING, outside, 0)

@@ -175,7 +175,7 @@ def choose_for_samples(posterior: ClusterPosterior, num_samples: int) -> None:
 
 
 def check_iterations(posterior: ClusterPosterior, num_solves: int, products: float) -> None:
-    """Raise an UnconvergedError if a factor of A in float64 takes less time than so many solves, or products."""
+    """Raise an UnconvergedError if solves by a factor of A cost less than the products that iterations would take."""
     is_free = not posterior.is_precise and _is_free(posterior)
     if is_free and _MARGIN * of_direct(posterior.noisy, num_solves) < products:
         raise UnconvergedError("iterations would take longer than a factor: solve in float64")

@@ -57,7 +57,7 @@ class Rows(Protocol):
 
     def gram(self, effects: Tensor) -> Tensor:
         r"""
-        Return :math:`Z^\top (Z C)`: for every cluster, the sum over its rows of the effects of all their clusters.
+        Return :math:`Z^\top (Z C)`: add up, over each cluster's rows, the effects of all clusters that the row is in.
 
         :param effects: `p x t` C, float64, which is not changed.
         :return: `p x t` float64, a new tensor.

@@ -87,7 +87,7 @@ class MondrianTrees:
 
 
 class Attachments(NamedTuple):
-    """The E exits at which other points leave the trees of some rows: cuts that separate them from a node's rows."""
+    """Hold the E exits where points leave trees: at the cuts that separate them from all training rows of a node."""
 
     codes: Tensor  # (n, m) the exit of each point from each tree
     nodes: Tensor  # (E,) the last node that the points shared with any row
