@@ -226,7 +226,7 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
 
     @on_one_fit
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return margins of rows (`N2`, positive for the second class); votes and confidences (`N2 x k`) of k > 2 classes."""
+        """Return margins of rows (`N2`, positive for the second class), or votes and confidences (`N2 x k`, k > 2)."""
         values = self._values(X)
         if len(self.classes_) == 2:
             return values[:, 0]
