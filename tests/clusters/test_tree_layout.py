@@ -91,6 +91,17 @@ def test_layout_is_that_of_recursion(trees):
 
 
 @any_trees
+@given(trees_of_any_shape)
+def test_the_node_that_leaves_share_is_the_first_of_one_path_on_the_other(trees):
+    layout, _, number = laid_out(trees)
+    leaves = leaves_of(trees)
+    pairs = [[next((node for node in a.path() if node in b.path()), None) for b in leaves] for a in leaves]
+    expected = [[-1 if node is None else number[id(node)] for node in row] for row in pairs]
+    every = torch.arange(len(leaves))
+    assert layout.shared_nodes(*torch.broadcast_tensors(every.unsqueeze(1), every)).tolist() == expected
+
+
+@any_trees
 @given(trees_of_any_shape, st.integers(0, 10_000), st.sampled_from([0.0, 1.0, 300.0]))
 def test_softmax_weights_average_the_agreement_of_two_leaves_over_each_trees_own_heights(trees, seed, size):
     layout, _, number = laid_out(trees)
