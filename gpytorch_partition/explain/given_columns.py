@@ -50,13 +50,20 @@ def first_names(names: list[Any]) -> str:
     return ", ".join(map(repr, names[:10])) + (", ..." if len(names) > 10 else "")
 
 
+def _difference(expected: list[Any], given: list[Any]) -> str:
+    missing = [name for name in expected if name not in given]
+    others = [name for name in given if name not in expected]
+    parts = (("without", missing, "add"), ("with", others, "drop"))
+    return ", and ".join(f"{label} {first_names(names)}: {do} them" for label, names, do in parts if names)
+
+
 def given_rows(estimator: Any, X: Any) -> np.ndarray | dict[str, Any]:
     """Return rows in one form: an array for a model of numbers, else a mapping of columns in the order of the model."""
     names = column_names(estimator)
     if isinstance(X, Mapping) or (hasattr(X, "columns") and estimator.encoder_ is not None):
         columns = _columns_of(X)
         if set(columns) != set(names):
-            raise ValueError(f"expected the columns {first_names(names)}, as in fit, got {first_names(list(columns))}")
+            raise ValueError(f"expected the columns of fit, got rows {_difference(names, list(columns))}")
         return {name: columns[name] for name in names}
     is_text = isinstance(X, list | tuple) and np.asarray(X).dtype.kind == "U"  # numbers too, in a list beside text
     rows = np.array(X, dtype=object) if is_text else np.asarray(X)

@@ -275,7 +275,8 @@ def _check_columns(ensemble: Any, num_columns: int) -> None:
 
 def check_training_data(train_x: Tensor, train_y: Tensor) -> None:
     if not torch.is_tensor(train_x) or train_x.dim() != 2 or train_x.dtype not in (torch.float32, torch.float64):
-        raise ValueError("expected rows as an N x D tensor of float32 or float64")
+        came = f"{train_x.dtype}, {tuple(train_x.shape)}" if torch.is_tensor(train_x) else type(train_x).__name__
+        raise ValueError(f"expected rows as an N x D tensor of float32 or float64, got {came}: convert them first")
     if not torch.is_tensor(train_y) or train_y.shape != train_x.shape[:1] or not train_y.is_floating_point():
         got = tuple(train_y.shape) if torch.is_tensor(train_y) else type(train_y).__name__
         raise ValueError(f"expected one target for each of {len(train_x)} rows, as a floating point tensor, got {got}")
