@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
+from itertools import count, islice
 from operator import add
-from typing import Any
+from threading import Lock
+from typing import Any, NamedTuple
 
 import torch
 from linear_operator import settings as linear_settings
@@ -20,6 +22,11 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.co_occurrence import streamed_cluster_sums
 from gpytorch_partition.clusters.incidence import Incidence, same_codes
+from gpytorch_partition.inference.prediction.local_conditioning import (
+    LocalPredictors,
+    have_local_predictors,
+    local_predictors,
+)
 from gpytorch_partition.inference.spaces.feature_space import (
     cached_feature_space,
     feature_space_of,
@@ -48,9 +55,12 @@ _LEAST_RESIDUAL = 256  # smallest relative residual of samples that rounding all
 # more iterations, and fewer samples.
 _MANY_SAMPLES = 128  # number of samples from which on this is done
 _RANK_FACTOR = 4  # rank of the larger preconditioner, in usual ranks
+_FEW_RANK_FACTOR = 2  # the same for a few blocks of draws
 _MOST_BYTES = 2**30  # size of the larger preconditioner
 _MOST_COPIED = 2**30  # bytes of the sorted codes and loadings: a million rows of the default model would be 5 GiB
 _MOST_KEPT = 2**31  # bytes of the draws that are kept
+_MOST_DRAWS = 0.5  # draws beside local predictions, in samples that they replace
+_LEAST_SHARE = 0.1  # of a local variance, that is believed to remain when draws are counted
 _COLUMNS = 16  # samples solved for at once: with more, each takes longer
 _ORDERED_COLUMNS = 32  # the same for sorted rows
 
@@ -61,7 +71,7 @@ class ClusterPosterior:
 
     noisy: PartitionAddedDiagLinearOperator  # N x N, without batch dimensions; every term of the sum has clusters
     points: tuple[LoadedRows, ...]  # for each term, the test points in the feature space of its training rows
-    is_ordered: bool = False  # training rows are sorted by the clusters of a partition
+    order: Tensor | None = None  # of training rows (`N`) that are sorted by the clusters of a partition
     is_precise: bool = False  # all is in float64, with the most precise solvers
     kept: KeptDraws | None = None  # of earlier variances
 
@@ -128,8 +138,50 @@ class ClusterPosterior:
         a more precise method exists.
         """
         num_samples, kept = num_variance_samples.value(), self.kept or KeptDraws()
+        variances = self._local_variances(num_samples, kept) if self._may_be_local else None
+        if variances is not None:
+            return variances
         blocks = (self._deviations(tables) for tables in kept.of(self, num_samples))
         return reduce(add, (block.square().sum(-1) for block in blocks)) / num_samples
+
+    @property
+    def _may_be_local(self) -> bool:
+        return not self.has_factor and have_local_predictors(self.covariances)
+
+    def _local_variances(self, num_samples: int, kept: KeptDraws) -> Tensor | None:
+        """Return latent variances (`N_test`) as exact as those of so many samples, from fewer draws; None if not so."""
+        local = local_predictors(self.covariances, self.points, self._noise_diagonal.squeeze(-1))
+        blocks = kept.of_targets(self, num_samples)
+        squares = self._squared_differences(local, next(blocks))
+        least = (_LEAST_SHARE * local.variances).clamp_min(torch.finfo(squares.dtype).tiny)
+        share = float((squares / torch.maximum(local.variances - squares, least)).square().mean())
+        if share > _MOST_DRAWS:
+            return None
+        num_blocks = max(1, round(share * num_samples / _ORDERED_COLUMNS))
+        for block in progress(islice(blocks, num_blocks - 1), "predictive variances", num_blocks - 1):
+            squares += self._squared_differences(local, block)
+        return (local.variances - squares / num_blocks).clamp_min(0)
+
+    def _squared_differences(self, local: LocalPredictors, draws: TargetDraws) -> Tensor:
+        """Return mean squares (`N_test`) of posterior means less local predictions."""
+        means = reduce(add, (points.row_values(table) for points, table in zip(self.points, draws.mean_effects)))
+        return (means - local.means(draws.targets)).square().mean(-1)
+
+    def drawn_targets(self) -> Iterator[TargetDraws]:
+        """Draw targets less their prior mean, by the probe seed, with the posterior means given each; without end."""
+        generator = solver_generator(probe_seed.value(), "samples", self.noisy.device)
+        prepared = self._prepared(_MANY_SAMPLES, _FEW_RANK_FACTOR)  # which one block of draws repays
+        while True:
+            yield prepared._targets(generator)
+
+    def _targets(self, generator: torch.Generator) -> TargetDraws:
+        _, function, errors = self._joint_draw(_ORDERED_COLUMNS, generator)
+        weights = self._solve(function, errors)
+        effects = [_mean_effects(covariance, weights) for covariance in self.covariances]
+        targets = function + errors
+        if self.order is not None:
+            targets = torch.empty_like(targets).index_copy_(0, self.order, targets)
+        return TargetDraws(effects, targets)
 
     def drawn(self, num_samples: int) -> Iterator[list[Tensor]]:
         """Draw effects less their means in blocks, each a table (`p x t`) for each term, by the probe seed."""
@@ -159,24 +211,24 @@ class ClusterPosterior:
             yield drawn(size, generator)
 
     def _block_sizes(self, num_samples: int) -> list[int]:
-        columns = _ORDERED_COLUMNS if self.is_ordered else _COLUMNS
+        columns = _ORDERED_COLUMNS if self.order is not None else _COLUMNS
         return [min(columns, num_samples - start) for start in range(0, num_samples, columns)]
 
-    def _prepared(self, num_samples: int) -> ClusterPosterior:
+    def _prepared(self, num_samples: int, rank_factor: int = _RANK_FACTOR) -> ClusterPosterior:
         """
         Sort the rows by the clusters of one partition for many samples.
 
         Neighbours share clusters of the other partitions too, so sums find them in the cache. The result holds 8 bytes
-        per (row, partition) and a copy of the loadings, and a preconditioner of up to four times the rank, 1 GiB each
-        at most.
+        per (row, partition) and a copy of the loadings, and a preconditioner of up to `rank_factor` times the rank, 1
+        GiB each at most.
         """
         is_direct = self.has_factor or (self.is_precise and self.noisy.has_direct)
         if num_samples < _MANY_SAMPLES or self.is_dense or is_direct or self._copied_bytes > _MOST_COPIED:
             return self
         rank, order = preconditioner_rank.value(), self._finest_codes().argsort(stable=True)
-        prepared = replace(self, noisy=self.noisy.restricted_to(order), is_ordered=True)
+        prepared = replace(self, noisy=self.noisy.restricted_to(order), order=order)
         most = _MOST_BYTES // (order.numel() * self.noisy.dtype.itemsize)
-        with preconditioner_rank(max(rank, min(_RANK_FACTOR * rank, most))):
+        with preconditioner_rank(max(rank, min(rank_factor * rank, most))):
             _ = prepared._inverse
         return prepared
 
@@ -209,15 +261,18 @@ class ClusterPosterior:
 
     def _drawn_by_solves(self, num_samples: int, generator: torch.Generator | None) -> list[Tensor]:
         """Draw posterior effects less their means, by Matheron's rule."""
-        covariances = self.covariances
-        tables = [_drawn_effects(covariance, num_samples, generator) for covariance in covariances]
-        rows = [LoadedRows(covariance.left, covariance.left_loadings) for covariance in covariances]
-        function = reduce(add, map(LoadedRows.row_values, rows, tables))
-        errors = self._noise_diagonal.sqrt() * _normal(function.shape, function, generator)
+        tables, function, errors = self._joint_draw(num_samples, generator)
         weights = self._solve(function, errors)
-        for covariance, table in zip(covariances, tables):
-            table -= covariance.scale * covariance.cluster_product(covariance.cluster_sums(weights))
+        for covariance, table in zip(self.covariances, tables):
+            table -= _mean_effects(covariance, weights)
         return tables
+
+    def _joint_draw(self, num_samples: int, generator: torch.Generator | None) -> tuple[list[Tensor], Tensor, Tensor]:
+        """Draw effects of each term, and the function and its errors at the training rows, from the prior."""
+        tables = [_drawn_effects(covariance, num_samples, generator) for covariance in self.covariances]
+        rows = [LoadedRows(covariance.left, covariance.left_loadings) for covariance in self.covariances]
+        function = reduce(add, map(LoadedRows.row_values, rows, tables))
+        return tables, function, self._noise_diagonal.sqrt() * _normal(function.shape, function, generator)
 
     def _solve(self, function: Tensor, errors: Tensor) -> Tensor:
         """Solve :math:`A w = f + e` for draws of f and e (`N x t`)."""
@@ -325,6 +380,11 @@ def _are_empty(covariance: PartitionLinearOperator) -> Tensor:
     return (counts == 0).repeat_interleave(num_tasks)
 
 
+def _mean_effects(covariance: PartitionLinearOperator, weights: Tensor) -> Tensor:
+    """Return posterior means of effects (`p x kt`) from solutions of targets (`N x t`)."""
+    return covariance.scale * covariance.cluster_product(covariance.cluster_sums(weights))
+
+
 def _normal(shape: Sequence[int], like: Tensor | LinearOperator, generator: torch.Generator | None) -> Tensor:
     return torch.randn(*shape, dtype=like.dtype, device=like.device, generator=generator)
 
@@ -348,6 +408,13 @@ def _share_effects(covariance: LinearOperator, cross: LinearOperator) -> bool:
     return are_comparable and same_codes(covariance.left, cross.right)
 
 
+class TargetDraws(NamedTuple):
+    """Draws of the training rows' targets from the prior, and the posterior means given each."""
+
+    mean_effects: list[Tensor]  # `p x kt` of each term
+    targets: Tensor  # N x t
+
+
 class KeptDraws:
     """
     The draws of posterior effects of one model, from which variances of any points are sums.
@@ -357,9 +424,10 @@ class KeptDraws:
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], list[list[Tensor]]] = {}
+        self._targets: _KeptTargets | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_known": {}}  # they are drawn again
+        return {"_known": {}, "_targets": None}  # they are drawn again
 
     def of(self, posterior: ClusterPosterior, num_samples: int) -> Iterator[list[Tensor]]:
         """Return tables (`p x t`) for each term, in blocks of draws."""
@@ -375,6 +443,29 @@ class KeptDraws:
             del others[next(iter(others))]
         self._known = {**others, key: tables}
         return iter(tables)
+
+    def of_targets(self, posterior: ClusterPosterior, num_samples: int) -> Iterator[TargetDraws]:
+        """Return blocks of draws, each drawn when it is asked for; kept if those for so many samples can be."""
+        if posterior.num_bytes(num_samples) * _MOST_DRAWS > _MOST_KEPT:
+            return posterior.drawn_targets()
+        key = (posterior.noisy, probe_seed.value(), variance_tolerance.value())
+        if self._targets is None or self._targets.key != key:
+            self._targets = _KeptTargets(key, posterior.drawn_targets())
+        return iter(self._targets)
+
+
+class _KeptTargets:
+    def __init__(self, key: tuple[Any, ...], fresh: Iterator[TargetDraws]) -> None:
+        self.key, self._fresh = key, fresh
+        self._known: list[TargetDraws] = []
+        self._lock = Lock()
+
+    def __iter__(self) -> Iterator[TargetDraws]:
+        for number in count():
+            with self._lock:  # for threads that predict with one model
+                if number == len(self._known):
+                    self._known.append(next(self._fresh))
+            yield self._known[number]
 
 
 class EffectTables:

@@ -7,7 +7,7 @@ clusters, q columns of a root, n test points and t samples, and a sample is expe
 | method | products, in float64 |
 | --- | --- |
 | conjugate gradients | 4 i n |
-| samples | i t + 800 |
+| samples (fewer where the nearest rows tell most) | i t + 800 |
 | feature space of one kernel, up to 20,000 clusters | p^3 / 5,000 N |
 | factor of the coefficients of a root | q + q^3 / 5,000 N |
 | factor of A, up to 10,000 rows, and t solves | N / 3 + 2 t |

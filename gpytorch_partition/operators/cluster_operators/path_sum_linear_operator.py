@@ -91,10 +91,42 @@ class PathSumLinearOperator(ClusterOperator):
         shared = self.layout.shared_nodes(*torch.broadcast_tensors(row_index.long(), col_index.long()))
         return torch.where(shared < 0, 0, node_path_sums(self.layout, self.node_weights)[shared])
 
+    def grams(self, leaves: Tensor) -> Tensor:
+        """
+        Return sums over m trees of the entries between k rows, for n sets of rows (`n x k x k` from `n x k x m`).
+
+        Between leaves in order, an entry is the smallest of those of neighbours, so that a tree takes k - 1 look-ups.
+        """
+        above = node_path_sums(self.layout, self.node_weights)
+        num_sets, size = leaves.shape[:2]
+        first, second = torch.tril_indices(size, size, device=above.device)
+        total = torch.zeros(len(first), num_sets, dtype=torch.float64, device=above.device)
+        for tree in leaves.unbind(-1):
+            ordered, order = tree.sort(-1)
+            entries = _entries_in_order(self.layout, above, ordered.long().T.contiguous())
+            rank = torch.empty_like(order).scatter_(-1, order, torch.arange(size).expand_as(order)).T.contiguous()
+            ranks = rank.index_select(0, first), rank.index_select(0, second)
+            places = torch.maximum(*ranks).mul_(size).add_(torch.minimum(*ranks))
+            total += entries.flatten(0, 1).gather(0, places)
+        grams = total.new_empty(num_sets, size, size)
+        grams[:, first, second] = grams[:, second, first] = total.T
+        return grams
+
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
         if not self.node_weights.requires_grad:
             return (None,)
         return (self.layout.sums.inner_products(left_vecs, right_vecs),)
+
+
+def _entries_in_order(layout: TreeLayout, above: Tensor, leaves: Tensor) -> Tensor:
+    """Return the lower triangles of entries (`k x k x n`) between leaves in ascending order (`k x n`)."""
+    own, between = above[layout.leaf_nodes[leaves]], above[layout.shared_nodes(leaves[:-1], leaves[1:])]
+    entries = above.new_empty(len(leaves), *leaves.shape)
+    entries[0, 0] = own[0]
+    for last in range(1, len(leaves)):
+        entries[last, last], entries[last, last - 1] = own[last], between[last - 1]
+        torch.minimum(entries[last - 1, : last - 1], between[last - 1], out=entries[last, : last - 1])
+    return entries
 
 
 def node_path_sums(layout: TreeLayout, node_weights: Tensor) -> Tensor:

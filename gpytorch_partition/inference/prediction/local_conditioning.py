@@ -1,0 +1,132 @@
+r"""
+Predictors of the function at a point from its nearest rows, whose errors have variances that are known exactly.
+
+Let :math:`w^\top y_L` predict :math:`f_*` from the targets of some rows L. As the posterior mean m is the projection on
+all targets, :math:`f_* - w^\top y_L` is the sum of :math:`f_* - m` and :math:`m - w^\top y_L`, which are uncorrelated
+(law of total variance):
+
+.. math:: v = v_L - E (m - w^\top y_L)^2, \quad v_L = k_{**} - 2 w^\top k_L + w^\top (K_L + D_L) w.
+
+Draws of the targets estimate the second term, for any w. Where it is a share :math:`\rho` of v, S draws have the
+relative error :math:`\rho \sqrt{2 / S}`, and those of :math:`f_* - m` itself :math:`\sqrt{2 / S}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import add
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import PathSumLinearOperator
+from gpytorch_partition.operators.loadings import LoadedRows
+from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+
+_ROWS = 12  # nearest rows of a point: more leave less to draws, and take longer themselves
+_PARTITIONS = 32  # partitions whose clusters are searched for them
+_MEMBERS = 32  # rows of a cluster that are searched
+_POINTS = 2**11  # points at once
+
+
+class LocalPredictors(NamedTuple):
+    """Linear predictors of the function at n points from k rows each."""
+
+    rows: Tensor  # n x k row numbers
+    weights: Tensor  # n x k; 0 where a point has fewer rows
+    variances: Tensor  # (n,) of their errors
+
+    def means(self, targets: Tensor) -> Tensor:
+        """Return predictions (`n x t`) from targets of all rows (`N x t`)."""
+        blocks = zip(self.rows.split(_POINTS), self.weights.split(_POINTS))
+        return torch.cat([(weights.unsqueeze(-2) @ targets[rows]).squeeze(-2) for rows, weights in blocks])
+
+
+def have_local_predictors(covariances: Sequence[PartitionLinearOperator]) -> bool:
+    r"""
+    Return whether the nearest rows tell most about a point, as for forests over several heights.
+
+    With 200 trees in 8 columns, 16 rows left :math:`\rho` = .37 and .33 at 10,000 and 100,000 training rows. 32 rows
+    left .86 and 2.3 to fast clusters, and 6 to Mondrian trees, whose clusters reach farther.
+    """
+    return all(isinstance(term.cluster_operator, PathSumLinearOperator) for term in covariances)
+
+
+def local_predictors(
+    covariances: Sequence[PartitionLinearOperator], points: Sequence[LoadedRows], noise: Tensor
+) -> LocalPredictors:
+    """Return the best predictors from the rows that share most clusters with a point, given the noise (`N`)."""
+    num_points = points[0].rows.num_rows
+    blocks = [slice(start, start + _POINTS) for start in range(0, num_points, _POINTS)]
+    found = [_of_block(covariances, [_selected(each, block) for each in points], noise) for block in blocks]
+    return LocalPredictors(*(torch.cat(parts) for parts in zip(*found)))
+
+
+def _selected(points: LoadedRows, block: slice | Tensor) -> LoadedRows:
+    loadings = None if points.loadings is None else points.loadings[block]
+    return LoadedRows(points.rows.with_codes(points.rows.codes[block]), loadings)
+
+
+def _of_block(
+    covariances: Sequence[PartitionLinearOperator], points: Sequence[LoadedRows], noise: Tensor
+) -> LocalPredictors:
+    rows = nearest_rows(covariances[0].left, points[0].rows.codes, _ROWS)
+    is_known = rows >= 0
+    rows = rows.clamp_min(0)
+    gram = reduce(add, (_gram(term, each, rows) for term, each in zip(covariances, points)))
+    prior, cross = gram[:, 0, 0], gram[:, 0, 1:] * is_known
+    among = gram[:, 1:, 1:] * (is_known.unsqueeze(-1) & is_known.unsqueeze(-2))
+    among = among + torch.where(is_known, noise.to(gram)[rows], 1).diag_embed()
+    weights = torch.cholesky_solve(cross.unsqueeze(-1), torch.linalg.cholesky_ex(among).L).squeeze(-1)
+    weights = torch.where(weights.isfinite(), weights, 0)
+    explained = 2 * cross - (among @ weights.unsqueeze(-1)).squeeze(-1)
+    return LocalPredictors(rows, weights.to(noise), (prior - (weights * explained).sum(-1)).to(noise))
+
+
+def _gram(covariance: PartitionLinearOperator, points: LoadedRows, rows: Tensor) -> Tensor:
+    """Return covariances (`n x (1 + k) x (1 + k)`, float64) of each point and its rows."""
+    codes = torch.cat([points.rows.codes.unsqueeze(1), covariance.left.codes[rows]], 1)
+    gram = covariance.scale.double() * covariance.cluster_operator.grams(codes)
+    if points.loadings is None or covariance.left_loadings is None:
+        return gram
+    loadings = torch.cat([points.loadings.unsqueeze(1), covariance.left_loadings[rows]], 1).double()
+    return gram * (loadings @ loadings.mT)
+
+
+def nearest_rows(rows: Incidence, codes: Tensor, number: int) -> Tensor:
+    """
+    Return the rows (`n x number`) that share most clusters with points of these codes (`n x m`); -1 for none.
+
+    Some of the partitions are searched, and some rows of a large cluster.
+    """
+    step = -(-rows.num_partitions // _PARTITIONS)
+    candidates = _members_of(rows, codes[:, ::step].long()).sort(-1).values
+    counts = torch.where(candidates >= 0, _run_lengths(candidates), 0)
+    most, found = counts.topk(min(number, candidates.shape[1]), -1)
+    return torch.where(most > 0, candidates.gather(1, found), -1)
+
+
+def _run_lengths(values: Tensor) -> Tensor:
+    """Return at the first of equal values in a row (`n x c`, sorted) how many there are, and 0 at the others."""
+    size = values.shape[-1]
+    places = torch.arange(size, device=values.device).expand_as(values)
+    is_first = pad(values[:, 1:] != values[:, :-1], (1, 0), value=True)
+    next_first = torch.where(is_first, places, size).flip(-1).cummin(-1).values.flip(-1)
+    return torch.where(is_first, pad(next_first[:, 1:], (0, 1), value=size) - places, 0)
+
+
+def _members_of(rows: Incidence, clusters: Tensor) -> Tensor:
+    """Return the first members (`n x c`) of clusters (`n x r`), side by side; -1 where there are fewer."""
+    members = rows.members
+    first, stop = members.cluster_starts.long(), members.cluster_starts.roll(-1).long()
+    stop[-1] = members.blocks.numel()
+    block = members.blocks.long()[first.clamp_max(stop[-1] - 1)][clusters]
+    start, end = members.block_starts.long()[block], members.block_starts.long()[block + 1]
+    sizes = torch.where((stop > first)[clusters], end - start, 0).clamp_max(_MEMBERS)
+    places = torch.arange(max(1, int(sizes.max())), device=sizes.device)
+    found = members.rows[(start.unsqueeze(-1) + places).clamp_max(members.rows.numel() - 1)]
+    return torch.where(places < sizes.unsqueeze(-1), found, -1).flatten(1)
