@@ -41,7 +41,7 @@ class Cache:
         *options: Any,
     ) -> Value:
         """
-        Return the value of a key: the cached one if options and tensors are equal, else a new one, without a graph.
+        Return the value of a key: the cached one if options and tensors are equal, else a new one, without gradients.
 
         :param source: The operator or module that the value is computed from, besides the rows; a copy of its tensors
             is kept as well. None if the value depends only on the rows.

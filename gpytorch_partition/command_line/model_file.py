@@ -60,7 +60,7 @@ class NewRows(NamedTuple):
 
 
 def fit(options: Namespace) -> None:
-    """Fit a model and save it, as `fit --help` says."""
+    """Fit a model to the rows of a file, and write it to a model file."""
     path = Path(options.model)
     outputs.check_writable(path, options.data)
     for name in ("budget", "groups", "time"):
@@ -96,7 +96,7 @@ def left_out(regressor: PartitionGPRegressor) -> list[str]:
 
 
 def predict(options: Namespace) -> None:
-    """Write predictions of a model file, as `predict --help` says."""
+    """Write the predictions of a model file for the rows of a file."""
     if options.output is not None:
         outputs.check_writable(Path(options.output), options.data, options.model)
     model = load_model(options.model)
@@ -152,7 +152,7 @@ def read_new_rows(
     required: Sequence[str] = (),
 ) -> NewRows:
     """
-    Return the columns of a file that a model needs, found by name and read as in the fit, and optional ones it has.
+    Return the columns of a file that a model needs, read as in the fit, and the optional ones that it has.
 
     :raises CommandError: If the file cannot be read, or columns are missing or of another kind.
     """

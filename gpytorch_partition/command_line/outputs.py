@@ -24,7 +24,7 @@ class CommandError(Exception):
 
 
 def listed(things: Iterable[object]) -> str:
-    """Return at most 20 things as text, separated by commas, and the number of others."""
+    """Return at most 20 things as text, separated by commas, with the number of others."""
     things = list(things)
     shown = ", ".join(f"{thing!r:.{_LONGEST}}" for thing in things[:_MOST_LISTED])
     return shown + (f" and {len(things) - _MOST_LISTED:,} more" if len(things) > _MOST_LISTED else "")
@@ -42,12 +42,12 @@ def say_all(notes: Iterable[str], options: Namespace) -> None:
 
 
 def show(text: object = "", end: str = "\n", file: TextIO | None = None) -> None:
-    """Print text at once, as :func:`plain` makes it."""
+    """Print text without delay, with control characters as their codes (:func:`plain`)."""
     print(plain(text), end=end, file=file, flush=True)
 
 
 def plain(text: object) -> str:
-    """Return text with what would steer a terminal (escapes in names of columns or files) as its code."""
+    """Return text with control characters, which would steer a terminal, as their codes."""
     return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in str(text))
 
 
@@ -66,7 +66,7 @@ def save_table(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
 
 
 def write_table(file: TextIO, columns: Mapping[str, Sequence[Any]]) -> None:
-    """Write columns; floats with enough digits to be read back exactly."""
+    """Write columns as comma-separated text, floats with enough digits to be read back exactly."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(zip(*(getattr(values, "tolist", lambda own=values: own)() for values in columns.values())))

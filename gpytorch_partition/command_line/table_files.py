@@ -38,7 +38,7 @@ _LIBRARIES = {".parquet": "pyarrow", ".pq": "pyarrow", ".xlsx": "openpyxl"}
 
 
 class Dialect(NamedTuple):
-    """The notation of a text file in the options of a command; None is detected in the file."""
+    """The notation of a text file, by the options of a command; what is None is detected in the file."""
 
     sep: str | None = None  # between cells
     decimal: str | None = None
@@ -54,7 +54,7 @@ class Dialect(NamedTuple):
 
 def read_frame(path: Path, dialect: Dialect = Dialect(), id_column: str | None = None) -> tuple[Any, list[str]]:  # noqa: B008 (a tuple)
     """
-    Return the columns of a file as a data frame, and notes on what may be amiss.
+    Return the columns of a file as a data frame, and notes on cells and names that may be misread.
 
     Cells of text files and workbooks are texts, None where they are missing; names are in Unicode's composed form.
 
@@ -96,7 +96,7 @@ def texts_of(column: Any) -> Any:
 
 
 def column_name(name: object) -> str:
-    """Return a name in Unicode's composed form; of an option, under an ASCII locale too, whose bytes are UTF-8."""
+    """Return a name in Unicode's composed form; names of options are read as UTF-8 under an ASCII locale too."""
     return normalize("NFC", str(name).encode(errors="surrogateescape").decode(errors="replace"))
 
 

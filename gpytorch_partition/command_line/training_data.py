@@ -52,7 +52,7 @@ class Roles(NamedTuple):
 
 
 class TrainingData(NamedTuple):
-    """Training rows, without those that lack a target."""
+    """The training rows of a file, without rows that lack a target, and the roles of their columns."""
 
     table: Table | np.ndarray  # of features
     y: np.ndarray  # N
@@ -83,7 +83,7 @@ class TrainingData(NamedTuple):
 
 
 def read_training_data(path: Path, roles: Roles, dialect: Dialect = Dialect()) -> TrainingData:  # noqa: B008 (a tuple)
-    """Return the training rows of a file; raise a :class:`CommandError` where it, or the role of a column, is unfit."""
+    """Return the training rows of a file; a :class:`CommandError` if it, or the role of a column, cannot be used."""
     with doing(f"reading {path}"):
         frame, notes = read_frame(path, dialect, roles.id)
         with told_of(path):
@@ -211,7 +211,7 @@ class _Columns:
 
 
 def check_columns(names: Iterable[str], frame: Any, told: str, remedy: str = "") -> None:
-    """Raise a :class:`ValueError` for names that a file lacks, with its own similar names."""
+    """Raise a :class:`ValueError` if a file lacks some columns; the message lists its own similar names."""
     if missing := [name for name in names if name not in frame]:
         own = {name.casefold(): name for name in frame}
         close = [own[match] for name in missing for match in get_close_matches(name.casefold(), own, n=1)]

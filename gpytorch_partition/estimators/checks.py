@@ -76,7 +76,7 @@ def _is_number(value: Any, kind: type) -> bool:
 
 
 def check_magnitudes(values: np.ndarray, name: str) -> None:
-    """Refuse numbers (or NaN) beyond 1e100, and those that all differ by less than 1e-100 but are not the same."""
+    """Refuse numbers beyond 1e100, and numbers that are not the same but all differ by less than 1e-100."""
     values = np.where(np.isnan(values), 0.0, values)
     ranges = np.ptp(values, axis=0)
     if np.abs(values).max() > LARGEST or np.any((ranges > 0) & (ranges < 1 / LARGEST)):
@@ -112,7 +112,7 @@ class OutsideRangeWarning(UserWarning):
 
 
 def telling_once(estimator: Estimator) -> Estimator:
-    """Return a copy of an estimator that warns once of rows outside, in many predictions that belong together."""
+    """Return a copy of an estimator that warns of rows outside the range only once in several predictions."""
     found = copy(estimator)
     found._told = []  # type: ignore[attr-defined]
     return found
@@ -132,7 +132,7 @@ class TrainingRange(NamedTuple):
         return cls(*(torch.where(low <= high, each, torch.nan).double() for each in (low, high)))
 
     def beyond(self, x: Tensor) -> Tensor:
-        """Return distances from the range (`N x D`), in ranges of columns; 0.5 for new values of a constant column."""
+        """Return how far values lie outside the range (`N x D`), in its widths; 0.5 for new values of constants."""
         width = self.high - self.low
         excess = torch.maximum(self.low - x, x - self.high).nan_to_num(nan=0.0).clamp_min(0.0)
         other = excess > _ROUNDING * self.high.abs().clamp_min(1.0)
@@ -144,9 +144,10 @@ class TrainingRange(NamedTuple):
         """
         Warn, once, if rows (`N x D`) lie outside, at O(N D).
 
-        A row is outside if a column has a value beyond the range by more than a quarter of it. There is a warning where
-        more than one row of a hundred is outside (of 20 to 200, more than one), or any by more than the whole range.
-        Columns of codes have no range. The warning is added to the list `told`; there is none if it has one.
+        A row is outside if one of its values lies beyond the range by more than a quarter of the range. The warning is
+        given if more than one row in a hundred is outside (more than one of 20 to 200 rows), or any row by more than
+        the whole range. Columns of codes have no range. The warning is added to the list `told`, and not given if that
+        has one.
         """
         if told:
             return
@@ -176,14 +177,14 @@ def is_blind(kernel: Kernel, likelihood: Any = None) -> bool:
     """
     Return whether a kernel has no more variance far from all rows than among them.
 
-    Forests and nearest centers predict there as at the nearest rows. Covariances through inducing points vanish, with
-    all variance, unless the likelihood adds the variance that they leave out. Others widen intervals.
+    Forests and nearest centers predict far rows as the nearest training rows. Through inducing points all variance
+    vanishes far away, unless the likelihood adds what they leave out. Other kernels widen intervals.
     """
     return not isinstance(likelihood, FITCGaussianLikelihood) and all(map(_is_narrow, _innermost(kernel)))
 
 
 def tends_to_frequencies(kernel: Kernel) -> bool:
-    """Return whether covariances vanish far from the rows: a classifier predicts the classes' frequencies there."""
+    """Return whether covariances vanish far from the rows, so that a classifier predicts the classes' frequencies."""
     return all(getattr(part, "vanishes_far_away", False) for part in _innermost(kernel))
 
 

@@ -47,7 +47,7 @@ Units: TypeAlias = tuple[Standardization, Standardization]  # of columns and tar
 
 @dataclass(frozen=True, eq=False)
 class ChunkedFit:
-    """A fit of an estimator, which learns the columns of the sample, to rows in chunks, in two readings."""
+    """A fit of an estimator to rows in chunks, read twice: for a sample that grows the kernel, and to count."""
 
     reader: ReadsTables
     kernel: Any
@@ -136,7 +136,7 @@ def _checked(X: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def in_blocks(chunks: Iterable[tuple[Tensor, Tensor]], size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the rows of chunks in blocks of one size, but for the last one: sums then round the same for any chunks."""
+    """Yield the rows of chunks in blocks of one size (the last is shorter), so that chunks do not change rounding."""
     waiting: list[tuple[Tensor, Tensor]] = []
     for x, y in chunks:
         while len(y):

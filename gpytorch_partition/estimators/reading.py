@@ -331,7 +331,7 @@ class CountedRows(NamedTuple):
     numbers: np.ndarray | None  # of the rows among all that were given; None where no row is left out
 
     def without_copies(self, *, are_classes: bool = False) -> CountedRows:
-        """Return the rows without copies, where these would pass for rows without noise, with a warning."""
+        """Return the rows without copies, with a warning, where copies would count as rows without noise."""
         rows = rows_without_copies(self.X, self.y, are_classes=are_classes)
         if rows is None:
             return self
@@ -348,7 +348,7 @@ class CountedRows(NamedTuple):
 
 
 def counted_rows(X: Any, y: Any, weights: np.ndarray | None) -> CountedRows:
-    """Return the rows of a weight above 0, as they were given; nothing is learned from the others, not even levels."""
+    """Return the rows of weight above 0, as they were given; nothing is learned from the others, not even levels."""
     if weights is None:
         return CountedRows(X, y, None, None)
     numbers = np.flatnonzero(weights)

@@ -75,7 +75,7 @@ def target_unit(y: np.ndarray, weights: RowWeights | None) -> Standardization:
 
 
 def columns_of(reader: ReadsTables, kernel: Any, rows: np.ndarray) -> Standardization:
-    """Return the standardization of columns other than codes; of none for kernels that see columns as they are."""
+    """Return the standardization of all columns but codes; no column changes for kernels that see raw columns."""
     columns = Standardization.of_array(rows)
     if sees_raw_columns(kernel):
         check_columns(kernel, reader)
@@ -89,7 +89,7 @@ def chooses_by_folds(kernel: Any) -> bool:
 
 
 def check_budget(budget: float | None, kernel: Any) -> None:
-    """Refuse what is no positive number of seconds, and any budget for another kernel than the default model."""
+    """Refuse a budget that is no positive number of seconds, or is given with another kernel than `"auto"`."""
     if budget is None:
         return
     if not isinstance(budget, Real) or isinstance(budget, bool) or not 0 < budget < inf:

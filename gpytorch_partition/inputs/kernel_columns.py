@@ -98,7 +98,7 @@ class BuildingRange(ShapedBuffers):
             self.middle = bits_of(torch.stack([low, torch.where(_has_three_values(some), high, low)]))
 
     def elsewhere(self, x: Tensor) -> Tensor:
-        """Return whether points are elsewhere in each column that varies (bool); empty if they are not judged."""
+        """Return for each column that varies whether points are elsewhere (bool); empty if they are not judged."""
         low, high = floats_of(self.middle)
         some = _sample(x)
         if not low.numel() or len(some) < _FEWEST or some.shape[1] != low.numel():

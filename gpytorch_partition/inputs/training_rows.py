@@ -54,7 +54,7 @@ def decode_missing(x: Tensor) -> Tensor:
 
 
 def checked_categories(categories: Any, x: Tensor) -> dict[int, int]:
-    """Return the number C of levels of each column of codes, by the column's number; none for None."""
+    """Return the number C of levels of each column of codes, by the column's number; no columns for None."""
     if categories is None:
         return {}
     if not isinstance(categories, Mapping):
@@ -104,7 +104,7 @@ def warn_about_unequal_scales(x: Tensor, owner: str) -> None:
 
 
 def median_distance(x: Tensor, random: np.random.RandomState, wanted: str) -> float:
-    """Return the median L1 distance over 8192 random pairs of rows, without pairs of equal rows."""
+    """Return the median L1 distance of 8192 random pairs of different rows; a `ValueError` if all rows are equal."""
     pairs = torch.from_numpy(random.randint(x.shape[0], size=(2, _NUM_PAIRS))).to(x.device)
     distances = (x[pairs[0]] - x[pairs[1]]).abs().sum(1)
     distances = distances[distances > 0]

@@ -63,7 +63,7 @@ class ClusterKernel(Kernel):
 
     @property
     def lengthscale(self) -> Tensor:
-        """Raise an error, also on assignment; the message names the alternative to a lengthscale."""
+        """Raise an error, also on assignment, which names the alternative to a lengthscale."""
         return self.__getattr__("lengthscale")
 
     @lengthscale.setter
@@ -105,7 +105,7 @@ class ClusterKernel(Kernel):
 
     @property
     def other_widths(self) -> str:
-        """Ways to another width than the usual one, for a warning."""
+        """Return advice on how to get another width than the usual one, as text for a warning."""
         return ""
 
     def __repr__(self) -> str:
@@ -201,7 +201,7 @@ class ClusterKernel(Kernel):
         self.unit, self.batch_shape = torch.empty_like(saved, device=self.unit.device, dtype=self.dtype), saved.shape
 
     def local_load_samples(self, samples_dict: dict[str, Tensor], memo: set[Any], prefix: str) -> None:
-        """Become a batch with an element for each sample, also in the state."""
+        """Turn the kernel into a batch with one element for each sample of its parameters, also in its state."""
         super().local_load_samples(samples_dict, memo, prefix)
         if "unit" in self._buffers:
             self.unit = self.unit.expand(self._batch_shape).clone()

@@ -194,7 +194,7 @@ class RandomBinningKernel(PartitionKernel):
 
     @property
     def lengthscale(self) -> Tensor:
-        r"""Lengthscales :math:`\ell` (`1 x D`), in units of x, which are fixed with the grids."""
+        r"""Return the lengthscales :math:`\ell` (`1 x D`), in units of x, which are fixed with the grids."""
         return cast(RandomBinningPartition, self.partition).lengthscale.unsqueeze(0)
 
     @lengthscale.setter

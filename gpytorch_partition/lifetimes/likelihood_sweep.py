@@ -77,7 +77,7 @@ class LifetimeSweep:
 
     @property
     def best_lifetime(self) -> float:
-        """The lifetime of greatest marginal likelihood."""
+        """Return the lifetime of greatest marginal likelihood, in units of 1/x."""
         return float(self.lifetimes[self.log_marginal_likelihood.argmax()])
 
     def posterior(self, prior: Prior | None = None) -> Tensor:

@@ -91,7 +91,7 @@ def repeated_noise_of_tasks(noise: KroneckerProductDiagLinearOperator) -> DiagLi
 
 
 class RepeatedDiagLinearOperator(DiagLinearOperator):
-    """A diagonal matrix (`*batch x N x N`) whose entries repeat with a period, by construction; None is unknown."""
+    """A diagonal matrix (`*batch x N x N`) whose entries repeat with a period, if that is known; else it is None."""
 
     def __init__(self, diag: Tensor, *, period: int | None = None) -> None:
         LinearOperator.__init__(self, diag, period=period)
@@ -103,7 +103,7 @@ class EveryTaskLinearOperator(PartitionLinearOperator):
 
     @property
     def linear_ops(self) -> tuple[PartitionLinearOperator, LinearOperator]:
-        """The parts K (`*batch x N x N'`) and B (`T x T`), which BoTorch's `KroneckerMultiTaskGP` decomposes."""
+        """Return the parts K (`*batch x N x N'`) and B (`T x T`), which BoTorch's `KroneckerMultiTaskGP` reads."""
         each, task_covariance = cast(tuple[PartitionLinearOperator, Tensor], single_task(self))
         return each, DenseLinearOperator(task_covariance)
 

@@ -115,7 +115,7 @@ def _view(drawing: Drawing, num_columns: int, random: np.random.RandomState) -> 
 
 
 def seen_by(x: Tensor, kept: Tensor, scale: float, matrix: Tensor | None) -> Tensor:
-    """Return rows (`n x D`) as one clustering sees them (`n x K`, float64), here and in labels to the last bit."""
+    """Return rows (`n x D`) as one clustering sees them (`n x K`, float64); labels see them equal to the last bit."""
     columns = x[:, kept].to(torch.float64) * scale
     return columns if matrix is None else projected(columns, matrix)
 

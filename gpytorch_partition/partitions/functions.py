@@ -89,7 +89,7 @@ class CallablePartition(Partition):
 
 
 def checked_version(version: Any) -> str | None:
-    """Return a user's name of a function or program; a `TypeError` for anything but a string or None."""
+    """Return the version that a user gave a function or program; a `TypeError` for anything but a string or None."""
     if version is not None and not isinstance(version, str):
         raise TypeError(f"expected a version as a text such as 'streets 2', got {version!r}")
     return version

@@ -48,7 +48,7 @@ def sites_of(
     """
     Return the rule of a fitted clusterer: its own where it is known, else the cluster of the nearest row.
 
-    :param rows: `N x K` rows that it clustered. (Default: None; only clusterers of known rules, and DBSCAN.)
+    :param rows: `N x K` rows that it clustered. (Default: None, which is enough for known rules and DBSCAN.)
     :param labels: `N` labels of these rows; negative ones are noise, as in :class:`ClusteringPartition`.
     """
     if isinstance(clusterer, (GaussianMixture, BayesianGaussianMixture)):
@@ -68,7 +68,7 @@ def sites_of(
 
 
 def keeps_rows(clusterer: Any) -> bool:
-    """Return whether a clusterer's cost is quadratic in the number of rows, or its rule keeps all clustered rows."""
+    """Return whether a clusterer's cost is quadratic in the number of rows, or it must keep all clustered rows."""
     return not isinstance(clusterer, _LINEAR)
 
 
@@ -140,7 +140,7 @@ def label_nearest(x: Tensor, centers: Tensor, out: Tensor, seen: Callable[[Tenso
 
 
 def blocks(x: Tensor, out: Tensor, num_centers: int) -> zip:
-    """Return blocks of rows and of their output, so small that a number per (row, center) stays in the cache."""
+    """Return blocks of rows and of their output, so small that one number per (row, center) fits in the cache."""
     numel = SERIAL_NUMEL if x.device.type == "cpu" else _ACCELERATOR_NUMEL
     size = max(1, numel // num_centers)
     return zip(x.split(size), out.split(size))

@@ -28,7 +28,7 @@ _OF_DATES = (ISO, *(day + clock for day in _DAYS for clock in ("", " %H:%M", " %
 
 
 def as_read(cells: Cells, notations: Sequence[str] = NUMBER_NOTATIONS) -> Cells:
-    """Read text of training rows as numbers or dates, if all of it fits one notation, or all but a few of many."""
+    """Read text of training rows as numbers or dates if all cells, or all but a few of many, fit one notation."""
     texts, best, values = cells.distinct_texts(), "", dict[str, Any]()
     signs = (*sorted({*"".join(texts)} & {*"$€£¥%"}), "")
     some = texts[:100] if any(map(_LIKE_DATES.match, texts)) else []

@@ -62,8 +62,8 @@ def fit_weights_by_cross_validation(
     It maximizes the mean log density of single held-out rows (Rasmussen & Williams 2006, section 5.3, with folds). Each
     kernel is first divided by its mean variance; weights are then between about 1e-4 and 150 variances of the targets,
     and the noise is 1e-4 at least. Every factor e of the noise counts as a nat, as in
-    :func:`~gpytorch_partition.training.predictive_density.maximize_predictive_density`. A weight at its lower bound
-    means that the kernel does not help.
+    :func:`~gpytorch_partition.training.predictive_density.maximize_predictive_density`. If a weight is at its lower
+    bound, its kernel does not help.
 
     At most `max_rows` rows choose, since covariances are dense. A fold costs :math:`O(n^3)` some 60 times, and
     `8 c n^2` bytes for c kernels. Functions are called with the rows

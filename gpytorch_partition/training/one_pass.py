@@ -65,7 +65,7 @@ def fit_exact_gp(
 
     Applies to models with a :class:`~gpytorch.likelihoods.GaussianLikelihood`, or a
     :class:`~gpytorch_partition.likelihoods.WeightedGaussianLikelihood`, whose covariance is one partition kernel, alone
-    or in a :class:`~gpytorch.kernels.ScaleKernel`, with no other trained parameters. Others (sums with other kernels,
+    or in a :class:`~gpytorch.kernels.ScaleKernel`, with no other trained parameters. Others (sums of kernels,
     heteroscedastic noise, trained weights) are trained by
     :func:`~gpytorch_partition.training.marginal_likelihood.maximize_marginal_likelihood`, after a warning with the
     reason.

@@ -71,7 +71,7 @@ class ClusterPosterior:
 
     @property
     def covariances(self) -> list[PartitionLinearOperator]:
-        """The terms of the training covariance without noise."""
+        """Return the terms of the training covariance, without the noise."""
         return structured_terms(self.noisy._linear_op)
 
     @property
@@ -80,7 +80,7 @@ class ClusterPosterior:
 
     @property
     def has_covariance(self) -> bool:
-        """Whether the covariance of the effects is known already, from a fit or from variances."""
+        """Return whether the covariance of the effects is known already, from a fit or from variances."""
         if not self.has_feature_space:
             return False
         space = cached_feature_space(self.covariance.left)
@@ -132,12 +132,12 @@ class ClusterPosterior:
         return reduce(add, (block.square().sum(-1) for block in blocks)) / num_samples
 
     def drawn(self, num_samples: int) -> Iterator[list[Tensor]]:
-        """Draw effects less their means in blocks, each a table (`p x t`) for each term, by the probe seed."""
+        """Draw effects less their means by the probe seed, in blocks: a table (`p x t`) of each term for a block."""
         generator = solver_generator(probe_seed.value(), "samples", self.noisy.device)
         return self._prepared(num_samples)._blocks(num_samples, generator, "predictive variances")
 
     def num_bytes(self, num_samples: int) -> int:
-        """Return the size of so many draws."""
+        """Return the number of bytes of so many draws."""
         loadings = [1 if each.loadings is None else each.loadings.shape[-1] for each in self.points]
         numbers = (each.left.num_clusters * number for each, number in zip(self.covariances, loadings))
         return num_samples * self.noisy.dtype.itemsize * sum(numbers)
@@ -272,13 +272,13 @@ class ClusterPosterior:
 
     @property
     def has_feature_space(self) -> bool:
-        """Whether exact inference in feature space applies: one partition kernel, no loadings, one level of noise."""
+        """Return whether exact inference in feature space applies: one kernel without loadings, one level of noise."""
         is_one = len(self.points) == 1 and self.points[0].loadings is None
         return is_one and isinstance(self.noisy._diag_tensor, ConstantDiagLinearOperator)
 
     @property
     def has_factor(self) -> bool:
-        """Whether a factor of a root's coefficients is known, which replaces solves by products."""
+        """Return whether the factor of the noisy covariance's sparse root is known, which makes solves unnecessary."""
         return self.noisy.knows_feature_factor
 
 
@@ -394,11 +394,11 @@ class EffectTables:
 
     def of(self, place: int, term: PartitionLinearOperator, weights: Tensor) -> Tensor:
         """
-        Return the table of a term of which no part is trained: its `row_values` is the product of the term and the
-        weights.
+        Return the table of a term without trained values, whose `row_values` is the product of term and weights.
 
-        The term (`*batch x N_test x N`) has a place in the sum; the weights (`*batch x N x t`) are the same in every
-        call.
+        :param place: Number of the term in the sum.
+        :param term: `*batch x N_test x N`.
+        :param weights: `*batch x N x t`, the same in every call.
         """
         rows = LoadedRows(term.right, term.right_loadings)
         key = (place, term.has_same_clusters)

@@ -70,9 +70,9 @@ class KernelDiagnosis:
 
     def num_partitions_for(self, standard_error: float) -> int:
         """
-        Return the number of partitions for a standard error of k(x, x'), the largest allowed for any pair looked at.
+        Return the number of partitions with which the standard error of k(x, x') is at most this for all sampled pairs.
 
-        It falls as one over the square root of their number. An error if it is not positive and finite.
+        The error falls as one over the square root of their number; a `ValueError` if it is not above 0.
         """
         if not 0 < standard_error < math.inf:
             raise ValueError(f"expected a positive standard error of the kernel, such as 0.01, got {standard_error}")
@@ -102,11 +102,9 @@ def diagnosis(
     covariance: PartitionLinearOperator, y: Any, targets: Any, are_classes: bool | None, random: np.random.RandomState
 ) -> KernelDiagnosis:
     """
-    Return strength, correlation and standard errors of the kernel with this covariance, by 10,000 points and pairs at
-    most.
+    Return strength, correlation and standard errors of a kernel, by at most 10,000 points and pairs of rows.
 
-    :param covariance: `N' x N` of points and the rows of the clusters; rows and columns are one object if the points
-        are the rows.
+    :param covariance: `N' x N` of points and rows; rows and columns are one object if the points are the rows.
     :param y: `N` targets of the rows, a tensor or an array.
     :param targets: `N'` targets of the points.
     :param are_classes: Whether targets are classes; None decides by the dtype of y.

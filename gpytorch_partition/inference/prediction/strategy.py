@@ -95,7 +95,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         return self.num_train <= linear_settings.max_cholesky_size.value()
 
     def exact_prediction(self, test_mean: Tensor, test_test_covar: Any, test_train_covar: Any) -> tuple[Tensor, Any]:
-        """Return the predictive mean and covariance; dense products would round the mean by the number of rows."""
+        """Return the predictive mean and covariance; the mean is no dense product, whose rounding depends on N_test."""
         mean = self.exact_predictive_mean(test_mean, test_train_covar)
         is_small = sum(test_train_covar.shape[-2:]) <= gpytorch_settings.max_eager_kernel_size.value()
         if is_small and not (self._is_dense and self._is_delicate):

@@ -180,7 +180,7 @@ class SpacePosterior:
 
     @cached_property
     def mean_effects(self) -> Tensor:
-        """The posterior means of the cluster effects (`p x 1`); an UnconvergedError if they would be far off."""
+        """Return the posterior means of the cluster effects (`p x 1`); an UnconvergedError if they are too inexact."""
         moments = self._rows.moments()
         sums = moments.sums[:, :1] - (self._values.mean - moments.centers[0]) * moments.sums[:, -1:]
         with doing("solving for means"):

@@ -162,7 +162,7 @@ class TreeExits(Movable):
 
     @cached_property
     def places(self) -> Tensor:
-        """The positions (`E`) of the nodes in the order of the layout's sums."""
+        """Return the positions (`E`) of the exits' nodes in the order of `layout.sums.nodes`."""
         order = self.layout.sums.nodes
         position = torch.empty_like(order)
         position[order] = torch.arange(order.numel(), device=order.device)
