@@ -53,7 +53,8 @@ Model = Callable[[TrainingData, TrainingData], Judgement]  # of rows to learn fr
 def compare(options: Namespace) -> None:
     """Fit every kernel and two reference models to one split of a file; print their scores, and write them."""
     if options.budget is not None and "auto" not in options.kernels:
-        raise CommandError("--budget is for the kernel auto, which knows what it can leave out: add it to --kernels")
+        got = ", ".join(options.kernels)
+        raise CommandError(f"--budget is for the kernel auto, got {got}: add auto to --kernels, or leave --budget out")
     folder = Path(options.output or FOLDER)
     outputs.check_folder(folder, "--output", options.output is not None, _FILES, options.data)
     data = _data(options)

@@ -65,7 +65,7 @@ def fit(options: Namespace) -> None:
     outputs.check_writable(path, options.data)
     for name in ("budget", "groups", "time"):
         if getattr(options, name) is not None and options.kernel != "auto":
-            raise CommandError(f"--{name} is for --kernel auto, which chooses its parts, not {options.kernel}")
+            raise CommandError(f"--{name} is for --kernel auto, got {options.kernel}: give auto, or leave --{name} out")
     data = read_training_data(Path(options.data), Roles.of_options(options), Dialect.of_options(options))
     outputs.say_all(data.notes, options)
     regressor = new_regressor(options, options.kernel, data.categorical)
@@ -191,7 +191,7 @@ def _predictions(model: SavedModel, rows: NewRows, options: Namespace) -> dict[s
             mean, std, ends = model.regressor.predict(rows.table, return_std=True, quantiles=(outside, 1 - outside))
             columns = {"mean": mean, **dict(zip(names, (std, *ends.T)))}
     except (NotPSDError, NanError) as error:
-        raise CommandError(f"{options.model} cannot predict, its numbers are no covariance: {error}") from error
+        raise CommandError(f"{options.model} expected a covariance, got none ({error}): fit a new model") from error
     if not all(np.isfinite(values).all() for values in columns.values()):
-        raise CommandError(f"{options.model} gives predictions that are not finite: fit a new model")
+        raise CommandError(f"expected finite predictions, got others from {options.model}: fit a new model")
     return columns

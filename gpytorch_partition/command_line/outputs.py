@@ -81,16 +81,17 @@ def cannot_write(path: Path) -> Iterator[None]:
         raise
     except (OSError, RuntimeError) as error:  # the latter of a link to itself, in Python before 3.13
         reason = getattr(error, "strerror", None) or error
-        raise CommandError(f"cannot write {path}: {reason}; what was there is as it was") from error
+        told = "make it writable or give another name; a file that is there is unchanged"
+        raise CommandError(f"cannot write {path}: {reason}; {told}") from error
 
 
 def check_writable(path: Path, *inputs: str | None) -> None:
     """Refuse a file that cannot be written, or that is one of the inputs, before any work is done for it."""
     read = [each for each in inputs if each is not None and path.exists() and Path(each).exists()]
     if same := [each for each in read if path.samefile(each)]:
-        raise CommandError(f"cannot write {path}: it is {same[0]}, which is read; give another name")
+        raise CommandError(f"cannot write {path}: it is {same[0]}, which this command reads; give another name")
     if path.exists() and not os.access(path, os.W_OK):
-        raise CommandError(f"cannot write {path}: permission denied")
+        raise CommandError(f"cannot write {path}: permission denied; make it writable or give another name")
     if path.is_dir() or path.is_file() or not path.exists():  # neither a pipe nor a device
         with suppress(_TriedError), cannot_write(path), replacing(path):
             raise _TriedError
@@ -104,9 +105,9 @@ def check_folder(path: Path, option: str, is_named: bool, files: Sequence[str], 
     """Refuse a folder for output that cannot be written or made, or holds files and was not named by its option."""
     place = next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
     if not place.is_dir():
-        raise CommandError(f"cannot make the folder {path}: {place} is no folder")
+        raise CommandError(f"cannot make the folder {path}: {place} is not a folder; give another name")
     if not os.access(place, os.W_OK):
-        raise CommandError(f"cannot write to the folder {place}: permission denied")
+        raise CommandError(f"cannot write to the folder {place}: permission denied; make it writable or give another")
     if not is_named and (present := sorted(file.name for file in path.iterdir()) if path.is_dir() else []):
         raise CommandError(
             f"the folder {path} holds {listed(present)} already: name another one by {option}, or this one ({option} "

@@ -76,7 +76,7 @@ def read_frame(path: Path, dialect: Dialect = Dialect(), id_column: str | None =
             frame = _with_holes(frame, id_column)
             notes = [*notes, *_told_of_rows(frame, has_names=len(names) > 0)] if len(frame) else []
     if not len(frame):
-        raise CommandError(f"{path} has a header but no rows")
+        raise CommandError(f"expected rows of cells, got a header but no rows in {path}: give a file with rows")
     return frame.reset_index(drop=True), notes
 
 
@@ -217,7 +217,8 @@ def _told_of_rows(frame: Any, has_names: bool) -> Iterator[str]:
     of_numbers = [name for name in frame if rest[name].notna().sum() >= _FEWEST and rest[name].fillna(True).all()]
     first = [head[name].iloc[0] for name in of_numbers]
     if sum(each is not None for each in first) > 1 and not any(first):
-        raise ValueError(f"its first row has no number in {listed(of_numbers)}, which have: delete it if it is units")
+        told = "which are numbers in all other rows: delete this row if it holds units"
+        raise ValueError(f"its first row has text in {listed(of_numbers)}, {told}")
     if has_names and (numbered := [name for name in of_numbers if _NUMBER.fullmatch(name)]):
         yield f"columns are called {listed(numbered)}: give --header none if these are cells of the first row"
     for name in frame:

@@ -144,7 +144,9 @@ class _Columns:
             weights = checked_weights(np.where(self.known, self.values[weight], 0.0), len(counts))
             counts, what = counts if weights is None else weights > 0, "a target and a weight above 0"
         if counts.sum() < _FEWEST_TRAINING_ROWS:
-            raise ValueError(f"{counts.sum()} rows have {what}, but learning takes {_FEWEST_TRAINING_ROWS}")
+            raise ValueError(
+                f"expected {_FEWEST_TRAINING_ROWS} rows or more with {what}, got {counts.sum()}: give more"
+            )
         return np.flatnonzero(counts)
 
     def _without_copies(self, rows: np.ndarray) -> np.ndarray:
@@ -207,7 +209,7 @@ class _Columns:
             told = told_of_odd(odd_targets(_texts(self.frame[name])), len(values), _REMEDIES)
             raise ValueError(f"the target {name!r} holds text: {told}")
         if np.ptp(values) == 0:
-            raise ValueError(f"the target {name!r} is always {values[0]:g}: there is nothing to learn")
+            raise ValueError(f"the target {name!r} is always {values[0]:g}: name a column that varies by --target")
 
 
 def check_columns(names: Iterable[str], frame: Any, told: str, remedy: str = "") -> None:

@@ -47,7 +47,7 @@ def check_n_jobs(n_jobs: Any) -> None:
 
 def check_verbose(verbose: Any) -> None:
     if verbose is not None and (not isinstance(verbose, Integral) or verbose < 0):
-        raise ValueError(f"expected verbose to be None, a flag or a whole number from 0, got {verbose!r}")
+        raise ValueError(f"expected verbose to be None, True, False or a whole number from 0, got {verbose!r}")
 
 
 def check_flag(flag: Any, name: str) -> None:

@@ -153,7 +153,7 @@ def check_given(kernel: Any, names: tuple[str, ...]) -> None:
     """Refuse, before any work, parameters `kernel` that no regressor can use."""
     if name_of(kernel) == OF_STATE:
         raise ValueError(
-            "expected the ensemble again, as a state keeps its trees, not how they grew: set_params(kernel=ensemble)"
+            "expected the ensemble again to fit, got a state, which keeps trees only: call set_params(kernel=ensemble)"
         )
     if is_ensemble(kernel):
         check_regression_ensemble(kernel)

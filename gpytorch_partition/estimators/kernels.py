@@ -123,7 +123,7 @@ def new_kernel(
     if kernel == "forest":
         if y is None:
             raise ValueError(
-                'expected targets, which kernel="forest" is grown on, got none. Call fit(X, y), or give "fast_cluster"'
+                'expected targets, which kernel="forest" is grown on, got none: call fit(X, y), or give "fast_cluster"'
             )
         options = {"random_state": random_state, "n_jobs": n_jobs}
         columns = tuple(categories)

@@ -256,7 +256,7 @@ def check_counts(is_rare: np.ndarray) -> None:
     """Refuse fewer than two rows of a class, since cross-validation leaves one out."""
     for number, name in ((is_rare.sum(), "rare"), ((~is_rare).sum(), "background")):
         if number < 2:
-            raise ValueError(f"expected at least 2 rows of the {name} class, one of which is left out, got {number}")
+            raise ValueError(f"expected at least 2 rows of the {name} class, got {number}: give more rows")
 
 
 def _candidates(value: Any, name: str, expected: str) -> list[float]:

@@ -96,8 +96,8 @@ def check_budget(budget: float | None, kernel: Any) -> None:
         raise ValueError(f"expected budget to be a positive number of seconds, or None for no limit, got {budget!r}")
     if not (isinstance(kernel, str) and kernel == "auto"):
         raise ValueError(
-            "budget= is for kernel='auto', which knows what it can leave out: other kernels take the time of their "
-            f"partitions and rows, so give fewer of them (num_partitions=), got budget={budget!r}"
+            f"expected budget=None with other kernels than 'auto', which leave nothing out, got {budget!r}: for less "
+            "time give them fewer rows or partitions (num_partitions=)"
         )
 
 
@@ -105,10 +105,9 @@ def check_for_several(kernel: Any, budget: float | None, weights: np.ndarray | N
     """Refuse parameters that have no meaning for several targets."""
     if weights is not None:
         raise ValueError(
-            "expected sample_weight=None with several targets, whose rows all count the same: fit a regressor to "
-            "each, fit(X[known], Y[known, t], sample_weight=w[known]) with known = ~numpy.isnan(Y[:, t]) (or "
-            "sklearn.multioutput.MultiOutputRegressor where none is missing). Rows that are not to count: leave "
-            "them out, or set their entries to NaN"
+            "expected sample_weight=None with several targets, got weights: fit a regressor to each target t, "
+            "fit(X[known], Y[known, t], sample_weight=w[known]) with known = ~numpy.isnan(Y[:, t]), or leave out rows "
+            "that are not to count, or set their entries to NaN"
         )
     if budget is not None:
         raise ValueError(

@@ -321,7 +321,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
             True
         """
         if return_std and return_cov:
-            raise ValueError("expected at most one of return_std and return_cov")
+            raise ValueError("expected at most one of return_std and return_cov, got both: leave one out")
         check_flag(include_noise, "include_noise")
         probabilities = None if quantiles is None else checked_quantiles(quantiles)
         rows, known = self._checked_rows(X), self._known
@@ -733,7 +733,8 @@ def _checked_blocks(kernel: Any, y: Any, groups: Any, time: Any) -> Blocks | Non
 
 def _checked_unlabelled(model: PartitionGPRegressor, unlabelled: Any) -> np.ndarray:
     if sees_raw_columns(model.kernel):
-        raise ValueError(f"expected no unlabelled rows with a {type(model.kernel).__name__}, which is built already")
+        told = f"a {type(model.kernel).__name__}, which is built already: give a function (x, y) -> kernel"
+        raise ValueError(f"expected no unlabelled rows with this kernel, got {told}")
     if name_of(model.kernel) in ("auto", "forest"):
         raise ValueError(
             f"kernel={model.kernel!r} learns its partitions from targets, which unlabelled rows lack: give "
@@ -746,7 +747,7 @@ def _checked_unlabelled(model: PartitionGPRegressor, unlabelled: Any) -> np.ndar
 
 def _of_several(known: FittedRegressor) -> FittedRegressor:
     if not known.has_several:
-        raise AttributeError("the regressor was fitted to one target, which has noise_ and outputscale_")
+        raise AttributeError("expected a fit to several targets, got one: use noise_ and outputscale_")
     return known
 
 
@@ -794,8 +795,8 @@ def _known_score(y: Any, mean: NDArray[np.float64], names: Sequence[str], sample
     for name, count in zip(names, known.sum(0)):
         if count < FEWEST_ENTRIES:
             raise ValueError(
-                f"expected two known entries or more of target {name}, got {count}: R squared has no value. Score rows "
-                "where it is known, or the other targets by sklearn.metrics"
+                f"expected two known entries or more of target {name}, got {count}: give more rows where it is "
+                "known, or score the other targets by sklearn.metrics"
             )
     weights = np.ones(len(values)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
     check_consistent_length(values, weights)

@@ -66,7 +66,7 @@ def checked_categories(categories: Any, x: Tensor) -> dict[int, int]:
 
 def _check_column(column: Any, count: Any, x: Tensor) -> None:
     if not is_whole(column, 0) or column >= x.shape[1]:
-        raise ValueError(f"expected columns of categories by numbers from 0 to {x.shape[1] - 1}, got {column!r}")
+        raise ValueError(f"expected categories to number columns of rows, 0 to {x.shape[1] - 1}, got column {column!r}")
     if not is_whole(count, 1):
         raise ValueError(f"expected the number of levels of column {column}, 1 or more, got {count!r}")
     cells = x[:, column]
@@ -95,9 +95,8 @@ def warn_about_unequal_scales(x: Tensor, owner: str) -> None:
     scales = scales[scales > 0]
     if scales.numel() and scales.max() > _MAX_SCALE_RATIO * scales.min():
         warnings.warn(
-            f"{owner} compares columns with each other, but their standard deviations range from "
-            f"{scales.min():.3g} to {scales.max():.3g}: columns with small ones will hardly matter. "
-            "Standardize the columns to mean 0 and standard deviation 1 first.",
+            f"{owner} compares columns and expected them in one scale, got standard deviations from {scales.min():.3g} "
+            f"to {scales.max():.3g}: standardize them, since columns with small ones will hardly matter",
             UserWarning,
             stacklevel=level_of_caller(),
         )
@@ -110,6 +109,6 @@ def median_distance(x: Tensor, random: np.random.RandomState, wanted: str) -> fl
     distances = distances[distances > 0]
     if not distances.numel():
         raise ValueError(
-            f"the default {wanted} comes from the median distance, but all rows are the same: give a {wanted}"
+            f"expected rows that differ, whose median distance is the default {wanted}, got equal ones: give a {wanted}"
         )
     return distances.median().item()

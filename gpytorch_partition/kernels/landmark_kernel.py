@@ -153,7 +153,7 @@ class LandmarkKernel(ClusterKernel):
         self.base_kernel: Kernel = _frozen_matern(1)
         self.landmarks = LandmarkPartition()
         if (train_x is None) != (train_y is None):
-            raise ValueError("expected both training inputs and targets, or neither for an unfitted kernel")
+            raise ValueError("expected both train_x and train_y, or neither for an unfitted kernel, got one of them")
         points = training_points(train_x, active_dims)
         if points is not None:
             points = checked_rows(points, type(self).__name__)

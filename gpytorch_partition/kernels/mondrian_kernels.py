@@ -183,8 +183,8 @@ class GammaMondrianKernel(PartitionKernel):
             longest = max_lifetime or _NUM_QUANTILES * gamma.ppf(_QUANTILE, concentration, scale=mean / concentration)
             if not 0 < longest < float("inf"):
                 raise ValueError(
-                    f"expected a concentration and a lifetime whose longest lifetime is a number, got concentration="
-                    f"{concentration} and lifetime={lifetime}, and {longest}: give numbers nearer to 1, or max_lifetime"
+                    f"expected concentration and lifetime to make a longest lifetime that float64 holds, got "
+                    f"{concentration} and {lifetime}, which make {longest}: give numbers nearer to 1, or max_lifetime"
                 )
             partition = NestedMondrianPartition(points, num_trees, lifetime=longest, random_state=random)
         super().__init__(partition, batch_shape=batch_shape, active_dims=active_dims)

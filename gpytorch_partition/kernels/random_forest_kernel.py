@@ -113,7 +113,7 @@ class RandomForestKernel(PartitionKernel):
     ) -> None:
         heights_state = _Heights(heights)
         if (train_x is None) != (train_y is None):
-            raise ValueError("expected both training inputs and targets, or neither for an unfitted kernel")
+            raise ValueError("expected both train_x and train_y, or neither for an unfitted kernel, got one of them")
         points, forest = training_points(train_x, active_dims), None
         if points is not None and train_y is not None:
             forest = grow_forest(

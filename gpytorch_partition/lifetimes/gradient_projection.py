@@ -146,5 +146,5 @@ def _checked(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     check_rows(rows, y)
     for name, values in (("targets", y), ("rows", rows)):
         if bool((values == values[:1]).all()):
-            raise ValueError(f"all {name} are the same: there is no direction to learn")
+            raise ValueError(f"expected {name} that vary, got equal ones, from which no direction can be learned")
     return rows, y.detach().double()

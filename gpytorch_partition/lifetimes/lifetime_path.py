@@ -241,7 +241,7 @@ def _numbers(lifetimes: Any) -> list[float]:
 
 def _check_lifetimes(kernel: Any, x: Tensor, lifetimes: list[float]) -> None:
     if not isinstance(kernel, MondrianKernel):
-        raise TypeError(f"only the trees of a MondrianKernel have lifetimes, got a {type(kernel).__name__}")
+        raise TypeError(f"expected a MondrianKernel, whose trees have lifetimes, got a {type(kernel).__name__}")
     kernel.partition.check_points(kernel.columns.select(x))
     rising = all(a < b for a, b in zip([0.0, *lifetimes], lifetimes))
     if not lifetimes or not rising or lifetimes[-1] > kernel.max_lifetime:

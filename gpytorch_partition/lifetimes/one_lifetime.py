@@ -93,7 +93,7 @@ class ClusterRidge:
         factor, failed = torch.linalg.cholesky_ex(regularized)
         if failed:
             ratio = self.regression.noise / self.regression.outputscale
-            raise ValueError(f"a noise of {ratio:.2g} outputscales is lost in rounding: expected a larger noise")
+            raise ValueError(f"expected a noise that float64 resolves, got {ratio:.2g} outputscales: give a larger one")
         return factor
 
     @cached_property

@@ -415,7 +415,7 @@ class FeatureSpaceGP(CountedModel):
 
     def _check_counted(self) -> None:
         if not self.num_rows:
-            raise RuntimeError("FeatureSpaceGP has no rows: call add_rows(x, y) or add_chunks(chunks) first")
+            raise RuntimeError("expected a model with rows, got none: call add_rows(x, y) or add_chunks(chunks) first")
 
     @cached_property
     def _space(self) -> FeatureSpace:
@@ -479,7 +479,7 @@ def _numbers(array: Any, name: str) -> Tensor:
 
 def _mondrian_kernel(kernel: PartitionKernel) -> MondrianKernel:
     if not isinstance(kernel, MondrianKernel):
-        raise ValueError(f"only the trees of a MondrianKernel have a lifetime, got a {type(kernel).__name__}")
+        raise ValueError(f"expected a MondrianKernel, whose trees have lifetimes, got a {type(kernel).__name__}")
     return kernel
 
 
@@ -494,8 +494,8 @@ def _cut(kernel: PartitionKernel, lifetime: float) -> MondrianKernel:
 def _forest_layout(kernel: PartitionKernel) -> TreeLayout:
     if not isinstance(kernel, RandomForestKernel) or kernel.heights != "all":
         got = f"heights={kernel.heights!r}" if isinstance(kernel, RandomForestKernel) else type(kernel).__name__
-        raise ValueError(f"level weights are those of a RandomForestKernel with heights='all', got {got}")
+        raise ValueError(f"expected a RandomForestKernel with heights='all' for level weights, got {got}")
     weights = kernel.tree_weights
     if not torch.allclose(weights, torch.ones_like(weights)):
-        raise ValueError("level weights are those of trees that weigh the same, got trees with weights of their own")
+        raise ValueError("expected trees of equal weight for level weights, got trees with weights of their own")
     return cast(ForestPartition, kernel.partition).layout

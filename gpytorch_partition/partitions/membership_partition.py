@@ -108,7 +108,7 @@ class MembershipPartition(Partition):
         if not is_item.all():
             raise ValueError(
                 f"{type(self).__name__} expected points (... x N x 1) that are numbers of items, 0 to "
-                f"{self.num_items - 1}, got {float(x[~is_item][0])}: points are rows of the matrix of memberships"
+                f"{self.num_items - 1}, got {float(x[~is_item][0])}: give the row of the item in the matrix"
             )
 
 
@@ -122,8 +122,8 @@ def _checked_memberships(memberships: Any) -> csr_array:
         ) from error
     if matrix.ndim != 2 or matrix.dtype.kind not in "buif" or not np.isfinite(matrix.data).all():
         raise ValueError(
-            f"expected a matrix of finite numbers, items by sets, got {matrix.dtype} of shape {matrix.shape}: an entry "
-            "says by not being zero that the item (row) is in the set (column)"
+            f"expected a matrix of finite numbers, items by sets, got {matrix.dtype} of shape {matrix.shape}: give "
+            "an entry other than zero where the item (row) is in the set (column)"
         )
     matrix = csr_array((matrix.data != 0, matrix.indices, matrix.indptr), shape=matrix.shape, copy=True)
     matrix.sum_duplicates()

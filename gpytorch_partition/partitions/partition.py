@@ -176,8 +176,8 @@ class Partition(torch.nn.Module):
     def _check_fitted(self) -> None:
         if not self.is_fitted:
             raise RuntimeError(
-                f"{type(self).__name__} is not fitted: build it from data, or load the state of a fitted one with "
-                "load_state_dict."
+                f"{type(self).__name__} is not fitted: expected one that is built on rows, got one without: give rows, "
+                "or call load_state_dict with the state of a fitted one"
             )
 
     def _check_values(self, x: Tensor) -> None:
@@ -186,7 +186,8 @@ class Partition(torch.nn.Module):
                 f"{type(self).__name__} expected finite points, got NaN or infinity: drop or impute these rows."
             )
         if (x == MISSING).any():
-            raise ValueError(f"{type(self).__name__} has no clusters for missing values: drop or impute these rows.")
+            told = "no clusters for missing values, and got some: drop or impute these rows"
+            raise ValueError(f"{type(self).__name__} has {told}")
 
     def extra_repr(self) -> str:
         """Describe the partitions in words, for reprs of the partition and of kernels."""

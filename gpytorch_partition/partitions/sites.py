@@ -61,8 +61,8 @@ def sites_of(
         return _labelled(clusterer.components_, clusterer.labels_[clusterer.core_sample_indices_])
     if rows is None or labels is None:
         raise TypeError(
-            f"a fitted {type(clusterer).__name__} does not say where new points belong: give ClusteringPartition the "
-            "rows and an unfitted one, and new points join the nearest row"
+            f"expected a clusterer with a rule for new points, got a {type(clusterer).__name__}: give "
+            "ClusteringPartition the rows and an unfitted clusterer, where new points join the nearest row"
         )
     return _members(rows, np.asarray(labels), noise)
 

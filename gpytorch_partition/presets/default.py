@@ -298,7 +298,7 @@ def _check_parts(options: Options) -> None:
 
 def _check_size(train_x: Tensor, train_y: Tensor) -> None:
     if bool(train_x.isinf().any()) or not bool(train_y.isfinite().all()):
-        raise ValueError("expected finite targets and rows without infinity: drop the others")
+        raise ValueError("expected finite targets and rows without infinity, got others: drop these rows")
     if bool((train_x.abs() > _LARGEST).any()):
         largest = float(train_x.abs().nan_to_num().max())
         raise ValueError(f"expected numbers below {_LARGEST:.2g} (trees see float32), got {largest:.2g}: change units")

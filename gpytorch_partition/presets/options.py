@@ -105,7 +105,10 @@ class Options:
             if is_number and not field.name.endswith(("_gain", "_columns")) and not value > 0:
                 raise ValueError(f"expected {field.name} above 0, got {value!r}")
         if isinstance(self.omitted_parts, str) or self.threshold_share > 1 or self.num_variance_samples < 2:
-            raise ValueError("expected a tuple of omitted_parts, a threshold_share up to 1 and 2 num_variance_samples")
+            got = f"{self.omitted_parts!r}, {self.threshold_share} and {self.num_variance_samples}"
+            raise ValueError(
+                "expected a tuple of omitted_parts, threshold_share up to 1, num_variance_samples from 2, got " + got
+            )
         if min(self.num_folds, self.num_patch_folds, self.num_calibration_folds) < 2:
             raise ValueError("expected two or more num_folds, num_patch_folds and num_calibration_folds")
 

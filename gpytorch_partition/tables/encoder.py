@@ -274,7 +274,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             if number not in chosen and (is_id or is_index):
                 self._columns[number] = _Column(name, ID if is_id else INDEX)
                 told = f"column {name!r}: {LEFT_OUT[ID if is_id else INDEX]}, which tells nothing about other rows"
-                warnings.warn(f"{told}; .astype('category') keeps it", stacklevel=level_of_caller())
+                warnings.warn(f"{told}; .astype('category') of the column keeps it", stacklevel=level_of_caller())
 
     def _checked(self, X: Any, reset: bool) -> dict[str, Any]:
         names = [] if reset else [column.name for column in self._known]

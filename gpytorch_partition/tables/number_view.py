@@ -113,9 +113,11 @@ class NumberView(torch.nn.Module):
         :raises ValueError: If there are not D columns.
         """
         if not self.medians.numel():
-            raise RuntimeError("NumberView is not fitted: give it training rows, or load a state")
+            raise RuntimeError("expected a fitted NumberView, got one without rows: give it rows, or load a state")
         if x.shape[-1] != self.medians.numel():
-            raise ValueError(f"expected {self.medians.numel()} columns, got points with {x.shape[-1]}")
+            raise ValueError(
+                f"expected {self.medians.numel()} columns, as the view was built on, got {x.shape[-1]}: give these"
+            )
         x, medians, values = decode_missing(x), floats_of(self.medians).to(x), floats_of(self.values).to(x)
         columns, start = [], 0
         sizes = zip(self.level_counts.tolist(), self.widths.tolist(), self.fold_counts.tolist())

@@ -141,10 +141,12 @@ def _divided(fold: Fold, sizes: Tensor) -> Fold:
 def _built(source: KernelSource, x: Tensor, y: Tensor) -> Kernel:
     kernel = source if isinstance(source, Kernel) else source(x, y)
     if not isinstance(kernel, Kernel):
-        raise TypeError(f"expected the function to return a gpytorch Kernel, got {type(kernel).__name__}")
+        raise TypeError(
+            f"expected the function to return a kernel, as RandomForestKernel(x, y), got {type(kernel).__name__}"
+        )
     if kernel.batch_shape:
         raise ValueError(
-            f"expected kernels without batch shapes, got a {type(kernel).__name__} of {kernel.batch_shape}"
+            f"expected kernels without batch shapes, got a {type(kernel).__name__} of {kernel.batch_shape}: drop it"
         )
     return kernel
 
@@ -187,7 +189,7 @@ def _refuse_seen_targets(number: int, source: KernelSource) -> None:
 
 def _check_data(x: Any, y: Any, folds: int, max_rows: int) -> None:
     if not torch.is_tensor(x) or x.dim() != 2 or not x.is_floating_point():
-        raise ValueError("expected rows as an N x D floating point tensor")
+        raise ValueError("expected x as an N x D floating point tensor, got another array or shape")
     if not torch.is_tensor(y) or y.shape != x.shape[:1] or not y.is_floating_point():
         got = tuple(y.shape) if torch.is_tensor(y) else type(y).__name__
         raise ValueError(f"expected one target for each of {len(x)} rows, as a floating point tensor, got {got}")

@@ -110,7 +110,7 @@ def fit_exact_gp(
     if not torch.isfinite(model.train_targets).all():
         raise ValueError("expected finite training targets, got NaN or infinity: drop these rows")
     if any(bool(torch.isnan(inputs).any()) for inputs in model.train_inputs):
-        raise ValueError("GPyTorch cannot train on inputs that hold NaN: give the model encode_missing(train_x)")
+        raise ValueError("expected training inputs without NaN, got some: give the model encode_missing(train_x)")
     check_likelihood(model, likelihood)
     _say_width(model)
     if method == "l-bfgs":

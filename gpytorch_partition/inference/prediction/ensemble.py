@@ -112,7 +112,7 @@ def diagnosis(
     """
     num_points, num_members = covariance.left.num_rows, covariance.left.num_partitions
     if num_members < 2:
-        raise ValueError("expected two or more partitions, whose differences tell a standard error, got one")
+        raise ValueError("expected two or more partitions for a standard error, got one: build the kernel with more")
     y, targets = _checked_targets(y, covariance.right.num_rows, "x"), _checked_targets(targets, num_points, "points")
     are_classes = not np.issubdtype(y.dtype, np.floating) if are_classes is None else are_classes
     _check_kinds(y, targets, are_classes)
@@ -140,7 +140,7 @@ def _checked_targets(values: Any, number: int, name: str) -> np.ndarray:
     ):
         raise ValueError("expected finite targets, got None, NaN or infinity: drop these rows")
     if len(np.unique(found)) < 2:
-        raise ValueError(f"expected targets of {name} that vary, which the partitions are to tell, got one value only")
+        raise ValueError(f"expected targets of {name} that vary, got one value only: give rows with different targets")
     return found
 
 

@@ -156,7 +156,7 @@ class ClusterStatistics:
         counts = self.counts.clone()
         count_co_occurrences(counts, codes, sign)
         if sign < 0 and bool((counts < 0).any()):
-            raise ValueError("expected rows that were added before: too few rows lie where some of these do")
+            raise ValueError("expected rows that were added before, got others: remove only rows that were added")
         center = self.center if self.num_rows or not len(y) else _near_mean(y.double())
         columns = torch.stack([y.double() - center, torch.ones_like(y, dtype=torch.float64)], -1)
         sums = self.sums + sign * streamed_cluster_sums(codes, columns, self.sums.shape[0])
@@ -253,8 +253,8 @@ def _checked_remainder(sums: Tensor, squares: Tensor, before: float) -> tuple[Te
     explained.index_add_(0, partitions, totals[~is_empty].square() / counts[~is_empty])
     if float(strays) > rounding or float(explained.max() - squares[0, 0]) > rounding:
         raise ValueError(
-            "expected rows with the targets that they were added with, got others: what would be left, "
-            f"{num_rows:,} rows, cannot be from any targets"
+            "expected rows with the targets that they were added with, got others, which no "
+            f"targets of the remaining {num_rows:,} rows can explain: remove rows with their own targets"
         )
     if not num_rows:
         return torch.zeros_like(sums), torch.zeros_like(squares)
