@@ -112,7 +112,7 @@ class TestErrors:
             (X, Y.unsqueeze(-1), "as many targets"),
             (X, Y / 0, "finite targets"),
             (X, torch.ones(N), "all targets are the same"),
-            (X[:1].expand(N, D), Y, "all rows are the same"),
+            (X[:1].expand(N, D), Y, "rows that vary"),
             (X / 0, Y, "finite rows"),
             (X.long(), Y, "floating point"),
         ],

@@ -204,7 +204,7 @@ def test_a_state_is_the_partition(source, fitted):
         if source.twin is None and fitted.state_dict():
             assert not twin.is_fitted
             assert twin.extra_repr() == "unfitted"
-            with pytest.raises(RuntimeError, match="not fitted: build it from data, or load the state"):
+            with pytest.raises(RuntimeError, match="is not fitted: expected one that is built on rows"):
                 twin.labels(source.points)
         twin.load_state_dict(torch.load(file, weights_only=True))
         assert twin.num_features == fitted.num_features
