@@ -747,7 +747,7 @@ def _checked_unlabelled(model: PartitionGPRegressor, unlabelled: Any) -> np.ndar
 
 def _of_several(known: FittedRegressor) -> FittedRegressor:
     if not known.has_several:
-        raise AttributeError("expected a fit to several targets, got one: use noise_ and outputscale_")
+        raise AttributeError("expected a fit to several targets, got one target: use noise_ and outputscale_")
     return known
 
 

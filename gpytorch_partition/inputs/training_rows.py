@@ -66,7 +66,7 @@ def checked_categories(categories: Any, x: Tensor) -> dict[int, int]:
 
 def _check_column(column: Any, count: Any, x: Tensor) -> None:
     if not is_whole(column, 0) or column >= x.shape[1]:
-        raise ValueError(f"expected categories to number columns of rows, 0 to {x.shape[1] - 1}, got column {column!r}")
+        raise ValueError(f"expected categories to have columns as numbers from 0 to {x.shape[1] - 1}, got {column!r}")
     if not is_whole(count, 1):
         raise ValueError(f"expected the number of levels of column {column}, 1 or more, got {count!r}")
     cells = x[:, column]

@@ -184,7 +184,7 @@ class GammaMondrianKernel(PartitionKernel):
             if not 0 < longest < float("inf"):
                 raise ValueError(
                     f"expected concentration and lifetime to make a longest lifetime that float64 holds, got "
-                    f"{concentration} and {lifetime}, which make {longest}: give numbers nearer to 1, or max_lifetime"
+                    f"{concentration=} and {lifetime=}, which make {longest}: give numbers nearer to 1, or max_lifetime"
                 )
             partition = NestedMondrianPartition(points, num_trees, lifetime=longest, random_state=random)
         super().__init__(partition, batch_shape=batch_shape, active_dims=active_dims)

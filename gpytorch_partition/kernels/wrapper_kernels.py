@@ -162,9 +162,7 @@ class StandardizedKernel(_WrapperKernel):
         """Standardize points (`*batch x N x D`) for the kernel inside."""
         columns = Standardization(floats_of(self.units.mean), floats_of(self.units.scale))
         if not columns.scale.numel():
-            raise RuntimeError(
-                "expected a fitted StandardizedKernel, got one without rows: give it rows, or load a state"
-            )
+            raise RuntimeError("StandardizedKernel is not fitted: give it training rows, or load a state")
         if x.shape[-1] != (size := columns.scale.numel()):
             raise ValueError(
                 f"expected points with {size} columns, as the training rows have, got {x.shape[-1]}: add or drop some"

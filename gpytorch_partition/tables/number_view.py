@@ -113,7 +113,7 @@ class NumberView(torch.nn.Module):
         :raises ValueError: If there are not D columns.
         """
         if not self.medians.numel():
-            raise RuntimeError("expected a fitted NumberView, got one without rows: give it rows, or load a state")
+            raise RuntimeError("NumberView is not fitted: give it training rows, or load a state")
         if x.shape[-1] != self.medians.numel():
             raise ValueError(
                 f"expected {self.medians.numel()} columns, as the view was built on, got {x.shape[-1]}: give these"

@@ -111,7 +111,7 @@ class TestErrors:
             (X, Y[:-1], "as many targets"),
             (X, Y.unsqueeze(-1), "as many targets"),
             (X, Y / 0, "finite targets"),
-            (X, torch.ones(N), "all targets are the same"),
+            (X, torch.ones(N), "targets that vary"),
             (X[:1].expand(N, D), Y, "rows that vary"),
             (X / 0, Y, "finite rows"),
             (X.long(), Y, "floating point"),

@@ -264,7 +264,7 @@ class TestRows:
             BUILT_ON_ROWS[name](x)
 
     def test_unequal_columns_give_one_warning_that_points_here(self, name):
-        with pytest.warns(UserWarning, match="Standardize") as caught:
+        with pytest.warns(UserWarning, match="standardize them") as caught:
             BUILT_ON_ROWS[name](X * torch.tensor([1.0, 1.0, 200.0]), random_state=0)
         assert [warning.filename for warning in caught] == [__file__]
 
