@@ -55,7 +55,7 @@ class Cache:
         return cast(Value, found.value)
 
     def peek(self, key: Key[Value]) -> Value | None:
-        """Return the value that was computed last, from any source; None if there is none."""
+        """Return the value of a key that was computed last, from any source; None if there is none."""
         found = self._entries.get(key)
         return None if found is None else cast(Value, found.value)
 

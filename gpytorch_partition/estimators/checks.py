@@ -94,7 +94,7 @@ def warn_of_rounding(values: np.ndarray, name: str = "targets") -> None:
     if is_lost.any():
         warnings.warn(
             f"{name} differ by {spread[is_lost].max():.3g}, which float64 hardly tells apart at their size, "
-            f"{size[is_lost].max():.3g}: what they say is lost. Subtract a constant before they are stored",
+            f"{size[is_lost].max():.3g}, so that their differences are lost: subtract a constant before you store them",
             UserWarning,
             stacklevel=level_of_caller(),
         )
@@ -158,8 +158,8 @@ class TrainingRange(NamedTuple):
             return
         message = (
             f"{count:,} of {len(beyond):,} rows lie outside the range of the training rows, in "
-            f"{_farthest_columns(beyond, names)}: the model answers there as at the nearest rows it knows, and as "
-            f"surely. {remedy}"
+            f"{_farthest_columns(beyond, names)}: the model predicts there as at the nearest training rows, and is "
+            f"as sure. {remedy}"
         )
         warnings.warn(message, OutsideRangeWarning, stacklevel=level_of_caller())
         if told is not None:

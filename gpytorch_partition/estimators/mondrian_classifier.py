@@ -104,7 +104,7 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
     @all_or_nothing
     def fit(self, X: Any, y: Any) -> MondrianClassifier:
         """
-        Choose the lifetime, and train.
+        Choose the lifetime by held-out rows, and train the classifier on all rows.
 
         :param X: `N x D` finite rows, or a table.
         :param y: `N` classes, two or more different ones.

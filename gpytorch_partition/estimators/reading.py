@@ -60,7 +60,7 @@ class ReadsTables:
     _constants: np.ndarray | None = None  # values of such columns in the matrix; NaN in all others
     _counted_rows: np.ndarray | None = None  # numbers of the training rows among all that were given; None for all
     _told: list[str] | None = None  # warnings of rows outside the training range, where they are given once
-    _for_new_holes = "the prediction is that of a typical value, as sure as if it were known"
+    _for_new_holes = "the prediction is that of a typical value, and as sure as if the cell were known"
 
     def _read(self, X: Any, y: Any = NO_TARGETS, *, reset: bool, **options: Any) -> Any:
         """

@@ -109,7 +109,7 @@ class KernelExpansion:
 
 
 def kernel_parts(kernel: Kernel, *, of_mixtures: bool = False) -> list[KernelPart]:
-    """Return the terms of a kernel's sums, also inside scales and changes of units; and, if asked for, of mixtures."""
+    """Return the terms of a kernel's sums, also inside scales and changes of units; of mixtures if `of_mixtures`."""
     return list(_parts(kernel, 1.0, (), of_mixtures))
 
 

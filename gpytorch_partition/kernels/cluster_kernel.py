@@ -157,8 +157,8 @@ class ClusterKernel(Kernel):
             name = type(self).__name__
             warnings.warn(
                 f"{name} was built on rows in other units than the points it is given: in {int(elsewhere.sum())} of "
-                f"{len(elsewhere)} columns nearly all of them are in a corner of these rows or beyond, where it cannot "
-                "tell them apart. Build it on what the model gives it: with an input_transform in BoTorch, "
+                f"{len(elsewhere)} columns nearly all of them are at the edge of these rows or outside, where it "
+                "cannot tell them apart. Build it on what the model gives it: with an input_transform in BoTorch, "
                 f"{name}(input_transform(train_X), ...).",
                 OtherUnitsWarning,
                 stacklevel=2,

@@ -164,7 +164,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     @property
     def categories_(self) -> dict[int, list[Level]]:
-        """Return the levels of each column of categories, by its number in the matrix."""
+        """Return the levels of each column of categories, by the number of its column in the matrix."""
         columns = [self._known[number] for number in self.sources_]
         return {number: list(each.levels or []) for number, each in enumerate(columns) if each.kind in (TEXT, CATEGORY)}
 

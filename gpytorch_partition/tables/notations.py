@@ -46,7 +46,7 @@ def as_read(cells: Cells, notations: Sequence[str] = NUMBER_NOTATIONS) -> Cells:
 
 
 def as_in_fit(cells: Cells, notation: str, name: str) -> Cells:
-    """Read text of new rows in the notation of `fit`, or as ISO dates; return the cells where none can be read."""
+    """Read text of new rows in the notation of `fit`, or as ISO dates; if no cell can be read, return the cells."""
     texts, rivals = cells.distinct_texts(), _rivals(notation, NUMBER_NOTATIONS)
     values = {**(_values(texts, ISO) if notation in _OF_DATES else {}), **_values(texts, notation)}
     if odd := [text for rival in rivals for text in _values(texts, rival) if text not in values]:

@@ -318,7 +318,7 @@ def _with_unseen(covariance: PartitionLinearOperator, table: Tensor, points: Loa
 
 
 def _are_empty(covariance: PartitionLinearOperator) -> Tensor:
-    """Which clusters (`p`, bool) have no training rows of any task."""
+    """Return which clusters (`p`, bool) have no training rows of any task."""
     ones = torch.ones(covariance.left.num_rows, 1, dtype=covariance.dtype, device=covariance.device)
     num_tasks = covariance.cluster_operator.num_tasks
     counts = covariance.left.cluster_sums(ones).view(-1, num_tasks).sum(-1)

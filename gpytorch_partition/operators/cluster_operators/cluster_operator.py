@@ -181,7 +181,7 @@ class FlatLinearOperator(ClusterOperator):
 
 
 def has_few_pairs(left: Incidence, right: Incidence) -> bool:
-    """Return whether few enough rows share clusters for a sum over pairs to beat a product with the identity."""
+    """Return whether so few rows share clusters that a sum over pairs is faster than a product with the identity."""
     num_pairs = float(_sizes(left) @ _sizes(right))
     return _COST_OF_PAIR * num_pairs < right.num_rows * right.num_clusters
 
