@@ -295,7 +295,7 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
     @all_or_nothing
     @doing("fitting a PartitionSVR")
     def fit(self, X: Any, y: Any) -> PartitionSVR:
-        """Find the flattest function within epsilon of most targets (`N`); rows and errors: :meth:`PartitionSVC.fit`."""
+        """Find the flattest function within epsilon of most targets (`N`); errors are those of `PartitionSVC.fit`."""
         self._check_parameters()
         if not isinstance(self.epsilon, Real) or not 0 <= float(self.epsilon) < np.inf:
             raise ValueError(f"expected epsilon to be 0 or a positive number, got {self.epsilon!r}")
