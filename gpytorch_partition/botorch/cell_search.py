@@ -28,7 +28,7 @@ _MOST_DRAWS = 64  # sets of random points drawn, at most, to find enough feasibl
 @dataclass(frozen=True, eq=False)
 class Space:
     """
-    A mixed space of numbers, integers and categories, with constraints in BoTorch's form.
+    Hold a mixed space of numbers, integers and categories, with constraints in BoTorch's form.
 
     :param bounds: `2 x d` lower and upper bounds.
     :param choices: Sorted values of each column that has only some: integers, categories, fixed columns.

@@ -31,7 +31,7 @@ _ONES = 2**18  # ones in a piece of the sparse matrix; all pieces share them
 
 
 class Members(NamedTuple):
-    r"""The rows of each cluster (:math:`Z^\top` by rows), in blocks: chunk of rows by chunk, cluster by cluster."""
+    r"""Hold the rows of each cluster (:math:`Z^\top` by rows) in blocks, chunk of rows by chunk, cluster by cluster."""
 
     rows: Tensor  # (N * m,) row numbers
     block_starts: Tensor  # (num_blocks + 1,) where each block begins in `rows`
@@ -41,7 +41,7 @@ class Members(NamedTuple):
 
 class Incidence(Movable):
     """
-    The matrix :math:`Z` (`*batch x N x p`) of zeros and m ones in every row, one for each cluster that holds the row.
+    Multiply by the one-hot matrix :math:`Z` (`*batch x N x p`), with a one in each row for each of its m clusters.
 
     Memory is 8 bytes per (row, partition) with 32-bit codes. Products cost :math:`O(N m t)` for t columns and
     :math:`O(p t)` workspace.

@@ -31,7 +31,7 @@ _NODES_PER_GROUP = 2**18  # nodes of the trees that are summed together: a table
 @dataclass(frozen=True, eq=False)
 class TreeLayout(Movable):
     """
-    A layout of m binary trees with V nodes and p leaves, numbered tree after tree with parents before children.
+    Hold a layout of m binary trees with V nodes and p leaves, numbered tree after tree with parents before children.
 
     A split into more than two children is made of several nodes: the nodes after the first one are auxiliary and form
     no clusters. All children of the split are on the level below it.
@@ -200,7 +200,7 @@ def cut_at_depth(layout: TreeLayout, depths: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class TreeSums:
-    """Sums over the nodes of binary trees, upwards and downwards; tables have the nodes in the order of `nodes`."""
+    """Sum over the nodes of binary trees, upwards and downwards; tables have the nodes in the order of `nodes`."""
 
     def __init__(self, layout: TreeLayout) -> None:
         self._groups = [_TreeGroup(layout, first, last) for first, last in pairwise(_group_starts(layout.tree_nodes))]

@@ -20,7 +20,7 @@ _LONGEST = 200  # characters of a text that is listed
 
 
 class CommandError(Exception):
-    """An error of the user's input, with its file and reason as the message: exit status 2."""
+    """Report an error of the user's input, with its file and reason as the message: exit status 2."""
 
 
 def listed(things: Iterable[object]) -> str:

@@ -38,7 +38,7 @@ _LIBRARIES = {".parquet": "pyarrow", ".pq": "pyarrow", ".xlsx": "openpyxl"}
 
 
 class Dialect(NamedTuple):
-    """The notation of a text file, by the options of a command; what is None is detected in the file."""
+    """Hold the notation of a text file, by the options of a command; what is None is detected in the file."""
 
     sep: str | None = None  # between cells
     decimal: str | None = None

@@ -36,7 +36,7 @@ Table = dict[str, np.ndarray]  # columns by name, N numbers, dates or levels (No
 
 
 class Roles(NamedTuple):
-    """The columns that a user assigns to roles by options of these names."""
+    """Hold the columns that a user assigns to roles by options of these names."""
 
     target: str
     id: str | None = None
@@ -52,7 +52,7 @@ class Roles(NamedTuple):
 
 
 class TrainingData(NamedTuple):
-    """The training rows of a file, without rows that lack a target, and the roles of their columns."""
+    """Hold the training rows of a file, without rows that lack a target, and the roles of their columns."""
 
     table: Table | np.ndarray  # of features
     y: np.ndarray  # N

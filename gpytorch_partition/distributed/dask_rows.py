@@ -48,7 +48,7 @@ _TRIMS_OFTEN = 2**20  # bytes of free memory above which glibc gives it back: te
 
 
 class Shards(NamedTuple):
-    """The inputs of each shard's tasks (delayed objects, tuples of these, or values), and shards' names for errors."""
+    """Hold the inputs of each shard's tasks (delayed objects, tuples of these, values), and the shards' names."""
 
     chunks: list[Any]
     names: list[str]
@@ -113,7 +113,7 @@ def _key_of(shard: Any) -> str:
 
 
 class Task(NamedTuple):
-    """A function for tasks, its name on Dask's dashboard, and the last arguments, which all tasks share."""
+    """Hold a function for tasks, its name on Dask's dashboard, and the last arguments, which all tasks share."""
 
     name: str
     function: Callable[..., Any]

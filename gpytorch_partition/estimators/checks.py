@@ -119,7 +119,7 @@ def telling_once(estimator: Estimator) -> Estimator:
 
 
 class TrainingRange(NamedTuple):
-    """The least and largest values of the training rows (`D` each), NaN where a column has none."""
+    """Hold the least and largest values of the training rows (`D` each), NaN where a column has none."""
 
     low: Tensor
     high: Tensor

@@ -57,7 +57,7 @@ _ACCURACY = 0.03  # of standard deviations of new observations, for 95 % of rows
 
 @dataclass(frozen=True, eq=False)
 class FittedRegressor:
-    """A model of standardized rows and targets, in evaluation mode; what it returns is in units of the targets."""
+    """Hold a model of standardized rows and targets, in evaluation mode; what it returns is in units of the targets."""
 
     model: Any  # of one target, of several, or of counted rows
     columns: Standardization

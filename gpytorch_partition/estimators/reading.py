@@ -321,7 +321,7 @@ def known_rows(y: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 class CountedRows(NamedTuple):
-    """Rows that a model learns from, before or after they are read."""
+    """Hold rows that a model learns from, before or after they are read."""
 
     X: Any
     y: Any

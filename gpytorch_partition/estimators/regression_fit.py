@@ -123,7 +123,7 @@ def check_for_several(kernel: Any, budget: float | None, weights: np.ndarray | N
 
 
 class Found(NamedTuple):
-    """A fitted model, and how it was found."""
+    """Hold a fitted model, and how it was found."""
 
     model: Any
     numbers: np.ndarray | None  # of its rows among all that were given; None for all

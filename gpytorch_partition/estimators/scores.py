@@ -11,7 +11,7 @@ _END = norm.ppf(0.95)  # of 90 % intervals, in standard deviations
 
 
 class Judgement(NamedTuple):
-    """Predictive distributions of `N` targets, with scores of the targets (`N` numbers each)."""
+    """Hold predictive distributions of `N` targets, with scores of the targets (`N` numbers each)."""
 
     mean: np.ndarray
     std: np.ndarray

@@ -67,7 +67,7 @@ class PartialDependence:
 
 
 class RowsOnGrid(NamedTuple):
-    """Copies of rows in which one column has a value of a grid, for each value."""
+    """Hold copies of rows in which one column has a value of a grid, for each value."""
 
     column: str
     grid: np.ndarray  # G values

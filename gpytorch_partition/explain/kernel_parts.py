@@ -29,7 +29,7 @@ _ENTRIES = 2**24  # covariances held at once
 
 @dataclass(frozen=True, eq=False)
 class KernelPart:
-    """A term of a kernel: the kernel inside of scales, sums and maps, with the product of its scales and its maps."""
+    """Hold a term of a kernel: the kernel inside of scales, sums and maps, the product of its scales, and its maps."""
 
     kernel: Kernel
     weight: float
@@ -74,7 +74,7 @@ class KernelPart:
 @dataclass(frozen=True, eq=False)
 class KernelExpansion:
     r"""
-    The functions :math:`\sum_i k(x, x_i) \alpha_{iq}` of training rows: posterior means without their constants.
+    Hold the functions :math:`\sum_i k(x, x_i) \alpha_{iq}` of training rows: posterior means without their constants.
 
     The weights :math:`\alpha` are `N x q`. Parts without names are called by the classes of their kernels.
     """

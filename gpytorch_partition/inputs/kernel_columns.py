@@ -74,7 +74,7 @@ class OtherUnitsWarning(UserWarning):
 
 class BuildingRange(ShapedBuffers):
     """
-    The middle 80 % of each column of the rows on which a kernel was built, as state, to detect points in other units.
+    Hold the middle 80 % of each column of the rows that a kernel was built on, to detect points in other units.
 
     A column of points is elsewhere if 95 % of them lie outside that middle, or their own middle is less than a quarter
     of it. Columns with fewer than three values in the building rows are not judged, nor are fewer than 10 points or

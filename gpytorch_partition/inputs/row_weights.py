@@ -17,7 +17,7 @@ _UNIT_SHARE = 0.9  # share of the rows that weigh the unit or less
 @dataclass(frozen=True, eq=False)
 class RowWeights:
     r"""
-    The weights w (`N`, above 0) of training rows, where the variance of the noise is :math:`\sigma^2 / w`.
+    Hold the weights w (`N`, above 0) of training rows, where the variance of the noise is :math:`\sigma^2 / w`.
 
     The unit is the weight of a usual row, the 90 % quantile of the weights. Bounds of noise and scales are meant for
     usual rows.

@@ -38,7 +38,7 @@ class OverconfidenceWarning(UserWarning):
 
 
 class SeenTargets(NamedTuple):
-    """Facts by which to recognize the rows that an ensemble was fitted to, if its trees fit targets closely."""
+    """Hold facts by which to recognize the rows that an ensemble was fitted to, if its trees fit targets closely."""
 
     num_rows: int | None  # None if the ensemble does not record it
     leaf_counts: Tensor | None  # (p,) distinct rows in the leaves, at least; None if not recorded

@@ -32,7 +32,7 @@ Columns = tuple[np.ndarray, int]
 @dataclass(frozen=True, eq=False)
 class LifetimeCells:
     """
-    The feature columns of one lifetime: its cells with training rows, then the columns of the previous lifetime.
+    Hold the feature columns of one lifetime: its cells with training rows, then the columns of the previous lifetime.
 
     A part of a cell without training rows has no column of its own. Points in it keep the column of the whole cell,
     whose weight no training row changes any more, so that their predictions are those before the cut.

@@ -50,7 +50,7 @@ from gpytorch_partition.progress import progress
 
 @dataclass(frozen=True)
 class Regression:
-    """The numbers of the regression besides its clusters; a prior mean, given or chosen, is subtracted from targets."""
+    """Hold the numbers of a regression besides its clusters, for targets less their prior mean, given or chosen."""
 
     outputscale: float
     noise: float
@@ -80,7 +80,7 @@ class Regression:
 
 @dataclass(frozen=True, eq=False)
 class ClusterRidge:
-    r"""The regression on p clusters, from G and :math:`b = Z^\top y`, by a Cholesky factor of M: `16 p^2` bytes."""
+    r"""Solve the regression on clusters by a Cholesky factor of M, from G and :math:`b = Z^\top y`: `16 p^2` bytes."""
 
     regression: Regression
     counts: Tensor
@@ -121,7 +121,7 @@ class ClusterRidge:
 
 
 class Step(NamedTuple):
-    """The regression after a cut, or, at time 0, before the first one."""
+    """Hold the regression after a cut, or, at time 0, before the first one."""
 
     time: float
     cells: Cells
@@ -195,7 +195,7 @@ _LEAST_NOISE = 1e-6  # least noise that is chosen, in mean squares of the target
 
 
 class SweepData(NamedTuple):
-    """A copy of the kernel, training data less their mean, the trees of these rows, and given hyperparameters."""
+    """Hold a copy of the kernel, training data less their mean, the trees of these rows, and given hyperparameters."""
 
     kernel: MondrianKernel
     x: Tensor
@@ -254,7 +254,7 @@ class SweepData(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """Held-out rows: their exits from the trees of the training rows, and targets less the training mean."""
+    """Hold the rows that are held out: their exits from the trees of the training rows, and targets less the training mean."""
 
     events: Attachments
     y: Tensor

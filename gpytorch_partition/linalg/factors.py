@@ -85,7 +85,7 @@ def _check_finite(matrix: Tensor) -> None:
 
 
 class Eigenpairs(NamedTuple):
-    """Eigenvalues (`k`), largest first, and orthonormal eigenvectors (`N x k`)."""
+    """Hold eigenvalues (`k`), largest first, and orthonormal eigenvectors (`N x k`)."""
 
     values: Tensor
     vectors: Tensor
@@ -172,7 +172,7 @@ def _signed(values: Tensor, vectors: Tensor) -> Eigenpairs:
 
 class NystromFactor(NamedTuple):
     r"""
-    The factor of :math:`K \approx L L^\top + \lambda_\ell I`, exact in the directions found, constant in all others.
+    Hold the factor of :math:`K \approx L L^\top + \lambda_\ell I`: exact in the directions found, constant in others.
 
     :math:`L = U (\Lambda - \lambda_\ell)^{1/2}` from the :math:`\ell` leading eigenpairs; the eigenvalue
     :math:`\lambda_\ell` stands for those not found. A low-rank factor alone would be zero there, and log determinants

@@ -73,7 +73,7 @@ class CountedGP(torch.nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class CountedPosterior:
-    """A posterior at points, with noise of a given variance; quantities are computed when asked for."""
+    """Hold a posterior at points, with noise of a given variance; quantities are computed when asked for."""
 
     space: FeatureSpaceGP
     x: Tensor

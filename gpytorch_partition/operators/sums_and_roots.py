@@ -76,7 +76,7 @@ class PartitionSumLinearOperator(CovarianceOperator, SumLinearOperator):
 
 
 class ExactRootLinearOperator(RootLinearOperator):
-    r"""A covariance :math:`A = R R^\top` with its exact root R, `sparse_root()`; products are those of A itself."""
+    r"""Multiply by a covariance :math:`A = R R^\top` itself, and hold its exact root R, `sparse_root()`."""
 
     def __init__(self, covariance: LinearOperator) -> None:
         super(RootLinearOperator, self).__init__(covariance)
@@ -112,7 +112,7 @@ class ExactRootLinearOperator(RootLinearOperator):
 
 
 class SideBySideRoots(LinearOperator):
-    r"""The root :math:`[R_1, R_2, \ldots]` (`*batch x N x q`) of a sum of covariances; batch shapes broadcast."""
+    r"""Multiply by the root of a sum, :math:`[R_1, R_2, \ldots]` (`*batch x N x q`); batch shapes broadcast."""
 
     def __init__(self, *roots: LinearOperator) -> None:
         super().__init__(*roots)

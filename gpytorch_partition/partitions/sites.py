@@ -31,7 +31,7 @@ _ACCELERATOR_NUMEL = 2**24  # distances held at a time, enough to keep an accele
 
 class Sites(NamedTuple):
     r"""
-    Sites of clusters, C in all; a point belongs to the site of least :math:`\lVert (x - \mu_c) S_c \rVert^2 + b_c`.
+    Hold C sites of clusters; a point belongs to the site of least :math:`\lVert (x - \mu_c) S_c \rVert^2 + b_c`.
 
     Without shapes and offsets, it belongs to the nearest site.
     """

@@ -28,7 +28,7 @@ _ENDS = (0.2, 0.4, 0.6, 0.8)  # of stretches of time, in shares of the rows
 @dataclass(frozen=True, eq=False)
 class Blocks:
     """
-    Groups or times of rows, which folds keep together (Roberts et al. 2017 on cross-validation by blocks).
+    Hold groups or times of rows, which folds keep together (Roberts et al. 2017 on cross-validation by blocks).
 
     Use it where new rows are of new groups, or of later times: held-out rows are then as new.
     """
@@ -122,7 +122,7 @@ def _ranks(times: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """Rows and targets in any units; moments and standardized values are computed when they are first used."""
+    """Hold rows and targets in any units; moments and standardized values are computed when they are first used."""
 
     rows: Tensor  # N x D (float64); NaN is a missing value
     targets: Tensor  # (N,) (float64)
@@ -174,7 +174,7 @@ class TrainingData:
 
 @dataclass(frozen=True, eq=False)
 class PartInputs:
-    """The inputs from which a part is built; fields without a comment are those of :class:`TrainingData`."""
+    """Hold the inputs from which a part is built; fields without a comment are those of :class:`TrainingData`."""
 
     x: Tensor  # N x D standardized rows; codes of categories are unchanged
     y: Tensor  # (N,) targets, or N x T of several

@@ -155,7 +155,7 @@ Refit: TypeAlias = Callable[[np.ndarray, np.ndarray, np.random.RandomState], Any
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """The inputs of every step beside the data."""
+    """Hold the inputs of every step beside the data."""
 
     random: np.random.RandomState  # source of the draws
     n_jobs: int | None = None  # trees grown at a time
@@ -214,7 +214,7 @@ _REDUCTIONS: tuple[tuple[int, Mapping[str, float]], ...] = (
 
 
 class Level(NamedTuple):
-    """The options of a default model, and the parts of the largest one that it leaves out."""
+    """Hold the options of a default model, and the parts of the largest one that it leaves out."""
 
     options: Options
     left_out: tuple[str, ...]

@@ -35,7 +35,7 @@ from gpytorch_partition.training.predictive_density import (
 
 @dataclass(frozen=True, eq=False)
 class HeldOutRows:
-    """Rows predicted by models that had not seen them, in units of standardized targets."""
+    """Hold rows predicted by models that had not seen them, in units of standardized targets."""
 
     rows: Tensor  # (n,) numbers
     errors: Tensor  # (n,) targets less their predictions
@@ -59,7 +59,7 @@ _NO_ROWS = HeldOutRows(*[torch.empty(0, dtype=torch.int64)] * 4)
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The values chosen from the data, in units of standardized columns and targets."""
+    """Hold the values chosen from the data, in units of standardized columns and targets."""
 
     outputscales: dict[str, float]  # weights of the parts that the model has, by name
     lengthscales: Tensor  # of the smooth part, one for each of its columns

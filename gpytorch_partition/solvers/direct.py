@@ -43,7 +43,7 @@ _MARGIN = 10  # by which the eigenvalue may be less than the one found
 
 class FeatureFactor:
     """
-    The factor L for a covariance K with a sparse root, plus noise (`N`, positive).
+    Hold the factor L for a covariance K with a sparse root, plus noise (`N`, positive).
 
     It takes :math:`O(N m q)` operations and `16 q^2` bytes. `torch.linalg.LinAlgError` says that B is not positive
     definite.
@@ -167,7 +167,7 @@ _MOST_REFINEMENTS = 10
 
 
 class DirectSolver:
-    """A Cholesky factor for solves with :math:`A = K + D` (`*batch x N x N`, float64) and its log determinant."""
+    """Hold a Cholesky factor for solves with :math:`A = K + D` (`*batch x N x N`, float64) and its log determinant."""
 
     def __init__(self, covariance: LinearOperator, noise: Tensor) -> None:
         self.covariance, self.noise = covariance, noise.unsqueeze(-1)

@@ -39,7 +39,7 @@ _LEAST_SIGNAL = 1.0  # of an independent task, in noises, summed over all rows: 
 
 class Entries(NamedTuple):
     """
-    The known entries (`n`) of `N x T` targets: covariances of rows and tasks, noise, and numbers of rows and tasks.
+    Hold the known entries (`n`) of `N x T` targets: covariances of rows and tasks, noise, numbers of rows and tasks.
 
     Entries that combine the functions of several tasks have loadings (`n x T`) in place of their own task.
     """
@@ -84,7 +84,7 @@ class Entries(NamedTuple):
 
 
 class EntriesPlusNoise(PartitionAddedDiagLinearOperator):
-    """The covariance of entries plus noise (`n x n`), whose solves have the preconditioner of this module."""
+    """Multiply by the covariance of entries plus noise (`n x n`), and solve with the preconditioner of this module."""
 
     def __init__(self, *linear_ops: LinearOperator, entries: Entries, **options: Any) -> None:
         super().__init__(*linear_ops, **options)
@@ -181,7 +181,7 @@ def _capacitance(factor: Tensor, forms: Tensor, patterns: Tensor) -> Tensor:
 
 
 class WhiteEntries(NamedTuple):
-    """The known entries of each row times the inverse of a Cholesky factor of their errors' covariance."""
+    """Hold the known entries of each row times the inverse of a Cholesky factor of their errors' covariance."""
 
     rows: Tensor
     whitening: Tensor

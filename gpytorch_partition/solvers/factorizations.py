@@ -46,7 +46,7 @@ _FEWEST_ROWS = 2  # for a cluster: with fewer, a factor of the rows' own matrix 
 
 @dataclass(frozen=True)
 class FewClusters:
-    r"""The covariance :math:`A = s Z S Z^\top + \sigma^2 I` (`N x N`, S diagonal) by its clusters, in float64."""
+    r"""Solve with :math:`A = s Z S Z^\top + \sigma^2 I` (`N x N`, S diagonal) by its clusters, in float64."""
 
     covariance: PartitionLinearOperator
     noise: Tensor
@@ -113,7 +113,7 @@ def co_occurrences(rows: Incidence) -> Tensor:
 
 @dataclass(frozen=True)
 class IndependentTasks:
-    r"""The covariance :math:`A = K \otimes B + I \otimes \Sigma` (`NT x NT`) as T of :math:`\lambda_t K + I`."""
+    r"""Solve with :math:`A = K \otimes B + I \otimes \Sigma` (`NT x NT`) as T of :math:`\lambda_t K + I`."""
 
     covariance: PartitionLinearOperator
     task_covariance: Tensor

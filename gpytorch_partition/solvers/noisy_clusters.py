@@ -36,7 +36,7 @@ _ROUNDING = 1e-10  # share of a row outside the span of the clusters that is rou
 
 @dataclass(frozen=True, eq=False)
 class ClusterSpan:
-    r"""The span of N rows: an orthonormal basis :math:`W = Z V` with :math:`Z = W R^\top` (R and V: `p x r`)."""
+    r"""Hold the span of N rows: an orthonormal basis :math:`W = Z V` with :math:`Z = W R^\top` (R and V: `p x r`)."""
 
     rows: Incidence
     root: Tensor
@@ -83,7 +83,7 @@ _SPAN: Key[ClusterSpan] = Key("span of the clusters")
 
 @dataclass(frozen=True, eq=False)
 class NoisyClusters:
-    r"""The covariance :math:`A = s Z S Z^\top + \sigma^2 I` (`N x N`, float64) by its signal :math:`s R^\top S R`."""
+    r"""Solve with :math:`A = s Z S Z^\top + \sigma^2 I` (`N x N`, float64), held by its signal :math:`s R^\top S R`."""
 
     span: ClusterSpan
     signal: Tensor

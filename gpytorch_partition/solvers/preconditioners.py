@@ -41,7 +41,7 @@ _FACTOR: Key[NystromFactor] = Key("nystrom")  # the Nystrom factor of unit scale
 
 class NystromPreconditioner(LinearOperator):
     r"""
-    The preconditioner :math:`P = s (L L^\top + \lambda_\ell I) + D`: product, inverse, log determinant, samples.
+    Hold the preconditioner :math:`P = s (L L^\top + \lambda_\ell I) + D`: product, inverse, log determinant, samples.
 
     All four are exact for one matrix P (`*batch x N x N`), as stochastic Lanczos quadrature requires. Gradients flow to
     s and D; L is a constant.

@@ -28,7 +28,7 @@ _FORMS = (
 
 
 class Chunk(NamedTuple):
-    """Some rows and their targets."""
+    """Hold some rows and their targets."""
 
     x: Any  # an array (`n x D`) or a DataFrame
     y: np.ndarray  # n finite targets
@@ -94,8 +94,8 @@ class ChunkSource:
 
 class RowSample:
     """
-    A uniform sample of `size` rows, or of half of the rows where there are fewer than twice as many: the rows with the
-    least random priorities (reservoir sampling; Vitter 1985, Efraimidis & Spirakis 2006).
+    Draw a uniform sample of `size` rows, or of half of the rows where there are fewer than twice as many: the rows with
+    the least random priorities (reservoir sampling; Vitter 1985, Efraimidis & Spirakis 2006).
 
     The priority of row i is the i-th number of a stream, so that the sample does not depend on the sizes of chunks.
     Rows keep their order. Memory holds at most twice the sample, and a chunk.

@@ -54,7 +54,7 @@ _STOPPING_RULE = {"maxiter": 100, "ftol": 1e-6}
 
 @dataclass(frozen=True, eq=False)
 class Coregionalization:
-    """The covariance, noise and means of T targets, in units of the targets."""
+    """Hold the covariance, noise and means of T targets, in units of the targets."""
 
     covariance: Tensor  # T x T, B, positive definite
     noise: Tensor  # (T,) variances d of the noise
@@ -72,7 +72,7 @@ class Coregionalization:
 
 
 class Rotation(NamedTuple):
-    r"""A basis of independent targets, :math:`W^\top S W = I` and :math:`W^\top B W = \mathrm{diag}(\lambda)`."""
+    r"""Hold a basis of independent targets, :math:`W^\top S W = I` and :math:`W^\top B W = \mathrm{diag}(\lambda)`."""
 
     vectors: Tensor  # W, T x T; its columns are the independent targets
     signal: Tensor  # (T,) lambda, not negative
@@ -88,7 +88,7 @@ class Rotation(NamedTuple):
 
 
 class Gradient(NamedTuple):
-    """A log likelihood (nats), its derivatives with respect to B and S (`T x T`, symmetric), and the means."""
+    """Hold a log likelihood (nats), its derivatives with respect to B and S (`T x T`, symmetric), and the means."""
 
     value: float
     by_covariance: Tensor

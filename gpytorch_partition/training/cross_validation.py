@@ -32,7 +32,7 @@ _FEWEST_ROWS = 10  # fewer leave folds too small to choose anything
 
 @dataclass(frozen=True, eq=False)
 class CrossValidatedWeights:
-    """The weights that :func:`fit_weights_by_cross_validation` chooses."""
+    """Hold the weights that :func:`fit_weights_by_cross_validation` chooses."""
 
     kernel: Kernel  #: the sum, its weights set; kernels of functions are built on all rows
     outputscales: Tensor  #: `c` weights, in squared units of the targets

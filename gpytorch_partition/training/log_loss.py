@@ -68,7 +68,7 @@ class ClassLink:
 
 @dataclass(frozen=True, eq=False)
 class ClassFit:
-    """The values that :func:`minimize_log_loss` finds."""
+    """Hold the values that :func:`minimize_log_loss` finds."""
 
     outputscales: Tensor  # (c,) weights s, in variances of the noise
     link: ClassLink

@@ -36,7 +36,7 @@ _LOG_FACTORS = (math.log(1e-3), math.log(4.0))  # bounds of the squared scale ov
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """A fold of N rows: c covariances of the n rows kept and the t rows held out."""
+    """Hold a fold of N rows: c covariances of the n rows kept and the t rows held out."""
 
     within: Tensor  # c x n x n, of the rows kept
     cross: Tensor  # c x n x t, of rows kept and held out
@@ -71,7 +71,7 @@ def _dense(kernel: Kernel, x: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class PredictiveFit:
-    r"""The weights and noise of :math:`y \sim N(0, \sum_i s_i K_i + \sigma^2 \mathrm{diag}(e^{b z}))`."""
+    r"""Hold the weights and noise of :math:`y \sim N(0, \sum_i s_i K_i + \sigma^2 \mathrm{diag}(e^{b z}))`."""
 
     outputscales: Tensor  # (c,) weights s
     noise: float  # the level sigma^2
@@ -207,7 +207,7 @@ def _derivatives(fold: Fold, found: _Prediction, by_mean: Tensor, by_variance: T
 
 @dataclass(frozen=True, eq=False)
 class SharedFit:
-    r"""The values found, with target t as :math:`N(0, b_t \sum_i w_i K_i + d_t I)`."""
+    r"""Hold the values found, with target t as :math:`N(0, b_t \sum_i w_i K_i + d_t I)`."""
 
     outputscales: Tensor  # (c,) weights w
     scales: Tensor  # (T,) factors b with a geometric mean of 1
@@ -269,7 +269,7 @@ def of_target(folds: Sequence[Fold], target: Tensor) -> list[Fold]:
 
 @dataclass(frozen=True)
 class HeavyTails:
-    """Student-t noise in place of Gaussian noise."""
+    """Hold the values of Student-t noise that takes the place of Gaussian noise."""
 
     df: float  # degrees of freedom, above 2
     factor: float  # the squared scale over the variance of the Gaussian noise

@@ -35,7 +35,7 @@ class NotApplicableError(Exception):
 
 @dataclass(frozen=True)
 class ScaledCovariance:
-    """A model whose covariance is s K + noise with K fixed, and the modules that hold its values."""
+    """Hold a model whose covariance is s K + noise with K fixed, and the modules that hold its values."""
 
     model: ExactGP
     covariance: PartitionLinearOperator  #: K (`N x N`), of unit scale; W^(1/2) K W^(1/2) where rows have weights

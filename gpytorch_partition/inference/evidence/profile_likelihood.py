@@ -32,7 +32,7 @@ _LARGEST_BIAS = 5e-4  # of the log marginal likelihood, in nats per datum, at wh
 
 @dataclass(frozen=True)
 class Bounds:
-    """The bounds of outputscale and noise (equal bounds fix a value), and the mean if it is fixed, else None."""
+    """Hold the bounds of outputscale and noise (equal bounds fix a value), and the mean if it is fixed, else None."""
 
     outputscale: Interval
     noise: Interval
@@ -55,7 +55,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Maximum:
-    """The outputscale, noise and mean of largest likelihood (times a prior), and their log likelihood alone."""
+    """Hold the outputscale, noise and mean of largest likelihood (times a prior), and their log likelihood alone."""
 
     outputscale: float
     noise: float
@@ -121,7 +121,7 @@ def _with_prior(
 
 @dataclass(frozen=True)
 class SettledMaxima:
-    """The maxima of the likelihoods of several targets, with their certainty."""
+    """Hold the maxima of the likelihoods of several targets, with their certainty."""
 
     measure: SpectralMeasure  #: the last one used
     maxima: list[Maximum]  #: one for each target

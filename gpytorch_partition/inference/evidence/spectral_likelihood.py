@@ -38,7 +38,7 @@ BIAS_PROBES = 10  # of these, the ones that measure how far quadratures have con
 @dataclass(frozen=True)
 class SpectralMeasure:
     r"""
-    Two discrete measures on the eigenvalues of a covariance K (`N x N`): one of targets, one for traces.
+    Hold two discrete measures on the eigenvalues of a covariance K (`N x N`): one of targets, one for traces.
 
     Quadratic forms are :math:`v_a^\top f(K) v_b = \sum_i f(\theta_i) c_{ia} c_{ib}` for the vectors :math:`V = [y_1
     \ldots y_t, 1]` (or another level). Traces: :math:`\mathrm{tr} f(K)` is the mean over the rows of `trace_nodes` of

@@ -57,7 +57,7 @@ _ORDERED_COLUMNS = 32  # the same for sorted rows
 
 @dataclass(frozen=True)
 class ClusterPosterior:
-    """The posterior of cluster effects, given noisy training rows, at some test points."""
+    """Hold the posterior of cluster effects, given noisy training rows, at some test points."""
 
     noisy: PartitionAddedDiagLinearOperator  # N x N, without batch dimensions; every term of the sum has clusters
     points: tuple[LoadedRows, ...]  # for each term, the test points in the feature space of its training rows
@@ -350,7 +350,7 @@ def _share_effects(covariance: LinearOperator, cross: LinearOperator) -> bool:
 
 class KeptDraws:
     """
-    The draws of posterior effects of one model, from which variances of any points are sums.
+    Hold the draws of posterior effects of one model, from which variances of any points are sums.
 
     They are kept for later calls with the same number of samples, seed and tolerance, up to 2 GiB in all.
     """
@@ -379,7 +379,7 @@ class KeptDraws:
 
 class EffectTables:
     r"""
-    The tables :math:`S Z^\top \alpha` of the terms of a covariance of new points and training rows.
+    Hold the tables :math:`S Z^\top \alpha` of the terms of a covariance of new points and training rows.
 
     One is kept for each term while the training rows have the same codes and loadings. If new points open clusters of
     their own, S is applied anew.

@@ -167,7 +167,7 @@ def _pairs(covariance: PartitionLinearOperator, judged: Tensor, random: np.rando
 
 
 class EnsembleQuality(NamedTuple):
-    """The fields of a :class:`KernelDiagnosis` that depend on the targets."""
+    """Hold the fields of a :class:`KernelDiagnosis` that depend on the targets."""
 
     strength: float
     correlation: float

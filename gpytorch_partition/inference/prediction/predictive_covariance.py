@@ -83,7 +83,7 @@ def _precisely_if_needed(method: Callable[..., Any]) -> Callable[..., Any]:
 
 class PredictiveCovarianceLinearOperator(CovarianceOperator):
     r"""
-    The predictive covariance :math:`K_{12} - K_{1x} (K_{xx} + D)^{-1} K_{x2}` (`*batch x N1 x N2`), solved on use.
+    Solve for the predictive covariance, :math:`K_{12} - K_{1x} (K_{xx} + D)^{-1} K_{x2}` (`*batch x N1 x N2`), on use.
 
     Unless solves are dense, the diagonal solves for blocks of at most 64 test points by preconditioned conjugate
     gradients: O(N m) per iteration and point, and O(64 N) workspace for any number of points. Each point's solve stops

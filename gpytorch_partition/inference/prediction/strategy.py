@@ -324,7 +324,7 @@ def _with_covariance(distribution: MultivariateNormal, covariance: LinearOperato
 
 class TaskPredictiveCovarianceLinearOperator(PredictiveCovarianceLinearOperator):
     r"""
-    The predictive covariance (`N T x N T`) of points on all of T tasks: :math:`\sum_t C_t \otimes v_t v_t^\top`.
+    Solve for the predictive covariance of points on T tasks, :math:`\sum_t C_t \otimes v_t v_t^\top` (`N T x N T`).
 
     :math:`C_t` are predictive covariances of the independent tasks, with unit noise, and :math:`v_t` the columns of
     :math:`W^{-\top}` (:mod:`gpytorch_partition.solvers.factorizations`): T solves of N rows for a point. With

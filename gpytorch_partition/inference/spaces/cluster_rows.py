@@ -15,7 +15,7 @@ from gpytorch_partition.linalg.random import solver_generator
 
 
 class Moments(NamedTuple):
-    """Sums over each cluster and over all rows of targets Y, less reference values c near their means (float64)."""
+    """Hold sums (float64) of targets less reference values near their means, over each cluster and over all rows."""
 
     num_rows: int  # N
     sums: Tensor  # p x (t + 1), Z^T [Y - c, 1]
@@ -78,7 +78,7 @@ class Rows(Protocol):
 
 class LocalRows:
     """
-    Training rows in memory: a product with t columns costs :math:`O(N m t)` and holds `N x t` numbers meanwhile.
+    Hold training rows in memory: a product with t columns costs :math:`O(N m t)` and holds `N x t` numbers meanwhile.
 
     :param incidence: `N x p` Z, without batch dimensions; a shard may have no rows.
     :param targets: `N x t` finite targets Y; times `level` if that is given.

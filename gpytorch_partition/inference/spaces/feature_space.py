@@ -45,7 +45,7 @@ _BLOCK_ENTRIES = 2**24  # numbers (rows times columns) that these sums are, at m
 
 class FeatureSpace:
     r"""
-    The p x p matrix :math:`F^\top G F`, with its eigenpairs (the nonzero ones are K's own) and Cholesky factors.
+    Hold the p x p matrix :math:`F^\top G F`, with its eigenpairs (the nonzero ones are K's own) and Cholesky factors.
 
     Eigenpairs serve every outputscale and noise, at some :math:`10 p^3` operations once; a factor serves one
     outputscale and noise, at :math:`\tfrac23 p^3`. Each is computed at its first use, and kept: up to `3 p^2` numbers
@@ -183,7 +183,7 @@ def measure_of(covariance: PartitionLinearOperator, targets: Tensor) -> Spectral
 
 
 class EffectsPosterior(NamedTuple):
-    """The posterior of the effects of p clusters."""
+    """Hold the posterior of the effects of p clusters."""
 
     mean: Tensor  # p x 1, w
     root: Tensor  # p x q, R

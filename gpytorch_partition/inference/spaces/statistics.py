@@ -30,7 +30,7 @@ _TENSORS = ("sums", "squares", "examples")  # the attributes that are saved as t
 
 class ClusterStatistics:
     r"""
-    The sums :math:`G = Z^\top Z`, :math:`Z^\top [y - c, 1]` and :math:`[y - c, 1]^\top [y - c, 1]` over rows so far.
+    Hold sums over rows: :math:`G = Z^\top Z`, :math:`Z^\top [y - c, 1]` and :math:`[y - c, 1]^\top [y - c, 1]`.
 
     The reference value c (:attr:`center`) is near the mean target of the first rows: squares of targets far from zero
     would lose to rounding what clusters explain.

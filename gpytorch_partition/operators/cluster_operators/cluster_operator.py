@@ -75,7 +75,7 @@ class ClusterOperator(LinearOperator):
 
 
 class TransposedLinearOperator(LinearOperator):
-    r"""The transpose :math:`A^\top` of an operator A, whose `_t_matmul` is then the product."""
+    r"""Multiply by the transpose :math:`A^\top` of an operator A, whose `_t_matmul` is then the product."""
 
     def __init__(self, base: LinearOperator) -> None:
         super().__init__(base)

@@ -18,7 +18,7 @@ ZERO = float(np.float32(1e-35))  # LightGBM takes values up to this magnitude fo
 
 class Trees(NamedTuple):
     r"""
-    Trees of an ensemble side by side: m trees with V nodes, tree after tree, the root of each first.
+    Hold trees of an ensemble side by side: m trees with V nodes, tree after tree, the root of each first.
 
     A point goes left at a node if its value in the node's column is at most the threshold. Where the node has a set of
     categories, it goes left if the range of numbers around the value is in the set. A missing value goes where
@@ -55,7 +55,7 @@ class Tree(NamedTuple):
 
 
 class Categories(NamedTuple):
-    """The nodes that test categories, and their sets of categories, as fields of :class:`Trees`."""
+    """Hold the nodes that test categories, and their sets of categories, as fields of :class:`Trees`."""
 
     category_set: NDArray[np.int32]
     category_sets: NDArray[np.uint32]

@@ -359,7 +359,7 @@ class MondrianPartition(Partition):
 
 
 class View(NamedTuple):
-    """Points as some trees see them: mapped by projections, and moved into the outermost box if they are outside."""
+    """Hold points as some trees see them: mapped by projections, and moved into the outermost box if outside."""
 
     trees: slice
     points: Tensor  # (trees, n, K), or (1, n, K) if all trees see the same points; float64
@@ -388,7 +388,7 @@ def _check_sizes(num_trees: int, lifetime: float | None, max_lifetime: float | N
 
 
 class LeafRows(Incidence):
-    """One-hot rows (`N x p`) of the p leaves of the trees restricted to these rows."""
+    """Hold one-hot rows (`N x p`) of the p leaves of the trees restricted to these rows."""
 
     def __init__(self, codes: Tensor, trees: MondrianTrees) -> None:
         super().__init__(codes, trees.num_leaves)
@@ -396,7 +396,7 @@ class LeafRows(Incidence):
 
 
 class AttachedRows(Incidence):
-    """One-hot rows (`N x E`) of the E exits at which other points leave these trees, as in :class:`Attachments`."""
+    """Hold one-hot rows (`N x E`) of the E exits where other points leave these trees, as in :class:`Attachments`."""
 
     def __init__(self, codes: Tensor, trees: MondrianTrees, nodes: Tensor, times: Tensor) -> None:
         super().__init__(codes, len(nodes))

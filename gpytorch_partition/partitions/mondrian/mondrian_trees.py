@@ -44,7 +44,7 @@ class Cells(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MondrianTrees:
-    """Mondrian trees side by side: m trees with V nodes and p leaves, numbered as in :class:`TreeLayout`."""
+    """Hold Mondrian trees side by side: m trees with V nodes and p leaves, numbered as in :class:`TreeLayout`."""
 
     left: Tensor  # (V,) lower part of each node; a leaf is its own lower and upper part
     right: Tensor  # (V,) upper part of each node

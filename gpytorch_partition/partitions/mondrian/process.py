@@ -56,7 +56,7 @@ _BOX_NUMEL = 2**19
 
 
 class Boxes(NamedTuple):
-    """Nested boxes, L in all, one per row, each inside the next."""
+    """Hold nested boxes, L in all, one per row, each inside the next."""
 
     lower: Tensor  # (L, D)
     upper: Tensor  # (L, D)
@@ -91,7 +91,7 @@ class Boxes(NamedTuple):
 
 class Nodes(NamedTuple):
     """
-    Nodes of trees (M) on the outermost of L nested boxes: level j of a node is its intersection with box j.
+    Hold nodes of trees (M) on the outermost of L nested boxes: level j of a node is its intersection with box j.
 
     Every level has a key, and a next cut in the gap around the level below. A level that is empty or cannot be cut has
     an infinite time.
@@ -113,7 +113,7 @@ class Cuts(NamedTuple):
 
 class Front(NamedTuple):
     """
-    Points that descend some trees on the outermost of nested boxes; points in one node descend together.
+    Hold points that descend some trees on the outermost of nested boxes; points in one node descend together.
 
     An *item* is a point in a tree, with the number `tree * n + row` for n points. Every node holds an item, or did.
     """
