@@ -254,7 +254,7 @@ class SweepData(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """Hold the rows that are held out: their exits from the trees of the training rows, and targets less the training mean."""
+    """Hold the held-out rows: their exits from the trees of the training rows, and targets less the training mean."""
 
     events: Attachments
     y: Tensor

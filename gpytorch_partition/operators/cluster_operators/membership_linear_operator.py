@@ -162,7 +162,7 @@ class MembershipLinearOperator(ClusterOperator):
 
 
 class MembershipRootLinearOperator(LinearOperator):
-    r"""Multiply by :math:`[\sqrt{w_+ / 2}\, 1, \sqrt2 (B - \tfrac12) W^{1/2}]` or :math:`\mathrm{diag}(a) B W^{1/2}`."""
+    r"""Multiply by :math:`[\sqrt{w_+ / 2}\, 1,\sqrt2 (B - \tfrac12) W^{1/2}]` or :math:`\mathrm{diag}(a) B W^{1/2}`."""
 
     def __init__(self, set_values: Tensor, *, memberships: Memberships, item_scales: Tensor | None = None) -> None:
         super().__init__(set_values, memberships=memberships, item_scales=item_scales)
