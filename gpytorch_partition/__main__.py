@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.simplefilter("ignore", MisreadColumnWarning)  # columns are as files and options define them
         try:
             if odd := [value for value in vars(options).values() if "\0" in str(value)]:
-                raise CommandError(f"{odd[0]!r} holds the character NUL, which no name of a file or column has")
+                raise CommandError(f"{odd[0]!r} holds the character NUL, which names cannot have: remove it")
             options.run(options)
             sys.stdout.flush()
         except (CommandError, OSError) as error:

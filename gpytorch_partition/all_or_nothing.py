@@ -75,7 +75,7 @@ def unchanged_by_errors(*modules: torch.nn.Module) -> Iterator[None]:
     """
     Restore the parameters of modules, and whether PyTorch records gradients, if an error is raised inside.
 
-    An interruption is an error too. It may come when :func:`torch.no_grad` is about to exit, which then never happens.
+    An interruption (Ctrl-C) counts as an error. It may come before :func:`torch.no_grad` has turned gradients on again.
 
     :param modules: Modules of PyTorch, whose parameters are copied at the beginning.
 

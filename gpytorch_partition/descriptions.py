@@ -48,10 +48,7 @@ def listed(values: Sequence[Any]) -> str:
 
 
 def module_repr(name: str, extra: str, children: Iterator[tuple[str, Any]]) -> str:
-    """
-    Return the repr of a module in PyTorch's form, from its name, its description and the modules to show inside, by
-    name.
-    """
+    """Return the repr of a module in PyTorch's form, from its name, its description and its inner modules by name."""
     lines = [f"({key}): {child!r}" for key, child in children]
     if not lines:
         return f"{name}({extra})"

@@ -132,7 +132,7 @@ def load(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
         description, tensors = torch.load(file, map_location="cpu", weights_only=True)
     read = json.loads(description, object_hook=lambda part: tensors[part[_TENSOR]] if _TENSOR in part else part)
     if read["kind"] != kind:
-        raise DamagedFileError(f"{path} is not a {kind}, but a {read['kind']}: load it as what it is")
+        raise DamagedFileError(f"{path} is not a {kind}, but a {read['kind']}: load it by the class that saved it")
     return read["content"]
 
 
@@ -152,7 +152,7 @@ def _check_seal(path: Any, file: IO[bytes], kind: str) -> None:
             f"{path} is not a {kind} of gpytorch_partition, or it is damaged: pickle.load and joblib.load read pickles"
         )
     if _digest(file, start + seal.start(2)) != seal[2]:
-        raise DamagedFileError(f"{path} is damaged: it is not as it was written")
+        raise DamagedFileError(f"{path} is damaged, its content is not what was written: restore a copy, or fit again")
     if int(seal[1]) != _FORMAT:
         raise DamagedFileError(f"{path} has format {int(seal[1])}, and this version reads format {_FORMAT}: fit again")
 

@@ -39,7 +39,7 @@ def _has_standard_error() -> bool:
 
 @contextmanager
 def doing(name: str) -> Iterator[None]:
-    """Show the name of work on a terminal, from two seconds on; stages inside replace all but the first words."""
+    """Show the name of the work inside on a terminal, after two seconds; stages inside add theirs."""
     if outer := _LINE.get():
         bar, words = outer
         bar.set_description_str(f"{words}, {name}", refresh=bar.format_dict["elapsed"] >= _DELAY)
@@ -109,7 +109,7 @@ def verbosity(verbose: bool | int | None) -> Iterator[None]:
 
 
 def tell(message: str, level: int = 1) -> None:
-    """Write a message to the log at level INFO, or to standard error without such a log; nothing on a terminal."""
+    """Write a message to the log at level INFO, or to standard error without such a log; not on a terminal."""
     if (_VERBOSE.get() or 0) < level or not _has_standard_error() or sys.stderr.isatty():
         return
     if logger.isEnabledFor(logging.INFO):

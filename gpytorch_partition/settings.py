@@ -64,17 +64,17 @@ class preconditioner(_local_value):  # noqa: N801 (named in lower case, as GPyTo
     """
     Set the preconditioner of conjugate gradients (Default: `"nystrom"`).
 
-    Use it to set `"none"` where a preconditioner does not pay, as with the leaves of a forest. It holds from
-    linear_operator's `min_preconditioning_size` rows on.
+    Use it to set `"none"` where a preconditioner costs more time than it saves, as for forests of leaves
+    (`heights="leaf"`). It has an effect from `min_preconditioning_size` rows on, a setting of linear_operator.
 
-    - `"nystrom"`: a randomized Nystrom factor; has a log determinant, so training uses it too.
+    - `"nystrom"`: a low-rank factor of the kernel matrix (randomized Nystrom), for solves and for training.
     - `"partition"`: the average of the partitions' own inverses (Davies & Ghahramani 2014, eq. 9 and 10, corrected);
-      for solves on flat partitions only, training runs without one.
-    - `"none"`.
+      for solves with flat partitions, not for training.
+    - `"none"`: plain conjugate gradients.
 
     See :mod:`gpytorch_partition.solvers.preconditioners` for their costs and gains.
 
-    :param value: One of these.
+    :param value: One of these names.
     :raises ValueError: If it is none of them. With `"partition"`, solves with trees (`heights="all"`) and with sums of
         kernels raise one too.
 
@@ -312,7 +312,7 @@ class no_debug(_counted):  # noqa: N801
     """
     Set `gpytorch.settings.debug(False)`, counted as :class:`iterative` is.
 
-    Use it around predictions at training inputs, of which GPyTorch warns.
+    Use it around predictions at training inputs, about which GPyTorch warns.
     """
 
     @classmethod
@@ -324,7 +324,8 @@ class eager_kernels(_counted):  # noqa: N801
     """
     Set `gpytorch.settings.lazily_evaluate_kernels(False)`, counted as :class:`iterative` is.
 
-    Use it around code that evaluates kernels. GPyTorch enters this setting for each, and restores the value it found.
+    Use it around code that evaluates many kernels. GPyTorch enters this setting for each of them, and then restores the
+    value that it found.
     """
 
     @classmethod
@@ -336,7 +337,7 @@ class predictions(_counted):  # noqa: N801
     """
     Set `cg_tolerance(eval_cg_tolerance.value())`, counted as :class:`iterative` is.
 
-    Use it around predictions, for each of which GPyTorch enters this tolerance. Threads that train meanwhile read
+    Use it around several predictions, since GPyTorch enters this tolerance for each. Threads that train meanwhile read
     :meth:`tolerance_outside`.
     """
 

@@ -28,7 +28,7 @@ _MOST_DRAWS = 64  # sets of random points drawn, at most, to find enough feasibl
 @dataclass(frozen=True, eq=False)
 class Space:
     """
-    A mixed space of numbers, integers and categories, with constraints in BoTorch's form.
+    Hold a mixed space of numbers, integers and categories, with constraints in BoTorch's form.
 
     :param bounds: `2 x d` lower and upper bounds.
     :param choices: Sorted values of each column that has only some: integers, categories, fixed columns.
@@ -46,7 +46,7 @@ class Space:
         return self.bounds.shape[-1]
 
     def rounded(self, X: Tensor) -> Tensor:
-        """Return points (`n x d`) moved into the bounds, and to the nearest values of columns that have only some."""
+        """Return points (`n x d`) moved into the bounds, and in columns with `choices` to the nearest of them."""
         X = torch.minimum(torch.maximum(X, self.bounds[0]), self.bounds[1])
         for column, values in self.choices.items():
             X[:, column] = values[(X[:, column].unsqueeze(-1) - values).abs().argmin(-1)]
@@ -61,7 +61,7 @@ class Space:
         )
 
     def sampled(self, num_points: int, seed: int) -> Tensor:
-        """Return feasible Sobol points, uniform over a column's values; few or none where 1 in 64 is feasible."""
+        """Draw feasible Sobol points (`num_points x d`); fewer, or none, where less than 1 point in 64 is feasible."""
         engine = SobolEngine(self.num_columns, scramble=True, seed=seed)
         points = self.bounds[:, :0].T.new_empty(0, self.num_columns)
         for _ in range(_MOST_DRAWS):
@@ -86,7 +86,7 @@ def space_of(
     inequality_constraints: Sequence[LinearConstraint] | None,
     nonlinear_inequality_constraints: Sequence[NonlinearConstraint] | None,
 ) -> Space:
-    """Return the space of arguments of BoTorch's optimizers; a `ValueError` where they do not fit each other."""
+    """Return the space that arguments of BoTorch's optimizers describe; a `ValueError` if they do not fit together."""
     _check_bounds(bounds)
     for name, given in (("discrete_dims", discrete_dims), ("cat_dims", cat_dims), ("fixed_features", fixed_features)):
         if given is not None and not isinstance(given, Mapping):
@@ -147,8 +147,8 @@ class CellSearch:
     """
     A local search among the cells of a model, which evaluates one point of each cell.
 
-    A column of numbers is divided into intervals by the walls of cells, and its values are the middles of these; other
-    columns have their own values. Values of cells are kept until a point becomes pending.
+    A column of numbers is divided into intervals by the walls of cells, and the middles of the intervals are its
+    values; other columns have values of their own. Acquisition values of cells are kept until a point becomes pending.
 
     :param avoided: `n x d` points not to return.
     """
@@ -166,7 +166,7 @@ class CellSearch:
     def starts(self, given: Tensor, num_restarts: int, raw_samples: int, seed: int) -> tuple[Tensor, Tensor]:
         """
         Return the best points to start from (`r x d`, `num_restarts` at most) and their acquisition values (`r`).
-        Candidates are random, given and evaluated points, and neighbors of the best, or all cells of a small space.
+        Candidates are random, given and evaluated points, and neighbors of the best; all cells of a small space.
         """
         random = self._space.sampled(raw_samples, seed)
         evaluated = self._evaluated_points()

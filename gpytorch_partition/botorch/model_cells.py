@@ -31,7 +31,7 @@ class _Source(NamedTuple):
 
 class ModelCells:
     """
-    The cells of a model, sets of points that share a cluster in every partition of all its kernels.
+    Hold the cells of a model, sets of points that share a cluster in every partition of all its kernels.
 
     Prior covariances, and so posteriors, are the same for all points of a cell.
 

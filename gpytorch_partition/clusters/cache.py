@@ -41,7 +41,7 @@ class Cache:
         *options: Any,
     ) -> Value:
         """
-        Return the value of a key: the cached one if options and tensors are equal, else a new one, without a graph.
+        Return the value of a key: the cached one if options and tensors are equal, else a new one, without gradients.
 
         :param source: The operator or module that the value is computed from, besides the rows; a copy of its tensors
             is kept as well. None if the value depends only on the rows.
@@ -55,7 +55,7 @@ class Cache:
         return cast(Value, found.value)
 
     def peek(self, key: Key[Value]) -> Value | None:
-        """Return the value that was computed last, from any source; None if there is none."""
+        """Return the value of a key that was computed last, from any source; None if there is none."""
         found = self._entries.get(key)
         return None if found is None else cast(Value, found.value)
 

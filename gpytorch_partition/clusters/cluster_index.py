@@ -18,7 +18,7 @@ ClusterSizes: TypeAlias = int | tuple["ClusterSizes", ...]
 
 
 class Movable:
-    """An object of numbers of things that linear operators move between devices; a dtype changes nothing."""
+    """A base of objects that hold integers, which linear operators move between devices; a dtype changes nothing."""
 
     @property
     def device(self) -> torch.device:
@@ -38,7 +38,7 @@ class Movable:
 
 
 class ClusterIndex(Protocol):
-    """A map from labels to codes; `num_clusters` is the number p of codes, `sizes` those of the parts."""
+    """A map from labels to codes: `num_clusters` is the number p of codes, `sizes` the number in each part."""
 
     num_clusters: int
     sizes: ClusterSizes
@@ -63,11 +63,11 @@ class BoundedClusterIndex:
 
 class SeenClusterIndex:
     """
-    A cluster index for labels that are any integers: a code is the rank among the labels of the rows it is built from.
+    A cluster index for labels that are any integers: a code is the rank of a label among those of some rows.
 
-    An unseen label gets its partition's *null code*, the last one, which none of these rows has. The sum of the null
-    cluster over these rows is zero, so a product of new rows with them is exact. The covariance of two new rows that
-    share an unseen cluster needs an index built from the new rows.
+    A label that none of these rows has gets the *null code*, the last one of its partition. None of these rows is in
+    the null cluster, so a product of new rows with these rows is exact. The covariance of two new rows that share an
+    unseen cluster needs an index that is built from the new rows.
     """
 
     def __init__(self, labels: Tensor) -> None:

@@ -70,13 +70,13 @@ def _count_pairs(
 
 
 def coarsened(counts: Tensor, clusters: Tensor, num_clusters: int) -> Tensor:
-    """Return the counts (`q x q`) of coarser partitions, given the coarse cluster of each fine one (`p`)."""
+    """Return the counts (`q x q`) of coarser partitions, given the coarse cluster that holds each fine one (`p`)."""
     rows = counts.new_zeros(num_clusters, counts.shape[1]).index_add_(0, clusters, counts)
     return counts.new_zeros(num_clusters, num_clusters).index_add_(1, clusters, rows)
 
 
 def streamed_cluster_sums(codes: Tensor, values: Tensor, num_clusters: int) -> Tensor:
-    r"""Return :math:`Z^\top V` (`p x t`, float64) of rows that are summed once, without sorting them."""
+    r"""Return the sums :math:`Z^\top V` (`p x t`, float64) over rows in one pass, without sorting the rows."""
     sums = torch.zeros(values.shape[1], num_clusters, dtype=torch.float64, device=values.device)
     weights = values.mT.double().contiguous()
     for column in codes.mT.contiguous():

@@ -31,7 +31,7 @@ _ONES = 2**18  # ones in a piece of the sparse matrix; all pieces share them
 
 
 class Members(NamedTuple):
-    r"""The rows of each cluster (:math:`Z^\top` by rows), in blocks: chunk of rows by chunk, cluster by cluster."""
+    r"""Hold the rows of each cluster (:math:`Z^\top` by rows) in blocks, chunk of rows by chunk, cluster by cluster."""
 
     rows: Tensor  # (N * m,) row numbers
     block_starts: Tensor  # (num_blocks + 1,) where each block begins in `rows`
@@ -41,15 +41,15 @@ class Members(NamedTuple):
 
 class Incidence(Movable):
     """
-    The matrix :math:`Z` (`*batch x N x p`) of zeros and m ones in every row, one for each cluster that holds the row.
+    Multiply by the one-hot matrix :math:`Z` (`*batch x N x p`), with a one in each row for each of its m clusters.
 
     Memory is 8 bytes per (row, partition) with 32-bit codes. Products cost :math:`O(N m t)` for t columns and
     :math:`O(p t)` workspace.
 
     :param codes: `*batch x N x m` integer columns of :math:`Z`; ranges of the partitions follow one another.
     :param num_clusters: Number p of columns of :math:`Z`.
-    :param sizes: Numbers of clusters of the parts of a joint feature space; incidences derived from this one have none.
-        (Default: one part.)
+    :param sizes: Number of clusters in each part of a joint feature space; incidences derived from this one have one
+        part. (Default: one part.)
 
     Example:
         >>> Z = Incidence(torch.tensor([[0, 2], [0, 3], [1, 3]]), num_clusters=4)
@@ -92,8 +92,7 @@ class Incidence(Movable):
 
     def select(self, rows: Any, batch: tuple[Any, ...] = (), batch_shape: torch.Size | None = None) -> Incidence:
         """
-        Return the incidence of some of the rows: this object for all rows, and one object for repeated calls with equal
-        rows.
+        Return the incidence of some rows; equal rows get the same object in repeated calls, and all rows this object.
 
         :param batch_shape: Batch shape that the indices refer to. (Default: that of the codes.)
         """
@@ -136,7 +135,7 @@ class Incidence(Movable):
 
     @cached_property
     def members(self) -> Members:
-        """The rows of every cluster, sorted once in O(N m log N) time; 4 bytes per (row, partition) are kept."""
+        """Return the rows of every cluster, sorted once in O(N m log N); 4 bytes per (row, partition) are kept."""
         return _members(self.codes.reshape(-1, self.num_partitions), self.num_clusters)
 
     @cached_property
@@ -250,7 +249,7 @@ def _cluster_sums(incidence: Incidence, values: Tensor) -> Tensor:
 
 
 def sums_over_members(members: Members, values: Tensor, ones: dict[torch.dtype, Tensor]) -> Tensor:
-    """Return the sum (`p x t`) over each cluster's rows: over blocks, then over blocks' sums; `ones` is a cache."""
+    """Return the sum (`p x t`) over each cluster's rows, by sums over blocks of rows; `ones` is a cache of vectors."""
     if _needs_sparse_product(values):
         num_clusters = members.cluster_starts.numel()
         block_sums = _sparse_product(ones, members.block_starts, members.rows, values)
@@ -263,7 +262,7 @@ def sums_over_members(members: Members, values: Tensor, ones: dict[torch.dtype, 
 
 
 def sums_at(starts: Tensor, places: Tensor, table: Tensor, ones: dict[torch.dtype, Tensor]) -> Tensor:
-    """Return for every row the sum (`N x t`) of the table (`p x t`) at the row's places, which begin at `starts`."""
+    """Return for each row the sum (`N x t`) of entries of a table (`p x t`) at its places, which begin at `starts`."""
     if _needs_sparse_product(table):
         return _sparse_product(ones, starts, places, table)
     return embedding_bag(places, table, starts[:-1], mode="sum")

@@ -16,7 +16,7 @@ from gpytorch_partition.clusters.incidence import LinearProduct, Members, blocke
 
 class Memberships(Movable):
     """
-    The matrix B (`n x m`) with a one where an item is in a set; an item may be in any number of sets.
+    Hold the matrix B (`n x m`) with a one where an item is in a set; an item may be in any number of sets.
 
     Products cost :math:`O(E t)` for E ones and t columns.
 

@@ -31,11 +31,10 @@ _NODES_PER_GROUP = 2**18  # nodes of the trees that are summed together: a table
 @dataclass(frozen=True, eq=False)
 class TreeLayout(Movable):
     """
-    A layout of m binary trees side by side: V nodes, numbered tree after tree with parents before children, and p
-    leaves.
+    Hold a layout of m binary trees with V nodes and p leaves, numbered tree after tree with parents before children.
 
-    A split into more than two is made of several nodes. The nodes below the first one are auxiliary and no clusters of
-    their own; the children of the split are all on the level below it.
+    A split into more than two children is made of several nodes: the nodes after the first one are auxiliary and form
+    no clusters. All children of the split are on the level below it.
 
     Example:
         >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
@@ -70,12 +69,12 @@ class TreeLayout(Movable):
 
     @cached_property
     def heights(self) -> Tensor:
-        """Levels of the deepest leaves of the `m` trees."""
+        """Return the level of the deepest leaf of each tree (`m`)."""
         return self._deepest_leaves(self.level)
 
     @cached_property
     def num_steps(self) -> Tensor:
-        """Largest numbers of edges from the root to a leaf in the `m` trees."""
+        """Return the largest number of edges from the root to a leaf, auxiliary nodes included, in each tree (`m`)."""
         return self._deepest_leaves(self.depth)
 
     def _deepest_leaves(self, depth: Tensor) -> Tensor:
@@ -84,11 +83,11 @@ class TreeLayout(Movable):
 
     @cached_property
     def sums(self) -> TreeSums:
-        """Sums up and down the trees; 32 bytes per node, kept from the first use on."""
+        """Return the functions that sum up and down the trees; 32 bytes per node, kept from the first use on."""
         return TreeSums(self)
 
     def shared_nodes(self, left: Tensor, right: Tensor) -> Tensor:
-        """Return the deepest nodes above pairs of leaves, the leaf's own for a leaf with itself; -1 between trees."""
+        """Return the deepest node above each pair of leaves: a leaf's own node for equal leaves, -1 between trees."""
         low, high = torch.minimum(left, right), torch.maximum(left, right)
         table = self._shared_by_neighbours
         exponent = torch.frexp((high - low).double()).exponent.long().sub_(1).clamp_(0, len(table) - 1)
@@ -171,7 +170,7 @@ def _inner_levels(left: Tensor, right: Tensor, roots: Tensor) -> list[Tensor]:
 
 
 def paths_from_root(layout: TreeLayout, nodes: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the nodes on the paths from roots to nodes (`n`), path after path: where each begins, and its nodes."""
+    """Return where the path from the root to each node (`n`) begins, and the nodes of all paths, one after another."""
     depths = layout.depth[nodes]
     starts = torch.cat([nodes.new_zeros(1), (depths + 1).cumsum(0)])
     path, places = nodes.new_empty(int(starts[-1])), starts[:-1] + depths
@@ -184,7 +183,7 @@ def paths_from_root(layout: TreeLayout, nodes: Tensor) -> tuple[Tensor, Tensor]:
 
 def cut_at_depth(layout: TreeLayout, depths: Tensor) -> tuple[Tensor, Tensor]:
     """
-    Return each leaf's cluster (`p`), numbered within its tree, and their number (`m`), of trees cut at `m` depths.
+    Return the cluster of each leaf (`p`), and their number in each tree (`m`), of trees cut at `m` depths.
 
     A leaf belongs to its ancestor at depth min(d, depth of the leaf). With a depth drawn from 0 ... h this is a sample
     of Algorithm 1 of Davies & Ghahramani (2014).
@@ -201,28 +200,28 @@ def cut_at_depth(layout: TreeLayout, depths: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class TreeSums:
-    """Sums over the nodes of binary trees, upwards and downwards, with the nodes in an order of their own (`nodes`)."""
+    """Sum over the nodes of binary trees, upwards and downwards; tables have the nodes in the order of `nodes`."""
 
     def __init__(self, layout: TreeLayout) -> None:
         self._groups = [_TreeGroup(layout, first, last) for first, last in pairwise(_group_starts(layout.tree_nodes))]
         self.nodes = torch.cat([group.nodes for group in self._groups])  # the node number of each row of the table
 
     def up(self, leaf_values: Tensor) -> Tensor:
-        """Return for every node the sum over its leaves: `V x t` in the order of `nodes` from `p x t`."""
+        """Return the sum of the values of leaves (`p x t`) below each node (`V x t`, in the order of `nodes`)."""
         return torch.cat([group.up(leaf_values[group.leaves]) for group in self._groups])
 
     def down(self, node_values: Tensor) -> Tensor:
-        """Return for every leaf the sum over itself and the nodes above: `p x t` from `V x t`, which is overwritten."""
+        """Return the sum over each leaf and the nodes above it (`p x t`) of values of nodes (`V x t`), which change."""
         return torch.cat([group.down(node_values[group.places]) for group in self._groups])
 
     def gathered(self, node_values: Tensor) -> Tensor:
-        """Add to every node all nodes below it, in place: `V x t` in the order of `nodes`."""
+        """Add to each node the values of all nodes below it, in place (`V x t`, in the order of `nodes`)."""
         for group in self._groups:
             group.gather(node_values[group.places])
         return node_values
 
     def paths(self, node_values: Tensor) -> Tensor:
-        """Add to every node all nodes above it, in place: `V x t` in the order of `nodes`."""
+        """Add to each node the values of all nodes above it, in place (`V x t`, in the order of `nodes`)."""
         for group in self._groups:
             values = node_values[group.places]
             leaves = group.down(values)
@@ -230,7 +229,7 @@ class TreeSums:
         return node_values
 
     def up_and_down(self, leaf_values: Tensor, node_weights: Tensor) -> Tensor:
-        """Return each leaf's weighted sums of all nodes above: `p x t` from `p x t` and `V` weights (layout order)."""
+        """Return the product of a tree covariance (`V` node weights, layout order) with values of leaves (`p x t`)."""
         result = torch.empty_like(leaf_values)
         for group in self._groups:
             table = group.up(leaf_values[group.leaves])
@@ -238,7 +237,7 @@ class TreeSums:
         return result
 
     def inner_products(self, left: Tensor, right: Tensor) -> Tensor:
-        """Return each node's inner product of its sums of two tables of leaves (`p x t`): `V`, in layout order."""
+        """Return each node's inner product (`V`, in layout order) of its sums over two tables of leaves (`p x t`)."""
         products = left.new_empty(self.nodes.numel())
         for group in self._groups:
             sums = group.up(left[group.leaves]).mul_(group.up(right[group.leaves]))

@@ -51,9 +51,10 @@ Model = Callable[[TrainingData, TrainingData], Judgement]  # of rows to learn fr
 
 
 def compare(options: Namespace) -> None:
-    """Fit models, score them, print and write results, as `compare --help` says."""
+    """Fit every kernel and two reference models to one split of a file; print their scores, and write them."""
     if options.budget is not None and "auto" not in options.kernels:
-        raise CommandError("--budget is for the kernel auto, which knows what it can leave out: add it to --kernels")
+        got = ", ".join(options.kernels)
+        raise CommandError(f"--budget is for the kernel auto, got {got}: add auto to --kernels, or leave --budget out")
     folder = Path(options.output or FOLDER)
     outputs.check_folder(folder, "--output", options.output is not None, _FILES, options.data)
     data = _data(options)
@@ -86,7 +87,7 @@ def _data(options: Namespace) -> TrainingData:
 
 
 def split_rows(data: TrainingData, test_size: float, seed: int) -> tuple[TrainingData, TrainingData]:
-    """Return training and test rows of a random split; with groups, whole ones are test rows; with times, the last."""
+    """Return training and test rows: test rows are random rows or groups, or, where rows have times, the latest."""
     rows = np.arange(len(data.y))
     num_train = len(rows) - math.ceil(test_size * len(rows))
     if "groups" in data.blocks:
@@ -119,7 +120,7 @@ def _judged(kernel: str, options: Namespace, train: TrainingData, test: Training
 
 
 def random_forest(options: Namespace, train: TrainingData, test: TrainingData) -> Judgement:
-    """Return scores of scikit-learn's forest, with the deviation of out-of-bag errors over the root of the weight."""
+    """Return the scores of scikit-learn's forest, with the root mean square of out-of-bag errors as its deviation."""
     encoder, weights = TableEncoder(train.categorical), train.weights
     x, y = torch.from_numpy(encoder.fit_transform(train.table)), torch.from_numpy(train.y)
     sizes = {place: len(levels) for place, levels in encoder.categories_.items()}

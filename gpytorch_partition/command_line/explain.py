@@ -27,7 +27,7 @@ Rows = tuple[Table, np.ndarray | None]
 
 
 def explain(options: Namespace) -> None:
-    """Print and draw explanations of a model file, as `explain --help` says."""
+    """Print the parts of a saved model and the importance of its columns; with `--plot`, draw their effects."""
     folder = None if options.plot is None else Path(options.plot)
     if folder is not None:
         if not outputs.has_matplotlib():

@@ -60,12 +60,12 @@ class NewRows(NamedTuple):
 
 
 def fit(options: Namespace) -> None:
-    """Fit a model and save it, as `fit --help` says."""
+    """Fit a model to the rows of a file, and write it to a model file."""
     path = Path(options.model)
     outputs.check_writable(path, options.data)
     for name in ("budget", "groups", "time"):
         if getattr(options, name) is not None and options.kernel != "auto":
-            raise CommandError(f"--{name} is for --kernel auto, which chooses its parts, not {options.kernel}")
+            raise CommandError(f"--{name} is for --kernel auto, got {options.kernel}: give auto, or leave --{name} out")
     data = read_training_data(Path(options.data), Roles.of_options(options), Dialect.of_options(options))
     outputs.say_all(data.notes, options)
     regressor = new_regressor(options, options.kernel, data.categorical)
@@ -96,7 +96,7 @@ def left_out(regressor: PartitionGPRegressor) -> list[str]:
 
 
 def predict(options: Namespace) -> None:
-    """Write predictions of a model file, as `predict --help` says."""
+    """Write the predictions of a model file for the rows of a file."""
     if options.output is not None:
         outputs.check_writable(Path(options.output), options.data, options.model)
     model = load_model(options.model)
@@ -152,7 +152,7 @@ def read_new_rows(
     required: Sequence[str] = (),
 ) -> NewRows:
     """
-    Return the columns of a file that a model needs, found by name and read as in the fit, and optional ones it has.
+    Return the columns of a file that a model needs, read as in the fit, and the optional ones that it has.
 
     :raises CommandError: If the file cannot be read, or columns are missing or of another kind.
     """
@@ -191,7 +191,7 @@ def _predictions(model: SavedModel, rows: NewRows, options: Namespace) -> dict[s
             mean, std, ends = model.regressor.predict(rows.table, return_std=True, quantiles=(outside, 1 - outside))
             columns = {"mean": mean, **dict(zip(names, (std, *ends.T)))}
     except (NotPSDError, NanError) as error:
-        raise CommandError(f"{options.model} cannot predict, its numbers are no covariance: {error}") from error
+        raise CommandError(f"{options.model} expected a covariance, got none ({error}): fit a new model") from error
     if not all(np.isfinite(values).all() for values in columns.values()):
-        raise CommandError(f"{options.model} gives predictions that are not finite: fit a new model")
+        raise CommandError(f"expected finite predictions, got others from {options.model}: fit a new model")
     return columns

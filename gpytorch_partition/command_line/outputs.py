@@ -20,11 +20,11 @@ _LONGEST = 200  # characters of a text that is listed
 
 
 class CommandError(Exception):
-    """An error of the user's input, with its file and reason as the message: exit status 2."""
+    """Report an error of the user's input, with its file and reason as the message: exit status 2."""
 
 
 def listed(things: Iterable[object]) -> str:
-    """Return at most 20 things as text, separated by commas, and the number of others."""
+    """Return at most 20 things as text, separated by commas, with the number of others."""
     things = list(things)
     shown = ", ".join(f"{thing!r:.{_LONGEST}}" for thing in things[:_MOST_LISTED])
     return shown + (f" and {len(things) - _MOST_LISTED:,} more" if len(things) > _MOST_LISTED else "")
@@ -42,12 +42,12 @@ def say_all(notes: Iterable[str], options: Namespace) -> None:
 
 
 def show(text: object = "", end: str = "\n", file: TextIO | None = None) -> None:
-    """Print text at once, as :func:`plain` makes it."""
+    """Print text without delay, with control characters as their codes (:func:`plain`)."""
     print(plain(text), end=end, file=file, flush=True)
 
 
 def plain(text: object) -> str:
-    """Return text with what would steer a terminal (escapes in names of columns or files) as its code."""
+    """Return text with control characters, which would steer a terminal, as their codes."""
     return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in str(text))
 
 
@@ -66,7 +66,7 @@ def save_table(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
 
 
 def write_table(file: TextIO, columns: Mapping[str, Sequence[Any]]) -> None:
-    """Write columns; floats with enough digits to be read back exactly."""
+    """Write columns as comma-separated text, floats with enough digits to be read back exactly."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(zip(*(getattr(values, "tolist", lambda own=values: own)() for values in columns.values())))
@@ -81,16 +81,17 @@ def cannot_write(path: Path) -> Iterator[None]:
         raise
     except (OSError, RuntimeError) as error:  # the latter of a link to itself, in Python before 3.13
         reason = getattr(error, "strerror", None) or error
-        raise CommandError(f"cannot write {path}: {reason}; what was there is as it was") from error
+        told = "make it writable or give another name; a file that is there is unchanged"
+        raise CommandError(f"cannot write {path}: {reason}; {told}") from error
 
 
 def check_writable(path: Path, *inputs: str | None) -> None:
     """Refuse a file that cannot be written, or that is one of the inputs, before any work is done for it."""
     read = [each for each in inputs if each is not None and path.exists() and Path(each).exists()]
     if same := [each for each in read if path.samefile(each)]:
-        raise CommandError(f"cannot write {path}: it is {same[0]}, which is read; give another name")
+        raise CommandError(f"cannot write {path}: it is {same[0]}, which this command reads; give another name")
     if path.exists() and not os.access(path, os.W_OK):
-        raise CommandError(f"cannot write {path}: permission denied")
+        raise CommandError(f"cannot write {path}: permission denied; make it writable or give another name")
     if path.is_dir() or path.is_file() or not path.exists():  # neither a pipe nor a device
         with suppress(_TriedError), cannot_write(path), replacing(path):
             raise _TriedError
@@ -104,9 +105,9 @@ def check_folder(path: Path, option: str, is_named: bool, files: Sequence[str], 
     """Refuse a folder for output that cannot be written or made, or holds files and was not named by its option."""
     place = next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
     if not place.is_dir():
-        raise CommandError(f"cannot make the folder {path}: {place} is no folder")
+        raise CommandError(f"cannot make the folder {path}: {place} is not a folder; give another name")
     if not os.access(place, os.W_OK):
-        raise CommandError(f"cannot write to the folder {place}: permission denied")
+        raise CommandError(f"cannot write to the folder {place}: permission denied; make it writable or give another")
     if not is_named and (present := sorted(file.name for file in path.iterdir()) if path.is_dir() else []):
         raise CommandError(
             f"the folder {path} holds {listed(present)} already: name another one by {option}, or this one ({option} "

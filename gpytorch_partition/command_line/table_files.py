@@ -38,7 +38,7 @@ _LIBRARIES = {".parquet": "pyarrow", ".pq": "pyarrow", ".xlsx": "openpyxl"}
 
 
 class Dialect(NamedTuple):
-    """The notation of a text file in the options of a command; None is detected in the file."""
+    """Hold the notation of a text file, by the options of a command; what is None is detected in the file."""
 
     sep: str | None = None  # between cells
     decimal: str | None = None
@@ -54,7 +54,7 @@ class Dialect(NamedTuple):
 
 def read_frame(path: Path, dialect: Dialect = Dialect(), id_column: str | None = None) -> tuple[Any, list[str]]:  # noqa: B008 (a tuple)
     """
-    Return the columns of a file as a data frame, and notes on what may be amiss.
+    Return the columns of a file as a data frame, and notes on cells and names that may be misread.
 
     Cells of text files and workbooks are texts, None where they are missing; names are in Unicode's composed form.
 
@@ -76,7 +76,7 @@ def read_frame(path: Path, dialect: Dialect = Dialect(), id_column: str | None =
             frame = _with_holes(frame, id_column)
             notes = [*notes, *_told_of_rows(frame, has_names=len(names) > 0)] if len(frame) else []
     if not len(frame):
-        raise CommandError(f"{path} has a header but no rows")
+        raise CommandError(f"expected rows of cells, got a header but no rows in {path}: give a file with rows")
     return frame.reset_index(drop=True), notes
 
 
@@ -96,7 +96,7 @@ def texts_of(column: Any) -> Any:
 
 
 def column_name(name: object) -> str:
-    """Return a name in Unicode's composed form; of an option, under an ASCII locale too, whose bytes are UTF-8."""
+    """Return a name in Unicode's composed form; names of options are read as UTF-8 under an ASCII locale too."""
     return normalize("NFC", str(name).encode(errors="surrogateescape").decode(errors="replace"))
 
 
@@ -217,7 +217,8 @@ def _told_of_rows(frame: Any, has_names: bool) -> Iterator[str]:
     of_numbers = [name for name in frame if rest[name].notna().sum() >= _FEWEST and rest[name].fillna(True).all()]
     first = [head[name].iloc[0] for name in of_numbers]
     if sum(each is not None for each in first) > 1 and not any(first):
-        raise ValueError(f"its first row has no number in {listed(of_numbers)}, which have: delete it if it is units")
+        told = "which are numbers in all other rows: delete this row if it holds units"
+        raise ValueError(f"its first row has text in {listed(of_numbers)}, {told}")
     if has_names and (numbered := [name for name in of_numbers if _NUMBER.fullmatch(name)]):
         yield f"columns are called {listed(numbered)}: give --header none if these are cells of the first row"
     for name in frame:

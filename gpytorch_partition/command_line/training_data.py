@@ -36,7 +36,7 @@ Table = dict[str, np.ndarray]  # columns by name, N numbers, dates or levels (No
 
 
 class Roles(NamedTuple):
-    """The columns that a user assigns to roles by options of these names."""
+    """Hold the columns that a user assigns to roles by options of these names."""
 
     target: str
     id: str | None = None
@@ -52,7 +52,7 @@ class Roles(NamedTuple):
 
 
 class TrainingData(NamedTuple):
-    """Training rows, without those that lack a target."""
+    """Hold the training rows of a file, without rows that lack a target, and the roles of their columns."""
 
     table: Table | np.ndarray  # of features
     y: np.ndarray  # N
@@ -83,7 +83,7 @@ class TrainingData(NamedTuple):
 
 
 def read_training_data(path: Path, roles: Roles, dialect: Dialect = Dialect()) -> TrainingData:  # noqa: B008 (a tuple)
-    """Return the training rows of a file; raise a :class:`CommandError` where it, or the role of a column, is unfit."""
+    """Return the training rows of a file; a :class:`CommandError` if it, or the role of a column, cannot be used."""
     with doing(f"reading {path}"):
         frame, notes = read_frame(path, dialect, roles.id)
         with told_of(path):
@@ -144,7 +144,9 @@ class _Columns:
             weights = checked_weights(np.where(self.known, self.values[weight], 0.0), len(counts))
             counts, what = counts if weights is None else weights > 0, "a target and a weight above 0"
         if counts.sum() < _FEWEST_TRAINING_ROWS:
-            raise ValueError(f"{counts.sum()} rows have {what}, but learning takes {_FEWEST_TRAINING_ROWS}")
+            raise ValueError(
+                f"expected {_FEWEST_TRAINING_ROWS} rows or more with {what}, got {counts.sum()}: give more"
+            )
         return np.flatnonzero(counts)
 
     def _without_copies(self, rows: np.ndarray) -> np.ndarray:
@@ -207,11 +209,11 @@ class _Columns:
             told = told_of_odd(odd_targets(_texts(self.frame[name])), len(values), _REMEDIES)
             raise ValueError(f"the target {name!r} holds text: {told}")
         if np.ptp(values) == 0:
-            raise ValueError(f"the target {name!r} is always {values[0]:g}: there is nothing to learn")
+            raise ValueError(f"the target {name!r} is always {values[0]:g}: name a column that varies by --target")
 
 
 def check_columns(names: Iterable[str], frame: Any, told: str, remedy: str = "") -> None:
-    """Raise a :class:`ValueError` for names that a file lacks, with its own similar names."""
+    """Raise a :class:`ValueError` if a file lacks some columns; the message lists its own similar names."""
     if missing := [name for name in names if name not in frame]:
         own = {name.casefold(): name for name in frame}
         close = [own[match] for name in missing for match in get_close_matches(name.casefold(), own, n=1)]

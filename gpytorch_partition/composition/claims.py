@@ -24,10 +24,7 @@ from gpytorch_partition.operators.guards import involves_partitions
 
 
 def is_concerned(argument: Any) -> bool:
-    """
-    Return whether an argument is, or holds, a kernel or an operator of this package: in a model, a sum or a
-    distribution.
-    """
+    """Return whether an argument is a kernel or operator of this package, or a model, sum or distribution with one."""
     if isinstance(argument, Distribution):
         argument = vars(argument).get("_covar")
     if isinstance(argument, LinearOperator):

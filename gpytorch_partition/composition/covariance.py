@@ -73,7 +73,7 @@ class LazyPartitionCovariance(CovarianceOperator, LazyEvaluatedKernelTensor):
 
 
 def lazy_covariance(kernel: Kernel, x: Tensor) -> LazyEvaluatedKernelTensor:
-    """Return the covariance of points (`*batch x N x D`, or `N`), also while another thread evaluates a kernel."""
+    """Return the lazy covariance of points (`*batch x N x D`, or `N`), also while another thread evaluates kernels."""
     points = x.unsqueeze(-1) if x.dim() == 1 else x
     points = points if kernel.active_dims is None else points.index_select(-1, kernel.active_dims)
     return LazyEvaluatedKernelTensor(points, points, kernel=kernel)
@@ -88,7 +88,7 @@ class PartitionProductKernel(ProductKernel):
     """
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
-        """Return the product (`*batch x N1 x N2`) or its diagonal; different points need no dense factors."""
+        """Return the product of the kernels for two sets of points (`*batch x N1 x N2`), or its diagonal."""
         if diag:
             return reduce(mul, [kernel(x1, x2, diag=True, **params) for kernel in self.kernels])
         factors = [to_linear_operator(kernel(x1, x2, **params)).evaluate_kernel() for kernel in self.kernels]

@@ -46,14 +46,14 @@ class PartitionMultivariateNormal(MultivariateNormal):
 
     @property
     def base_sample_shape(self) -> torch.Size:
-        """Shape of the normal numbers for one sample of :meth:`rsample`: more than N above the Cholesky limit."""
+        """Return the shape of the normal numbers that a sample takes: more than N above the Cholesky limit."""
         root = self._own_root if self._is_large else None
         return super().base_sample_shape if root is None else torch.Size([root.shape[-1]])
 
     def rsample(self, sample_shape: torch.Size = _ONE_SAMPLE, base_samples: Tensor | None = None) -> Tensor:
         """
         Draw samples (`*sample_shape x *batch x N`), with gradients; a `ValueError` for base samples of another shape
-        than those of `get_base_samples`, `*sample_shape x *batch x` the base sample shape.
+        than `get_base_samples` returns.
         """
         root = None if base_samples is None else self._own_root
         if base_samples is None or root is None:
@@ -108,8 +108,8 @@ class PartitionMultivariateNormal(MultivariateNormal):
 
 def marginal_variances(distribution: MultivariateNormal) -> Tensor:
     """
-    Return the variances (`*batch x N`), at least `gpytorch.settings.min_variance`, without the warning of `variance`:
-    smaller ones are legitimate where targets have hardly any noise.
+    Return the variances (`*batch x N`), at least `gpytorch.settings.min_variance`, without a warning about smaller
+    ones, which are right where targets have hardly any noise.
     """
     variances = distribution.lazy_covariance_matrix.diagonal(dim1=-1, dim2=-2)
     return variances.clamp_min(min_variance.value(variances.dtype))

@@ -68,8 +68,7 @@ class DaskPartitionGPRegressor(BaseEstimator):
 
     Fitted attributes: `model_`, `kernel_`, `noise_` and `outputscale_` (variances, in squared units of the targets),
     `n_features_in_`. `model_` is for standardized rows: a :class:`~gpytorch_partition.models.FeatureSpaceGP`, which
-    needs no cluster of workers, or a :class:`~gpytorch_partition.models.ClusterSpaceGP`, which needs it and cannot be
-    pickled.
+    needs no workers, or a :class:`~gpytorch_partition.models.ClusterSpaceGP`, which needs them and cannot be pickled.
 
     Example:
         >>> import dask.array as da

@@ -48,7 +48,7 @@ _TRIMS_OFTEN = 2**20  # bytes of free memory above which glibc gives it back: te
 
 
 class Shards(NamedTuple):
-    """Inputs of the tasks of shards (delayed objects, tuples of these, or values), and the shards' names in errors."""
+    """Hold the inputs of each shard's tasks (delayed objects, tuples of these, values), and the shards' names."""
 
     chunks: list[Any]
     names: list[str]
@@ -113,7 +113,7 @@ def _key_of(shard: Any) -> str:
 
 
 class Task(NamedTuple):
-    """A function of tasks, its name on Dask's dashboard, and the arguments that all tasks share, after their own."""
+    """Hold a function for tasks, its name on Dask's dashboard, and the last arguments, which all tasks share."""
 
     name: str
     function: Callable[..., Any]
@@ -132,7 +132,7 @@ def client_of(client: Client | None) -> Client:
 
 
 def sent(client: Client, name: str, value: Any) -> Future:
-    """Send a value of the driver as a task, which, unlike scattered data, survives the workers that hold it."""
+    """Send a value of the driver as a task: unlike scattered data, it is sent again if its workers die."""
     data, token = cloudpickle.dumps(value), uuid4().hex[:8]
     pieces = [data[start : start + _PIECE] for start in range(0, len(data), _PIECE)]
     if len(pieces) > 1:

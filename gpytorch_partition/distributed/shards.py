@@ -53,7 +53,7 @@ def numbers_of(part: Any) -> Tensor:
 
 
 class Columns(NamedTuple):
-    """The number of columns and their names, in order; arrays have no names."""
+    """Hold the number of columns and their names, in order; arrays have no names."""
 
     number: int
     names: list[Any]
@@ -106,7 +106,7 @@ def labelled(chunk: Any, kernel: PartitionKernel) -> LocalRows:
 
 
 class Sample(NamedTuple):
-    """Rows with the least of independent random numbers, sorted by these: a sample of all rows without replacement."""
+    """Hold a sample of all rows without replacement: the rows with the least of random numbers, sorted by these."""
 
     order: Tensor
     x: Tensor
@@ -178,7 +178,7 @@ class Predictor(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """Number of rows, mean of targets, and sums of squares: of targets less the mean, and of prediction errors."""
+    """Hold number of rows, mean of targets, and sums of squares: of targets less the mean, and of prediction errors."""
 
     num_rows: int
     mean: float

@@ -47,7 +47,7 @@ def check_n_jobs(n_jobs: Any) -> None:
 
 def check_verbose(verbose: Any) -> None:
     if verbose is not None and (not isinstance(verbose, Integral) or verbose < 0):
-        raise ValueError(f"expected verbose to be None, a flag or a whole number from 0, got {verbose!r}")
+        raise ValueError(f"expected verbose to be None, True, False or a whole number from 0, got {verbose!r}")
 
 
 def check_flag(flag: Any, name: str) -> None:
@@ -76,7 +76,7 @@ def _is_number(value: Any, kind: type) -> bool:
 
 
 def check_magnitudes(values: np.ndarray, name: str) -> None:
-    """Refuse numbers (or NaN) beyond 1e100, and those that all differ by less than 1e-100 but are not the same."""
+    """Refuse numbers beyond 1e100, and numbers that are not the same but all differ by less than 1e-100."""
     values = np.where(np.isnan(values), 0.0, values)
     ranges = np.ptp(values, axis=0)
     if np.abs(values).max() > LARGEST or np.any((ranges > 0) & (ranges < 1 / LARGEST)):
@@ -94,7 +94,7 @@ def warn_of_rounding(values: np.ndarray, name: str = "targets") -> None:
     if is_lost.any():
         warnings.warn(
             f"{name} differ by {spread[is_lost].max():.3g}, which float64 hardly tells apart at their size, "
-            f"{size[is_lost].max():.3g}: what they say is lost. Subtract a constant before they are stored",
+            f"{size[is_lost].max():.3g}, so that their differences are lost: subtract a constant before you store them",
             UserWarning,
             stacklevel=level_of_caller(),
         )
@@ -112,14 +112,14 @@ class OutsideRangeWarning(UserWarning):
 
 
 def telling_once(estimator: Estimator) -> Estimator:
-    """Return a copy of an estimator that warns once of rows outside, in many predictions that belong together."""
+    """Return a copy of an estimator that warns of rows outside the range only once in several predictions."""
     found = copy(estimator)
     found._told = []  # type: ignore[attr-defined]
     return found
 
 
 class TrainingRange(NamedTuple):
-    """The least and largest values of the training rows (`D` each), NaN where a column has none."""
+    """Hold the least and largest values of the training rows (`D` each), NaN where a column has none."""
 
     low: Tensor
     high: Tensor
@@ -132,7 +132,7 @@ class TrainingRange(NamedTuple):
         return cls(*(torch.where(low <= high, each, torch.nan).double() for each in (low, high)))
 
     def beyond(self, x: Tensor) -> Tensor:
-        """Return distances from the range (`N x D`), in ranges of columns; 0.5 for new values of a constant column."""
+        """Return how far values lie outside the range (`N x D`), in its widths; 0.5 for new values of constants."""
         width = self.high - self.low
         excess = torch.maximum(self.low - x, x - self.high).nan_to_num(nan=0.0).clamp_min(0.0)
         other = excess > _ROUNDING * self.high.abs().clamp_min(1.0)
@@ -144,9 +144,10 @@ class TrainingRange(NamedTuple):
         """
         Warn, once, if rows (`N x D`) lie outside, at O(N D).
 
-        A row is outside if a column has a value beyond the range by more than a quarter of it. There is a warning where
-        more than one row of a hundred is outside (of 20 to 200, more than one), or any by more than the whole range.
-        Columns of codes have no range. The warning is added to the list `told`; there is none if it has one.
+        A row is outside if one of its values lies beyond the range by more than a quarter of the range. The warning is
+        given if more than one row in a hundred is outside (more than one of 20 to 200 rows), or any row by more than
+        the whole range. Columns of codes have no range. The warning is added to the list `told`, and not given if that
+        has one.
         """
         if told:
             return
@@ -157,8 +158,8 @@ class TrainingRange(NamedTuple):
             return
         message = (
             f"{count:,} of {len(beyond):,} rows lie outside the range of the training rows, in "
-            f"{_farthest_columns(beyond, names)}: the model answers there as at the nearest rows it knows, and as "
-            f"surely. {remedy}"
+            f"{_farthest_columns(beyond, names)}: the model predicts there as at the nearest training rows, and is "
+            f"as sure. {remedy}"
         )
         warnings.warn(message, OutsideRangeWarning, stacklevel=level_of_caller())
         if told is not None:
@@ -176,14 +177,14 @@ def is_blind(kernel: Kernel, likelihood: Any = None) -> bool:
     """
     Return whether a kernel has no more variance far from all rows than among them.
 
-    Forests and nearest centers predict there as at the nearest rows. Covariances through inducing points vanish, with
-    all variance, unless the likelihood adds the variance that they leave out. Others widen intervals.
+    Forests and nearest centers predict far rows as the nearest training rows. Through inducing points all variance
+    vanishes far away, unless the likelihood adds what they leave out. Other kernels widen intervals.
     """
     return not isinstance(likelihood, FITCGaussianLikelihood) and all(map(_is_narrow, _innermost(kernel)))
 
 
 def tends_to_frequencies(kernel: Kernel) -> bool:
-    """Return whether covariances vanish far from the rows: a classifier predicts the classes' frequencies there."""
+    """Return whether covariances vanish far from the rows, so that a classifier predicts the classes' frequencies."""
     return all(getattr(part, "vanishes_far_away", False) for part in _innermost(kernel))
 
 

@@ -47,7 +47,7 @@ Units: TypeAlias = tuple[Standardization, Standardization]  # of columns and tar
 
 @dataclass(frozen=True, eq=False)
 class ChunkedFit:
-    """A fit of an estimator, which learns the columns of the sample, to rows in chunks, in two readings."""
+    """A fit of an estimator to rows in chunks, read twice: for a sample that grows the kernel, and to count."""
 
     reader: ReadsTables
     kernel: Any
@@ -136,7 +136,7 @@ def _checked(X: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def in_blocks(chunks: Iterable[tuple[Tensor, Tensor]], size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the rows of chunks in blocks of one size, but for the last one: sums then round the same for any chunks."""
+    """Yield the rows of chunks in blocks of one size (the last is shorter), so that chunks do not change rounding."""
     waiting: list[tuple[Tensor, Tensor]] = []
     for x, y in chunks:
         while len(y):
@@ -174,7 +174,7 @@ def check_for_chunks(kernel: Any, budget: Any, options: Any, dtype: str) -> None
     for name, value in (("budget", budget), ("options", options)):
         if value is not None:
             raise ValueError(
-                f"expected {name}=None with chunks, whose model is not chosen by held-out rows, got another"
+                f"expected {name}=None with chunks, whose model is not chosen by folds, got {value!r}: leave it out"
             )
     if dtype == "float32":
         raise ValueError("expected dtype='auto' or 'float64' with chunks, whose counts are solved in float64")
@@ -184,8 +184,8 @@ def check_countable(kernel: Any) -> None:
     """Refuse, before any work, a parameter `kernel` whose rows cannot be counted."""
     if name_of(kernel) == "mondrian":
         raise ValueError(
-            "kernel='mondrian' opens new cells wherever rows are, too many to count pairs of: give 'auto', 'forest' or "
-            "'fast_cluster', or a MondrianKernel with a short lifetime, built on some rows"
+            "expected a kernel of few clusters with chunks, got kernel='mondrian', with a cell for nearly every row: "
+            "give 'auto', 'forest' or 'fast_cluster', or a MondrianKernel of a short lifetime, built on some rows"
         )
     if is_data_free(kernel) or (isinstance(kernel, Kernel) and not isinstance(kernel, PartitionKernel)):
         raise ValueError(

@@ -129,8 +129,8 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         """
         Choose the weights of the kernel and the link, and solve for all rows.
 
-        Rows that are copies of others, class included, are left out with a warning where that matters. An
-        :class:`~gpytorch_partition.OverconfidenceWarning` reports that a given kernel has seen targets.
+        Rows that are copies of others, class included, are left out, with a warning, where they would count as
+        noiseless. An :class:`~gpytorch_partition.OverconfidenceWarning` reports that a given kernel has seen targets.
 
         :param X: `N x D` rows or a table, as for :meth:`gpytorch_partition.estimators.PartitionGPRegressor.fit`, which
             also has `groups` and `time`.
@@ -195,7 +195,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
 
     @on_one_fit
     def predict(self, X: Any) -> np.ndarray:
-        """Return the most probable classes (`N2`) of rows (`N2 x D`); of ties, up to rounding, the first."""
+        """Return the most probable class (`N2`) of each row (`N2 x D`); the first class in a tie, up to rounding."""
         found = self.predict_log_proba(X)
         return self.classes_[(found >= found.max(1, keepdims=True) - _ROUNDING).argmax(1)]
 
@@ -297,7 +297,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
 
     @on_one_fit
     def nearest_rows(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
-        """Return the training rows most similar to new ones; parameters are those of PartitionGPRegressor."""
+        """Return the training rows most similar to new ones, as `PartitionGPRegressor.nearest_rows` does."""
         points = self._complete(self._new_rows(X))
         return nearest_rows(self.kernel_, points, self._train_x, k, self._counted_rows)
 

@@ -272,7 +272,7 @@ def stepwise(criterion: Criterion, num_columns: int) -> np.ndarray:
 
 
 def supported(importances: np.ndarray, threshold: str | float) -> np.ndarray:
-    """Return which columns (`D`) a threshold selects, given their shares of the votes; all equal ones, for `"gap"`."""
+    """Return which columns (`D` booleans) a threshold selects by their shares of votes; `"gap"` takes all if equal."""
     if threshold == "mean":
         return importances > importances.mean()
     if threshold != "gap":
@@ -389,7 +389,7 @@ class EstimatorCriterion:
 
 
 def standardized(values: np.ndarray) -> np.ndarray:
-    """Return columns with mean 0 and standard deviation 1; those that are constant up to rounding become 0."""
+    """Return columns with mean 0 and standard deviation 1; columns that are constant up to rounding become 0."""
     centered = values - values.mean(0)
     scale = centered.std(0)
     constant = scale <= 1e-12 * np.abs(values).max(0)

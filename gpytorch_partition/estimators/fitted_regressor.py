@@ -57,7 +57,7 @@ _ACCURACY = 0.03  # of standard deviations of new observations, for 95 % of rows
 
 @dataclass(frozen=True, eq=False)
 class FittedRegressor:
-    """A model of standardized rows and targets, in evaluation mode; what it returns is in units of the targets."""
+    """Hold a model of standardized rows and targets, in evaluation mode; what it returns is in units of the targets."""
 
     model: Any  # of one target, of several, or of counted rows
     columns: Standardization
@@ -293,7 +293,7 @@ class FittedRegressor:
         return [each for each in found if each is not None]
 
     def noise_of(self, x: Tensor) -> np.ndarray:
-        """Return variances of the noise of standardized rows."""
+        """Return the variance of the noise (`n`) at standardized rows."""
         return noise_variances(self.likelihood, self._filled(x)).double().numpy() * self.scale**2
 
     def _means_of(self, target: int | None, x: Tensor) -> np.ndarray:
@@ -437,7 +437,7 @@ def _unfitted_targets(state: Mapping[str, Any], x: Tensor, y: Tensor, kernel: Ke
 
 
 def plain(value: Any) -> Any:
-    """Return an attribute without NumPy: an array as a tensor, a scalar as that of Python."""
+    """Return an attribute without NumPy types: an array as a tensor, a scalar as a number of Python."""
     if isinstance(value, np.ndarray):
         return torch.from_numpy(value)
     return value.item() if isinstance(value, np.generic) else value

@@ -76,7 +76,7 @@ def is_data_free(kernel: Any) -> bool:
 
 
 def name_of(kernel: Any) -> str | None:
-    """Return the name that a parameter `kernel` is or stands for, or None."""
+    """Return the name that a parameter `kernel` is or stands for; None for other forms."""
     if isinstance(kernel, type):
         return NAMED.get(kernel)
     return kernel if isinstance(kernel, str) else None
@@ -135,7 +135,7 @@ def kernel_of_ensemble(
     """
     Return the kernel of an ensemble, at all heights of its trees.
 
-    :param y: `N` targets for a clone, which is fitted of an unfitted ensemble, and of any if it `grows`, for folds.
+    :param y: `N` targets for a clone. A clone is fitted if the ensemble is not fitted, or if `grows`, as folds need.
     :param random_state: Seeds clones of scikit-learn that have no seed.
     """
     check_has_trees(ensemble)
@@ -150,10 +150,10 @@ def kernel_of_ensemble(
 
 
 def check_given(kernel: Any, names: tuple[str, ...]) -> None:
-    """Refuse parameters that make no kernel of a regression, before any work."""
+    """Refuse, before any work, parameters `kernel` that no regressor can use."""
     if name_of(kernel) == OF_STATE:
         raise ValueError(
-            "expected the ensemble again, as a state keeps its trees, not how they grew: set_params(kernel=ensemble)"
+            "expected the ensemble again to fit, got a state, which keeps trees only: call set_params(kernel=ensemble)"
         )
     if is_ensemble(kernel):
         check_regression_ensemble(kernel)
@@ -333,7 +333,7 @@ def check_one_output(kernel: Kernel) -> None:
 
 
 def check_has_rows(kernel: Kernel) -> None:
-    """Refuse kernels of this package that were built without rows, for a saved state."""
+    """Refuse kernels of this package that have no rows, as they are built to load a saved state."""
     for each in kernel.modules():
         partition = getattr(each, "partition", None)
         if isinstance(each, Kernel) and isinstance(partition, Partition) and not partition.is_fitted:
@@ -344,7 +344,7 @@ def check_has_rows(kernel: Kernel) -> None:
 
 
 def check_standardizable(kernel: Kernel) -> None:
-    """Refuse kernels that are wrong on standardized columns, or cannot be trained from their values."""
+    """Refuse kernels that would be wrong on standardized columns, or whose values cannot be trained further."""
     for each in kernel.modules():
         if isinstance(each, InducingPointKernel):
             name = type(each.base_kernel).__name__

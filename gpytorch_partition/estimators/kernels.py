@@ -56,13 +56,13 @@ def resolved_kernel(
     sample_weight: Tensor | None = None,
 ) -> Kernel:
     """
-    Return the kernel of an estimator, built on rows unless it is built already.
+    Return the kernel of an estimator: a kernel that is built already, or a new one, built on rows.
 
     :param kernel: A name of `KERNELS` or a function `(x, y) -> kernel`, which build one on these rows. Or a kernel of
         this package, which is used as it is, and not trained: of partitions, slopes or landmarks, a sum of such, or a
         :class:`gpytorch.kernels.ScaleKernel` or :class:`~gpytorch_partition.StandardizedKernel` around them. Or a class
         of kernels, as in :func:`~gpytorch_partition.estimators.given_kernels.name_or_function`. Or a tree ensemble, as
-        in :meth:`~gpytorch_partition.RandomForestKernel.from_forest`: of one that is not fitted a clone is.
+        in :meth:`~gpytorch_partition.RandomForestKernel.from_forest`; of an unfitted one a clone is fitted.
     :param x: `N x D` rows: standardized ones, unless the kernel is built already or an ensemble.
     :param y: `N` targets or `N x k` indicators of classes; None where there are none, which `"forest"` refuses.
     :param categories: The number of levels of each column that holds codes, by its number. A forest splits them into
@@ -123,7 +123,7 @@ def new_kernel(
     if kernel == "forest":
         if y is None:
             raise ValueError(
-                'expected targets, which kernel="forest" is grown on, got none. Call fit(X, y), or give "fast_cluster"'
+                'expected targets, which kernel="forest" is grown on, got none: call fit(X, y), or give "fast_cluster"'
             )
         options = {"random_state": random_state, "n_jobs": n_jobs}
         columns = tuple(categories)

@@ -143,7 +143,7 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
 
     @on_one_fit
     def predict(self, X: Any) -> np.ndarray:
-        """Return the rare class for rows above `threshold_` (`N` labels), about as large a share as in training."""
+        """Return labels (`N`): the rare class above `threshold_`, for about as large a share of rows as in training."""
         is_second = self.decision_function(X) > 0
         return self.classes_[is_second.astype(int)]
 
@@ -235,10 +235,7 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
 
 
 def scaled_squares(x: np.ndarray, centers: np.ndarray, radii: np.ndarray) -> np.ndarray:
-    """
-    Return squared distances (`N x n`) of rows from centers, in units of radii (`n x 1` or `n x D`), in :math:`O(N n
-    D)`.
-    """
+    """Return squared distances (`N x n`) of rows from centers, in units of radii (`n x 1` or `n x D`)."""
     if radii.shape[1] < centers.shape[1] or centers.shape[1] == 1:
         return cdist(x, centers, "sqeuclidean") / radii[:, 0] ** 2
     squares = np.zeros((len(x), len(centers)))
@@ -256,10 +253,10 @@ def smallest_positive(radii: np.ndarray) -> np.ndarray:
 
 
 def check_counts(is_rare: np.ndarray) -> None:
-    """Refuse fewer than two rows of a class, one of which is left out."""
+    """Refuse fewer than two rows of a class, since cross-validation leaves one out."""
     for number, name in ((is_rare.sum(), "rare"), ((~is_rare).sum(), "background")):
         if number < 2:
-            raise ValueError(f"expected at least 2 rows of the {name} class, one of which is left out, got {number}")
+            raise ValueError(f"expected at least 2 rows of the {name} class, got {number}: give more rows")
 
 
 def _candidates(value: Any, name: str, expected: str) -> list[float]:

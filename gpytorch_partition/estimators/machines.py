@@ -148,7 +148,7 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
     @doing("fitting a PartitionKernelPCA")
     def fit(self, X: Any, y: Any = None) -> PartitionKernelPCA:
         """
-        Build the kernel and find the components.
+        Build the kernel, and find the principal components of the rows.
 
         :param X: `N x D` rows, finite; `"forest"` takes NaN for a missing value.
         :param y: `N` numbers or labels of classes, for a supervised kernel; others ignore it. (Default: None.)

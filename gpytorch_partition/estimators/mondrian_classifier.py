@@ -68,8 +68,8 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
     :param lifetime: The lifetime, in units of 1 / standard deviations of the columns. (Default: None, chosen.)
     :param num_lifetimes: Number of lifetimes tried, evenly in the logarithm, from a quarter to 16 over the median L1
         distance of two rows. (Default: 10.)
-    :param validation_fraction: Share of the rows that choose, held out: two rows at least, while one for each class is
-        left. (Default: 0.2.)
+    :param validation_fraction: Share of the choosing rows that is held out: two rows at least, and one of each class is
+        kept. (Default: 0.2.)
     :param max_choosing_rows: Rows that the lifetime is chosen by, held-out ones included. (Default: 10,000.)
     :param epochs: Passes over the rows. (Default: 10.)
     :param random_state: Seed of trees, held-out rows and the order of rows, as in scikit-learn.
@@ -104,7 +104,7 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
     @all_or_nothing
     def fit(self, X: Any, y: Any) -> MondrianClassifier:
         """
-        Choose the lifetime, and train.
+        Choose the lifetime by held-out rows, and train the classifier on all rows.
 
         :param X: `N x D` finite rows, or a table.
         :param y: `N` classes, two or more different ones.
@@ -158,13 +158,13 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
 
     @property
     def kernel_(self) -> MondrianKernel:
-        """The kernel, of standardized rows, with the lifetime that was chosen."""
+        """Return the kernel of standardized rows, with the lifetime that was chosen."""
         check_is_fitted(self, "features_")
         return self.features_.kernel
 
     @property
     def num_cells_(self) -> int:
-        """Number of cells that have had a row; each cell has a weight for each class."""
+        """Return the number of cells in which a row has fallen; each has a weight for each class."""
         check_is_fitted(self, "features_")
         return self.features_.num_columns
 

@@ -60,7 +60,7 @@ class ReadsTables:
     _constants: np.ndarray | None = None  # values of such columns in the matrix; NaN in all others
     _counted_rows: np.ndarray | None = None  # numbers of the training rows among all that were given; None for all
     _told: list[str] | None = None  # warnings of rows outside the training range, where they are given once
-    _for_new_holes = "the prediction is that of a typical value, as sure as if it were known"
+    _for_new_holes = "the prediction is that of a typical value, and as sure as if the cell were known"
 
     def _read(self, X: Any, y: Any = NO_TARGETS, *, reset: bool, **options: Any) -> Any:
         """
@@ -192,14 +192,13 @@ def _check_rows(X: Any) -> None:
     if issparse(X):
         size = X.shape[0] * X.shape[-1] * 8 / 2**30
         raise TypeError(
-            f"Sparse data was passed for X, but dense data is required: with its zeros it takes {size:.3g} GiB. Give "
-            "X.toarray() if that fits into memory; instead of one-hot columns give the categories themselves, a column "
-            "of text each, which forests split into sets of levels"
+            f"Sparse data was passed for X, but dense data is required: with its zeros it takes {size:.3g} GiB; give "
+            "X.toarray(), or in place of one-hot columns the categories themselves, a column of text each"
         )
     if isinstance(X, str | os.PathLike):
         raise ValueError(
-            f"expected an array or a table of rows, got the path {os.fspath(X)!r}: PartitionGPRegressor().fit_chunks("
-            "path, 'target') reads parquet files without holding them, and pandas.read_parquet(path) holds them"
+            f"expected an array or a table of rows, got the path {os.fspath(X)!r}: give pandas.read_parquet(path), or "
+            "call PartitionGPRegressor().fit_chunks(path, 'target') for files larger than the memory"
         )
     if hasattr(X, "iloc") and X.ndim == 1:
         raise ValueError(
@@ -219,9 +218,8 @@ def refuse_holes(X: Any, estimator: str) -> None:
     row, column = np.argwhere(np.isnan(values))[0]
     raise ValueError(
         f"Input X contains NaN: {int(np.isnan(values).any(1).sum())} of {len(values)} rows miss values, the first of "
-        f"them row {row}, in column {column}. {estimator} takes missing cells of data frames only: fit and "
-        "predict these, pandas.DataFrame(X); or drop or impute these rows. kernel='forest' and 'auto', where an "
-        "estimator has them, take those of arrays too"
+        f"them row {row}, in column {column}: {estimator} takes missing cells of data frames only, so give "
+        "pandas.DataFrame(X) in fit and predict, drop or impute these rows, or use kernel='forest' or 'auto'"
     )
 
 
@@ -302,7 +300,7 @@ def target_values(y: Any) -> NDArray[np.float64]:
         raise ValueError(f"expected targets that are numbers: {told_of_odd(odd, values.size, _REMEDIES_FOR_SEVERAL)}")
     values = np.ascontiguousarray(values, dtype=np.float64)  # the memory layout changes the rounding of sums
     if np.isinf(values).any():
-        raise ValueError("Input y contains infinity: expected finite targets, or NaN for missing ones. Drop the others")
+        raise ValueError("Input y contains infinity: expected finite targets, or NaN for missing ones; drop the others")
     return values
 
 
@@ -323,7 +321,7 @@ def known_rows(y: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 class CountedRows(NamedTuple):
-    """Rows that a model learns from, before or after they are read."""
+    """Hold rows that a model learns from, before or after they are read."""
 
     X: Any
     y: Any
@@ -331,7 +329,7 @@ class CountedRows(NamedTuple):
     numbers: np.ndarray | None  # of the rows among all that were given; None where no row is left out
 
     def without_copies(self, *, are_classes: bool = False) -> CountedRows:
-        """Return the rows without copies, where these would pass for rows without noise, with a warning."""
+        """Return the rows without copies, with a warning, where copies would count as rows without noise."""
         rows = rows_without_copies(self.X, self.y, are_classes=are_classes)
         if rows is None:
             return self
@@ -348,7 +346,7 @@ class CountedRows(NamedTuple):
 
 
 def counted_rows(X: Any, y: Any, weights: np.ndarray | None) -> CountedRows:
-    """Return the rows of a weight above 0, as they were given; nothing is learned from the others, not even levels."""
+    """Return the rows of weight above 0, as they were given; nothing is learned from the others, not even levels."""
     if weights is None:
         return CountedRows(X, y, None, None)
     numbers = np.flatnonzero(weights)

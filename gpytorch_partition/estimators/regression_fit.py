@@ -75,7 +75,7 @@ def target_unit(y: np.ndarray, weights: RowWeights | None) -> Standardization:
 
 
 def columns_of(reader: ReadsTables, kernel: Any, rows: np.ndarray) -> Standardization:
-    """Return the standardization of columns other than codes; of none for kernels that see columns as they are."""
+    """Return the standardization of all columns but codes; no column changes for kernels that see raw columns."""
     columns = Standardization.of_array(rows)
     if sees_raw_columns(kernel):
         check_columns(kernel, reader)
@@ -89,15 +89,15 @@ def chooses_by_folds(kernel: Any) -> bool:
 
 
 def check_budget(budget: float | None, kernel: Any) -> None:
-    """Refuse what is no positive number of seconds, and any budget for another kernel than the default model."""
+    """Refuse a budget that is no positive number of seconds, or is given with another kernel than `"auto"`."""
     if budget is None:
         return
     if not isinstance(budget, Real) or isinstance(budget, bool) or not 0 < budget < inf:
         raise ValueError(f"expected budget to be a positive number of seconds, or None for no limit, got {budget!r}")
     if not (isinstance(kernel, str) and kernel == "auto"):
         raise ValueError(
-            "budget= is for kernel='auto', which knows what it can leave out: other kernels take the time of their "
-            f"partitions and rows, so give fewer of them (num_partitions=), got budget={budget!r}"
+            f"expected budget=None with other kernels than 'auto', which leave nothing out, got {budget!r}: for less "
+            "time give them fewer rows or partitions (num_partitions=)"
         )
 
 
@@ -105,10 +105,9 @@ def check_for_several(kernel: Any, budget: float | None, weights: np.ndarray | N
     """Refuse parameters that have no meaning for several targets."""
     if weights is not None:
         raise ValueError(
-            "expected sample_weight=None with several targets, whose rows all count the same: fit a regressor to "
-            "each, fit(X[known], Y[known, t], sample_weight=w[known]) with known = ~numpy.isnan(Y[:, t]) (or "
-            "sklearn.multioutput.MultiOutputRegressor where none is missing). Rows that are not to count: leave "
-            "them out, or set their entries to NaN"
+            "expected sample_weight=None with several targets, got weights: fit a regressor to each target t, "
+            "fit(X[known], Y[known, t], sample_weight=w[known]) with known = ~numpy.isnan(Y[:, t]), or leave out rows "
+            "that are not to count, or set their entries to NaN"
         )
     if budget is not None:
         raise ValueError(
@@ -124,7 +123,7 @@ def check_for_several(kernel: Any, budget: float | None, weights: np.ndarray | N
 
 
 class Found(NamedTuple):
-    """A fitted model, and how it was found."""
+    """Hold a fitted model, and how it was found."""
 
     model: Any
     numbers: np.ndarray | None  # of its rows among all that were given; None for all

@@ -107,9 +107,9 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     :class:`~sklearn.exceptions.ConvergenceWarning` and is listed in `at_bounds_`. Several targets (Y of T columns) are
     one model (docs/classes_and_targets.md).
 
-    Training costs what :func:`gpytorch_partition.fit_exact_gp` lists, means O(m) per row, standard deviations what
-    :class:`gpytorch_partition.settings.predictive_variances` lists. The model holds 8 bytes per (row, partition), and
-    above 2,000 rows 100 to 400 numbers per row.
+    A mean costs O(m) per row. :func:`gpytorch_partition.fit_exact_gp` has the cost of training,
+    :class:`gpytorch_partition.settings.predictive_variances` that of standard deviations. The model holds 8 bytes per
+    (row, partition), and above 2,000 rows 100 to 400 numbers per row.
 
     :param kernel: `"auto"`, `"forest"` (supervised; above some thousand rows slower than the next two),
         `"fast_cluster"`, `"mondrian"`, or an object of docs/own_kernels.md: a tree ensemble, a kernel of this package
@@ -129,9 +129,9 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         None.)
     :param categorical_features: Names (or numbers, counted from 0) of columns that are categories although they hold
         numbers. Columns of text and pandas categories always are. (Default: None.)
-    :param verbose: None shows progress on a terminal, after two seconds; 0 or False nothing. 1 or True also reports the
-        seconds of each stage where standard error is no terminal, through logging if that is set up for INFO, else on
-        standard error; 2 those of steps too. (Default: None.)
+    :param verbose: None shows progress on a terminal, after two seconds; 0 or False nothing. Where standard error is no
+        terminal, 1 or True reports the seconds of each stage, by logging if that is set up for INFO, else on standard
+        error; 2 also those of steps. (Default: None.)
     :param budget: Seconds that a fit of `"auto"` may take. Models are fitted from the smallest to the largest, as long
         as five times the seconds of the last one are left for the next; `left_out_` lists the missing parts of the
         last one, and `options=model.options_` without a budget fits the same model to the last bit. A fit of more than
@@ -144,8 +144,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
     - `log_marginal_likelihood_value_`: in nats, of the standardized targets; None for `"auto"` and ensembles.
     - `at_bounds_`: hyperparameters of the standardized model that sit at a bound, by name.
-    - `seconds_`: seconds of each stage of the fit, by name; with a budget those of all models that were fitted.
-    - `options_`, `left_out_`: the options of `"auto"` or an ensemble (None for others), and parts beyond the budget.
+    - `seconds_`: seconds of each stage of the fit, by name; with a budget, of all models that were fitted.
+    - `options_`, `left_out_`: options of `"auto"` or an ensemble (None for others); parts that the budget left out.
     - `n_iter_`, `n_features_in_`, `feature_names_in_`: as in scikit-learn.
 
     Example:
@@ -177,8 +177,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         r"""
         Build the kernel and choose the hyperparameters.
 
-        Rows that are copies of others, target included, are left out with a warning where that matters
-        (:func:`~gpytorch_partition.inputs.row_choice.rows_without_copies`).
+        Rows that are copies of others, target included, are left out, with a warning, where they would count as rows
+        without noise (:func:`~gpytorch_partition.inputs.row_choice.rows_without_copies`).
 
         :param X: `N x D` rows: an array of finite numbers (`"auto"` and `"forest"` take NaN for a missing value), or a
             table (docs/tables.md).
@@ -247,15 +247,13 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :param chunks: A path of a parquet file or of a folder of such; a pair of arrays, such as `(np.load("x.npy",
             mmap_mode="r"), np.load("y.npy", mmap_mode="r"))`; an iterable, to be iterated over twice, of pairs (X, y)
             as in :meth:`fit`; or a function without arguments that returns an iterator of such pairs.
-        :param target: The name of the column of parquet files that is the target. (Default: None, for all other
-            chunks.)
+        :param target: The column of parquet files that is the target, by name. (Default: None, for all other chunks.)
         :param sample_rows: Rows of the sample, half of all rows at most; they stay in the model. (Default: 100,000.)
         :return: The regressor itself. Its `summary()` describes rows of the sample, and `nearest_rows` finds them;
             `importance` and `partial_dependence` are refused.
         :raises TypeError: If chunks are none of these, or the target is no name.
-        :raises ValueError: If a chunk (the error has its number) or a parameter cannot be used, or rows are fewer than
-            500.
-        :raises ImportError: If parquet files are to be read without pandas and pyarrow.
+        :raises ValueError: If a chunk (named by its number) or a parameter cannot be used, or there are under 500 rows.
+        :raises ImportError: If pandas or pyarrow, which read parquet files, are not installed.
         :raises RuntimeError: If the second pass reads other rows than the first.
 
         Example:
@@ -308,8 +306,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :param quantiles: Also return these quantiles of each row (`N x q`, or `N x T x q`): `(0.05, 0.95)` are the ends
             of intervals of 90 %. The distribution is Gaussian; where `"auto"` has found outliers, it is the sum of a
             Gaussian function and Student-t noise. (Default: none.)
-        :param include_noise: Whether uncertainty is that of new observations, not of the function alone. (Default:
-            yes.)
+        :param include_noise: Whether uncertainty is that of new observations, not of the function. (Default: yes.)
         :return: `N` (or `N x T`) means, or a tuple of the means, the deviations or the covariance, and the quantiles.
         :raises ValueError: If `return_std` and `return_cov` are both asked for, or X or a parameter cannot be used.
         :raises TypeError: If X is sparse.
@@ -324,7 +321,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
             True
         """
         if return_std and return_cov:
-            raise ValueError("expected at most one of return_std and return_cov")
+            raise ValueError("expected at most one of return_std and return_cov, got both: leave one out")
         check_flag(include_noise, "include_noise")
         probabilities = None if quantiles is None else checked_quantiles(quantiles)
         rows, known = self._checked_rows(X), self._known
@@ -353,7 +350,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :param include_noise: Whether each sample has noise of its own at every row. (Default: yes.)
         :return: `N x n_samples`, or `N x T x n_samples`.
         :raises ValueError: If X cannot be used.
-        :raises RuntimeError: For more than 2,000 rows, if the kernel is one of another kind (a sum, for example).
+        :raises RuntimeError: For more than 2,000 rows, if the kernel has no pathwise samples, as a sum with
+            `RBFKernel`.
 
         Example:
             >>> X = np.linspace(0, 1, 40)[:, None]
@@ -375,8 +373,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :param y: `N` targets.
         :param sample_weight: `N` weights of these rows above 0, or one for all, which divide the variance of the noise.
             To average scores by weights, give them to `coverage()` and `numpy.average`. (Default: None, 1.)
-        :return: A :class:`~gpytorch_partition.estimators.scores.Judgement`: means, deviations, 90 % intervals and
-            scores.
+        :return: A :class:`~gpytorch_partition.estimators.scores.Judgement` of means, deviations, intervals and scores.
         :raises ValueError: If the model has several targets, or X, y or weights cannot be used.
 
         Example:
@@ -602,7 +599,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
     @property
     def model_(self) -> Any:
-        """The GPyTorch model of standardized data: a CoregionalizedGP for several targets."""
+        """Return the GPyTorch model of standardized rows and targets; a CoregionalizedGP for several targets."""
         return self._known.model
 
     @property
@@ -613,9 +610,9 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     @property
     def kernel_(self) -> Kernel:
         """
-        The kernel, without its outputscale, of rows as `model_.train_inputs[0]` has them.
+        Return the kernel, without its outputscale, for rows such as `model_.train_inputs[0]`.
 
-        They are not standardized for a kernel that was built already.
+        These are standardized, unless the kernel was built before the fit.
         """
         covariance = self.model_.covar_module
         return covariance if self._known.has_several else covariance.base_kernel
@@ -623,18 +620,19 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     @property
     def log_predictive_density_(self) -> float | None:
         """
-        For `"auto"` and ensembles, the mean log density of held-out rows, in nats, of standardized targets; else None.
+        Return the mean log density of held-out rows, in nats, for standardized targets; None unless folds choose.
 
-        Where rough parts were taken, it is that of random rows and neighbors, which are easier to predict.
+        Folds choose `"auto"` and ensembles. Where `"auto"` has rough parts, held-out rows are random rows and patches
+        of neighbors, which are easier to predict.
         """
         return description_of(self.model_)["log_predictive_density"]
 
     @property
     def noise_(self) -> Any:
         """
-        Variance of the noise, in squared units of the targets (`T` for several).
+        Return the variance of the noise, in squared units of the targets (`T` for several).
 
-        A noise that varies (`"auto"`) has its level here.
+        Where the noise varies between rows (`"auto"`), it is the level that the variances are multiples of.
         """
         known = self._known
         return (known.model.noise.numpy() if known.has_several else known.likelihood.noise.item()) * known.scale**2
@@ -642,9 +640,9 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     @property
     def outputscale_(self) -> Any:
         """
-        Variance of the function, in squared units of the targets (`T` for several).
+        Return the variance of the function, in squared units of the targets (`T` for several).
 
-        `"auto"` has its outputscales in `kernel_`, and here the variance of the targets.
+        For `"auto"` it is the variance of the targets; the outputscales of its parts are in `kernel_`.
         """
         if self._known.has_several:
             return self.target_covariance_.diagonal()
@@ -652,23 +650,23 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
     @property
     def target_covariance_(self) -> NDArray[np.float64]:
-        """The covariance of the functions of several targets (`T x T`), in units of the targets."""
+        """Return the covariance of the functions of several targets (`T x T`), in units of the targets."""
         return _of_several(self._known).in_units(self.model_.task_covariance)
 
     @property
     def noise_covariance_(self) -> NDArray[np.float64]:
-        """The covariance of the errors of a row (`T x T`), in units of the targets; diagonal where none was found."""
+        """Return the covariance of a row's errors (`T x T`), in units of the targets; diagonal where none was found."""
         return _of_several(self._known).in_units(self.model_.noise_covariance)
 
     @property
     def target_names_(self) -> NDArray[np.object_]:
-        """The names of several targets (`T`): those of the data frame, or y0, y1 and so on."""
+        """Return the names of several targets (`T`): those of the data frame, or y0, y1 and so on."""
         names = self._target_names or [f"y{number}" for number in range(_of_several(self._known).model.num_targets)]
         return np.array(names, dtype=object)
 
     @property
     def target_name_(self) -> str | None:
-        """The name of the one target: that of the Series, or of the column of parquet files; None if it had none."""
+        """Return the name of the target: that of the Series, or of the column of parquet files; None if it has none."""
         return None if self._known.has_several or self._target_names is None else self._target_names[0]
 
     # Inside.
@@ -735,7 +733,8 @@ def _checked_blocks(kernel: Any, y: Any, groups: Any, time: Any) -> Blocks | Non
 
 def _checked_unlabelled(model: PartitionGPRegressor, unlabelled: Any) -> np.ndarray:
     if sees_raw_columns(model.kernel):
-        raise ValueError(f"expected no unlabelled rows with a {type(model.kernel).__name__}, which is built already")
+        told = f"a {type(model.kernel).__name__}, which is built already: give a function (x, y) -> kernel"
+        raise ValueError(f"expected no unlabelled rows with this kernel, got {told}")
     if name_of(model.kernel) in ("auto", "forest"):
         raise ValueError(
             f"kernel={model.kernel!r} learns its partitions from targets, which unlabelled rows lack: give "
@@ -748,7 +747,7 @@ def _checked_unlabelled(model: PartitionGPRegressor, unlabelled: Any) -> np.ndar
 
 def _of_several(known: FittedRegressor) -> FittedRegressor:
     if not known.has_several:
-        raise AttributeError("the regressor was fitted to one target, which has noise_ and outputscale_")
+        raise AttributeError("expected a fit to several targets, got one target: use noise_ and outputscale_")
     return known
 
 
@@ -796,8 +795,8 @@ def _known_score(y: Any, mean: NDArray[np.float64], names: Sequence[str], sample
     for name, count in zip(names, known.sum(0)):
         if count < FEWEST_ENTRIES:
             raise ValueError(
-                f"expected two known entries or more of target {name}, got {count}: R squared has no value. Score rows "
-                "where it is known, or the other targets by sklearn.metrics"
+                f"expected two known entries or more of target {name}, got {count}: give more rows where it is "
+                "known, or score the other targets by sklearn.metrics"
             )
     weights = np.ones(len(values)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
     check_consistent_length(values, weights)

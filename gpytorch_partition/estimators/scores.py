@@ -11,7 +11,7 @@ _END = norm.ppf(0.95)  # of 90 % intervals, in standard deviations
 
 
 class Judgement(NamedTuple):
-    """Predictive distributions of `N` targets, with scores of the targets (`N` numbers each)."""
+    """Hold predictive distributions of `N` targets, with scores of the targets (`N` numbers each)."""
 
     mean: np.ndarray
     std: np.ndarray
@@ -33,7 +33,7 @@ class Judgement(NamedTuple):
         return cls(mean, std, *ends, norm.logpdf(y, mean, std), level, crps, interval_score(y, *ends))
 
     def coverage(self, level: float | np.ndarray = 0.9, sample_weight: np.ndarray | None = None) -> np.ndarray:
-        """Return the shares of targets (with weights) in central intervals of these probabilities, one or `L`."""
+        """Return the share of targets (with weights) inside central intervals of each probability, one or `L`."""
         inside = self.level[:, None] <= np.atleast_1d(_checked_level(level))
         return np.average(inside, axis=0, weights=sample_weight).reshape(np.shape(level))
 
@@ -64,7 +64,7 @@ def _checked_level(level: float | np.ndarray) -> np.ndarray:
 
 
 def of_percentages(values: np.ndarray) -> str:
-    """Return an error's advice to give probabilities, if values are percentages; else an empty text."""
+    """Return advice for an error, to give probabilities, if values are percentages; else an empty text."""
     if not values.size or not ((values > 0) & (values < 100)).all() or not (values > 1).any():
         return ""
     return f": give probabilities, {[float(f'{percent / 100:.10g}') for percent in values.ravel()]}, not percentages"

@@ -242,7 +242,7 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
     @on_one_fit
     def predict_proba(self, X: Any) -> np.ndarray:
         """
-        Return the probabilities of the classes (`N2 x k`), if `probability`.
+        Return the probabilities of the classes (`N2 x k`), if `probability` is True.
 
         The most probable class may differ from that of `predict`.
         """
@@ -295,7 +295,7 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
     @all_or_nothing
     @doing("fitting a PartitionSVR")
     def fit(self, X: Any, y: Any) -> PartitionSVR:
-        """Find the flattest function within epsilon of the targets (`N`), up to C; errors are those of PartitionSVC."""
+        """Find the flattest function within epsilon of most targets (`N`); errors are those of `PartitionSVC.fit`."""
         self._check_parameters()
         if not isinstance(self.epsilon, Real) or not 0 <= float(self.epsilon) < np.inf:
             raise ValueError(f"expected epsilon to be 0 or a positive number, got {self.epsilon!r}")

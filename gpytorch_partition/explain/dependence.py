@@ -32,9 +32,10 @@ _PERCENTILES = (0.05, 0.95)  # of the column's values, between which the grid li
 @dataclass(frozen=True, eq=False)
 class PartialDependence:
     """
-    Hold the mean over rows of a function or probability, with one column at each of G values.
+    Hold the prediction at each of G values of one column, averaged over the other columns of some rows.
 
-    `partial_dependence()` uses it as its result. `std` is that of the averages, without noise; probabilities have none.
+    `partial_dependence()` uses it as its result. `std` is the standard deviation of each average, without the noise;
+    averages of probabilities have none.
     """
 
     column: str
@@ -66,7 +67,7 @@ class PartialDependence:
 
 
 class RowsOnGrid(NamedTuple):
-    """Rows with one column at each value of a grid."""
+    """Hold copies of rows in which one column has a value of a grid, for each value."""
 
     column: str
     grid: np.ndarray  # G values
@@ -75,7 +76,7 @@ class RowsOnGrid(NamedTuple):
 
 
 def rows_on_grid(estimator: Any, X: Any, column: int | str, grid: Any, grid_resolution: int) -> RowsOnGrid:
-    """Return rows with a column at each value of a grid, by the parameters of the estimators' `partial_dependence`."""
+    """Return rows with one column set to each value of a grid; parameters are those of `partial_dependence`."""
     names = column_names(estimator)
     number, rows = number_of(column, names), given_rows(estimator, X)
     kind, values = _known_values(estimator.encoder_, rows, number)
@@ -113,7 +114,7 @@ def average_function(
 
 
 def number_of_class(wanted: Any, classes: list[Any]) -> int:
-    """Return the number of a class, for None that of the second of two classes."""
+    """Return the number of a class among all classes; None stands for the second of two."""
     if wanted is None and len(classes) == 2:
         return 1
     if wanted not in classes:
@@ -133,7 +134,7 @@ def _target_number(target: int | str | None, names: list[str]) -> int:
 
 @torch.no_grad()
 def averages(model: PartitionGP | TargetView, points: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return the posterior mean and variance of the function's average over each set of points (`G` each)."""
+    """Return the posterior mean and variance (`G` each) of the average of the function over each set of points."""
     with settings.iterative(), settings.no_debug():
         found = zip(*(_average(model, encode_missing(x)) for x in points))
         (levels, priors, left_out, cross), alpha = map(torch.stack, found), strategy_of(model).mean_cache

@@ -23,7 +23,7 @@ def model_column_names(estimator: Any) -> list[str]:
 
 
 def by_given_columns(estimator: Any, shares: np.ndarray) -> np.ndarray:
-    """Return shares of the given columns (`parts x D`), sums of those of the model's columns (`parts x D'`)."""
+    """Return the shares of a user's columns (`parts x D`), as sums over the model's columns of each (`parts x D'`)."""
     encoder = getattr(estimator, "encoder_", None)
     if encoder is None:
         return shares
@@ -33,7 +33,7 @@ def by_given_columns(estimator: Any, shares: np.ndarray) -> np.ndarray:
 
 
 def number_of(wanted: int | str, names: list[str], kind: str = "column") -> int:
-    """Return the number of a column or target (`kind`) from 0, given its name or number, maybe from the end."""
+    """Return the number (from 0) of a column or target, the `kind`, given its name or number; -1 is the last one."""
     if isinstance(wanted, str) and wanted in names:
         return names.index(wanted)
     is_number = isinstance(wanted, int | np.integer) and not isinstance(wanted, bool)
@@ -58,7 +58,7 @@ def _difference(expected: list[Any], given: list[Any]) -> str:
 
 
 def given_rows(estimator: Any, X: Any) -> np.ndarray | dict[str, Any]:
-    """Return rows in one form: an array for a model of numbers, else a mapping of columns in the order of the model."""
+    """Return rows as an array, for a model that was fitted to an array, else as a mapping of the model's columns."""
     names = column_names(estimator)
     if isinstance(X, Mapping) or (hasattr(X, "columns") and estimator.encoder_ is not None):
         columns = _columns_of(X)

@@ -95,7 +95,7 @@ def importance(
     n_jobs: int | None,
 ) -> Importance:
     """
-    Return the importances of a fitted estimator's columns, by structure and, on given rows, by permutation.
+    Return the importance of a fitted estimator's columns, by structure and, on given rows, by permutation.
 
     Other parameters are those of :meth:`gpytorch_partition.estimators.PartitionGPRegressor.importance`.
 

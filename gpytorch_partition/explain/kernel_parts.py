@@ -29,14 +29,14 @@ _ENTRIES = 2**24  # covariances held at once
 
 @dataclass(frozen=True, eq=False)
 class KernelPart:
-    """A term of a kernel: the kernel inside of all scales, sums and maps, the product of the scales, and the maps."""
+    """Hold a term of a kernel: the kernel inside of scales, sums and maps, the product of its scales, and its maps."""
 
     kernel: Kernel
     weight: float
     maps: tuple[Map, ...] = ()
 
     def sources(self, num_columns: int) -> Tensor | None:
-        """Return the model's column of each column that the kernel sees; None for maps other than views and units."""
+        """Return the number of the model's column behind each column that the kernel sees; None for other maps."""
         found = torch.arange(num_columns)
         for change in self.maps:
             if isinstance(change, NumberView):
@@ -60,7 +60,7 @@ class KernelPart:
         return self.weight * self.kernel(self.points(x1), self.points(x2), diag=True).double()
 
     def means(self, x: Tensor, train_x: Tensor, weights: Tensor) -> Tensor:
-        r"""Return the terms of q functions at points, :math:`w K_{* x} \alpha` (`N x q`, float64)."""
+        r"""Return what the part adds to q functions at points, :math:`w K_{* x} \alpha` (`N x q`, float64)."""
         return self.weight * self.covariance(x, train_x).matmul(weights).double()
 
     def prior_variance(self, x: Tensor) -> float:
@@ -74,9 +74,9 @@ class KernelPart:
 @dataclass(frozen=True, eq=False)
 class KernelExpansion:
     r"""
-    The functions :math:`\sum_i k(x, x_i) \alpha_{iq}` of training rows: posterior means without their constants.
+    Hold the functions :math:`\sum_i k(x, x_i) \alpha_{iq}` of training rows: posterior means without their constants.
 
-    The weights :math:`\alpha` are `N x q`; without names, parts have those of classes.
+    The weights :math:`\alpha` are `N x q`. Parts without names are called by the classes of their kernels.
     """
 
     kernel: Kernel
@@ -109,7 +109,7 @@ class KernelExpansion:
 
 
 def kernel_parts(kernel: Kernel, *, of_mixtures: bool = False) -> list[KernelPart]:
-    """Return the terms of a kernel's sums, within scales and changes of units, and if wanted those of mixtures."""
+    """Return the terms of a kernel's sums, also inside scales and changes of units; of mixtures if `of_mixtures`."""
     return list(_parts(kernel, 1.0, (), of_mixtures))
 
 
@@ -147,7 +147,7 @@ def _columns_of(kernel: Kernel) -> Map:
 
 @torch.no_grad()
 def strategy_of(model: PartitionGP | TargetView) -> Any:
-    """Return GPyTorch's prediction strategy of a model in evaluation mode, whose `mean_cache` has the rows' weights."""
+    """Return GPyTorch's prediction strategy of a model in evaluation mode, whose `mean_cache` holds rows' weights."""
     with settings.iterative(), settings.no_debug():
         if model.prediction_strategy is None and isinstance(model, PartitionGP):
             model(model.train_inputs[0][:1]).mean  # noqa: B018, makes it

@@ -228,7 +228,7 @@ def plot_kernel_slice(
         True
     """
     if not isinstance(column, int) or not 0 <= column < x.shape[1]:
-        raise ValueError(f"expected column as a number below {x.shape[1]}, that of columns of x, got {column!r}")
+        raise ValueError(f"expected column as a number below {x.shape[1]}, the number of columns of x, got {column!r}")
     ax, values = axes(ax), x[:, column][~x[:, column].isnan()]
     if points is None:
         order = x[:, column].argsort()
@@ -281,7 +281,7 @@ def plot_cells(
     ax, (grid, extent) = axes(ax), _plane(x, columns)
     found = (source.cluster_ids if hasattr(source, "cluster_ids") else source.labels)(grid)
     if not -found.shape[-1] <= number < found.shape[-1]:
-        raise ValueError(f"expected a number below {found.shape[-1]}, that of partitions, got {number!r}")
+        raise ValueError(f"expected a number below {found.shape[-1]}, the number of partitions, got {number!r}")
     cells = found[:, number].unique(return_inverse=True)[1].reshape(_GRID, _GRID).numpy()
     _draw_cells(ax, cells, extent)
     _draw_rows(ax, x, columns)

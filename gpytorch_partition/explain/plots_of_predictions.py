@@ -45,12 +45,12 @@ def percent(share: float) -> str:
 
 
 def set_title(ax: Any, text: str, above: int = 1) -> None:
-    """Set a title on the left, with room for `above` lines below it."""
+    """Set a title on the left, with space for `above` lines between it and the axes."""
     ax.set_title(text, loc="left", fontsize=11, fontweight="bold", pad=6 + 16 * above)
 
 
 def legend_above(ax: Any, num_columns: int = 2, handles: Any = None) -> None:
-    """Add a legend in one line above the axes; a power of ten of the numbers is on the right."""
+    """Add a legend in one line above the axes; a power of ten of tick labels moves to the right."""
     ax.yaxis.set_offset_position("right")
     place = {"loc": "lower left", "bbox_to_anchor": (-0.015, 0.985)}
     options = {"fontsize": 9, "frameon": False, "handletextpad": 0.4, "columnspacing": 1.2}

@@ -261,10 +261,10 @@ def model_summary(
     model: Any, unit: Standardization, columns: list[str], names: list[str], **others: Any
 ) -> ModelSummary:
     """
-    Return the summary of a fitted model, in evaluation mode, by two products with each part at 5,000 rows at most.
+    Return the summary of a fitted model, in evaluation mode; two products with each part, of 5,000 rows at most.
 
-    Shares of several targets are those of all together. Names are those of the model's columns (a date of a table has
-    several), and of several targets, or none; others are the other fields of :class:`ModelSummary`.
+    For several targets shares are those of all together. `columns` are names of the model's columns (a date of a table
+    has several), `names` those of several targets; `others` are the other fields of :class:`ModelSummary`.
     """
     some = _some_of(model.train_inputs[0])
     if isinstance(model, CountedGP):

@@ -74,7 +74,7 @@ class OtherUnitsWarning(UserWarning):
 
 class BuildingRange(ShapedBuffers):
     """
-    The middle 80 % of each column of the rows on which a kernel was built, as state, to detect points in other units.
+    Hold the middle 80 % of each column of the rows that a kernel was built on, to detect points in other units.
 
     A column of points is elsewhere if 95 % of them lie outside that middle, or their own middle is less than a quarter
     of it. Columns with fewer than three values in the building rows are not judged, nor are fewer than 10 points or
@@ -98,7 +98,7 @@ class BuildingRange(ShapedBuffers):
             self.middle = bits_of(torch.stack([low, torch.where(_has_three_values(some), high, low)]))
 
     def elsewhere(self, x: Tensor) -> Tensor:
-        """Return whether points are elsewhere in each column that varies (bool); empty if they are not judged."""
+        """Return for each column that varies whether points are elsewhere (bool); empty if they are not judged."""
         low, high = floats_of(self.middle)
         some = _sample(x)
         if not low.numel() or len(some) < _FEWEST or some.shape[1] != low.numel():

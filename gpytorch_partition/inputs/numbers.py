@@ -37,13 +37,13 @@ def check_positive(optional: bool = False, **numbers: Any) -> None:
 
 
 def refuse_mask(values: Any, name: str, remedy: str) -> None:
-    """Refuse a masked array, whose masked numbers would be taken for known ones; a `ValueError` with the remedy."""
+    """Raise a `ValueError` with a remedy for a masked array, whose masked numbers would be read as known ones."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise ValueError(f"expected {name} without a mask, got {np.ma.count_masked(values)} masked numbers: {remedy}")
 
 
 def tensor_of(values: Any, expected: str) -> Tensor:
-    """Return numbers as a tensor; a `ValueError` with a description of the values expected if they cannot be one."""
+    """Return numbers as a tensor; a `ValueError` with the expected values for anything else."""
     try:
         return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -51,7 +51,7 @@ def tensor_of(values: Any, expected: str) -> Tensor:
 
 
 def weights_of(values: Any, size: int, things: str = "") -> Tensor:
-    """Return weights (`size`, float64), positive ones, or of things that may have none; a `ValueError` for others."""
+    """Return weights (`size`, float64), above 0, or from 0 if they are of `things`; a `ValueError` for others."""
     expected = f"{size} weights of {things}, 0 or more and not all 0" if things else f"{size} positive weights"
     weights = tensor_of(values, expected).detach()
     weights = torch.zeros(0) if weights.is_complex() else weights.double()
@@ -72,7 +72,7 @@ def check_tensors(**tensors: Any) -> None:
 
 
 def checked_count(number: Any, things: str, name: str, most: float = math.inf) -> int:
-    """Return a whole number from 1 as an int; a `ValueError` with the things counted for anything else."""
+    """Return a whole number from 1 as an int; for anything else, a `ValueError` that says what it counts."""
     if is_whole(number, 1) and number > most:
         raise ValueError(f"expected {most:,} {things} at most, got {name}={number:,}")
     if not is_whole(number, 1):

@@ -38,7 +38,7 @@ def row_folds(
 
 def rows_without_copies(x: np.ndarray, y: np.ndarray, *, are_classes: bool = False) -> NDArray[np.int64] | None:
     """
-    Return the numbers of the rows that are no copies of earlier ones; None for all, or if copies do not matter.
+    Return the numbers of the rows that are no copies of earlier rows; None if all stay, or copies do not matter.
 
     A copy has the cells (`N x D`, NaN equal to NaN) and the target (`N`, or `N x T`) of another row, whatever its
     weight. A row that is predicted from its copy seems to have no noise. Copies matter from a hundredth of the rows on,

@@ -17,7 +17,7 @@ _UNIT_SHARE = 0.9  # share of the rows that weigh the unit or less
 @dataclass(frozen=True, eq=False)
 class RowWeights:
     r"""
-    The weights w (`N`, above 0) of training rows, where the variance of the noise is :math:`\sigma^2 / w`.
+    Hold the weights w (`N`, above 0) of training rows, where the variance of the noise is :math:`\sigma^2 / w`.
 
     The unit is the weight of a usual row, the 90 % quantile of the weights. Bounds of noise and scales are meant for
     usual rows.
@@ -34,12 +34,12 @@ class RowWeights:
 
     @property
     def relative(self) -> Tensor:
-        """The weights in units of a usual row's (`N`)."""
+        """Return the weights (`N`) in units of the weight of a usual row."""
         return self.values / self.unit
 
     @property
     def capped(self) -> Tensor:
-        """The relative weights, 1 at most (`N`), for means and trees: a precise row is still one point."""
+        """Return the relative weights, 1 at most (`N`), for means and trees: a precise row is still one point."""
         return self.relative.clamp_max(1.0)
 
     def of_rows(self, rows: Tensor | np.ndarray | slice) -> RowWeights:
@@ -47,7 +47,7 @@ class RowWeights:
 
 
 def noise_factors(weights: RowWeights | None, num_rows: int) -> Tensor:
-    """Return the variance of the noise at each row over that at a usual one (`N`, float64)."""
+    """Return the variance of the noise at each row, divided by that at a usual row (`N`, float64)."""
     return torch.ones(num_rows, dtype=torch.float64) if weights is None else 1 / weights.relative
 
 

@@ -68,7 +68,7 @@ class Standardization:
         return (values.double() - self.mean) / self.scale
 
     def apply_array(self, values: np.ndarray) -> Tensor:
-        """Return a standardized array as a tensor; the array may be read-only or reversed, as tensors may not."""
+        """Return a standardized array as a tensor; the array may be read-only or reversed, which tensors cannot be."""
         return torch.from_numpy((values - self.mean.numpy()) / self.scale.numpy())
 
     def undo(self, values: Tensor) -> Tensor:

@@ -27,13 +27,13 @@ class Remedies(NamedTuple):
 
 
 def odd_targets(values: np.ndarray, shown: str = "row {0}") -> list[tuple[str, str]]:
-    """Return the cells that are no numbers, each with its place, formatted from its indices."""
+    """Return the cells that are no numbers, each as text with its place."""
     cells = np.ndenumerate(np.atleast_1d(values.astype(object)))
     return [(str(cell), shown.format(*place)) for place, cell in cells if not _is_number(cell)]
 
 
 def told_of_odd(odd: Sequence[tuple[str, str]], num_cells: int, remedies: Remedies) -> str:
-    """Return a message with the number of targets that are no numbers (texts and places), two of them, and a remedy."""
+    """Return a message: how many targets are no numbers, two of them with their places, and a remedy."""
     kinds: dict[str, dict[str, str]] = {"words": {}, "units": {}, "commas": {}}
     for text, place in odd:
         kinds[_kind_of(text)].setdefault(text, place)

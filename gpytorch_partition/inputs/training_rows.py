@@ -54,7 +54,7 @@ def decode_missing(x: Tensor) -> Tensor:
 
 
 def checked_categories(categories: Any, x: Tensor) -> dict[int, int]:
-    """Return the number C of levels of each column of codes, by the column's number; none for None."""
+    """Return the number C of levels of each column of codes, by the column's number; no columns for None."""
     if categories is None:
         return {}
     if not isinstance(categories, Mapping):
@@ -66,7 +66,7 @@ def checked_categories(categories: Any, x: Tensor) -> dict[int, int]:
 
 def _check_column(column: Any, count: Any, x: Tensor) -> None:
     if not is_whole(column, 0) or column >= x.shape[1]:
-        raise ValueError(f"expected columns of categories by numbers from 0 to {x.shape[1] - 1}, got {column!r}")
+        raise ValueError(f"expected categories to have columns as numbers from 0 to {x.shape[1] - 1}, got {column!r}")
     if not is_whole(count, 1):
         raise ValueError(f"expected the number of levels of column {column}, 1 or more, got {count!r}")
     cells = x[:, column]
@@ -95,21 +95,20 @@ def warn_about_unequal_scales(x: Tensor, owner: str) -> None:
     scales = scales[scales > 0]
     if scales.numel() and scales.max() > _MAX_SCALE_RATIO * scales.min():
         warnings.warn(
-            f"{owner} compares columns with each other, but their standard deviations range from "
-            f"{scales.min():.3g} to {scales.max():.3g}: columns with small ones will hardly matter. "
-            "Standardize the columns to mean 0 and standard deviation 1 first.",
+            f"{owner} compares columns and expected them in one scale, got standard deviations from {scales.min():.3g} "
+            f"to {scales.max():.3g}: standardize them, since columns with small ones will hardly matter",
             UserWarning,
             stacklevel=level_of_caller(),
         )
 
 
 def median_distance(x: Tensor, random: np.random.RandomState, wanted: str) -> float:
-    """Return the median L1 distance over 8192 random pairs of rows, without pairs of equal rows."""
+    """Return the median L1 distance of 8192 random pairs of different rows; a `ValueError` if all rows are equal."""
     pairs = torch.from_numpy(random.randint(x.shape[0], size=(2, _NUM_PAIRS))).to(x.device)
     distances = (x[pairs[0]] - x[pairs[1]]).abs().sum(1)
     distances = distances[distances > 0]
     if not distances.numel():
         raise ValueError(
-            f"the default {wanted} comes from the median distance, but all rows are the same: give a {wanted}"
+            f"expected rows that differ, whose median distance is the default {wanted}, got equal ones: give a {wanted}"
         )
     return distances.median().item()

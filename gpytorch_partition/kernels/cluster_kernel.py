@@ -63,7 +63,7 @@ class ClusterKernel(Kernel):
 
     @property
     def lengthscale(self) -> Tensor:
-        """Raise an error, also on assignment; the message names the alternative to a lengthscale."""
+        """Raise an error, also on assignment, which names the alternative to a lengthscale."""
         return self.__getattr__("lengthscale")
 
     @lengthscale.setter
@@ -105,7 +105,7 @@ class ClusterKernel(Kernel):
 
     @property
     def other_widths(self) -> str:
-        """Ways to another width than the usual one, for a warning."""
+        """Return advice on how to get another width than the usual one, as text for a warning."""
         return ""
 
     def __repr__(self) -> str:
@@ -157,8 +157,8 @@ class ClusterKernel(Kernel):
             name = type(self).__name__
             warnings.warn(
                 f"{name} was built on rows in other units than the points it is given: in {int(elsewhere.sum())} of "
-                f"{len(elsewhere)} columns nearly all of them are in a corner of these rows or beyond, where it cannot "
-                "tell them apart. Build it on what the model gives it: with an input_transform in BoTorch, "
+                f"{len(elsewhere)} columns nearly all of them are at the edge of these rows or outside, where it "
+                "cannot tell them apart. Build it on what the model gives it: with an input_transform in BoTorch, "
                 f"{name}(input_transform(train_X), ...).",
                 OtherUnitsWarning,
                 stacklevel=2,
@@ -201,7 +201,7 @@ class ClusterKernel(Kernel):
         self.unit, self.batch_shape = torch.empty_like(saved, device=self.unit.device, dtype=self.dtype), saved.shape
 
     def local_load_samples(self, samples_dict: dict[str, Tensor], memo: set[Any], prefix: str) -> None:
-        """Become a batch with an element for each sample, also in the state."""
+        """Turn the kernel into a batch with one element for each sample of its parameters, also in its state."""
         super().local_load_samples(samples_dict, memo, prefix)
         if "unit" in self._buffers:
             self.unit = self.unit.expand(self._batch_shape).clone()

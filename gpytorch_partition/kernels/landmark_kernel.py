@@ -108,9 +108,9 @@ class LandmarkKernel(ClusterKernel):
     costs :math:`O(N k)`. By default :math:`\kappa` is a Matern-3/2 kernel with a lengthscale per column, learned once
     from a subsample (:func:`~gpytorch_partition.inference.evidence.lengthscales.learn_lengthscales`) and then frozen.
 
-    The prior lacks the variance that the inducing points do not span, which is all of it many lengthscales away from
-    them, so intervals there are too narrow. :class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood` adds the
-    missing diagonal, for a scale and a noise chosen with it.
+    The prior lacks the variance that the inducing points do not span (all of it, many lengthscales away from them), so
+    intervals there are too narrow. :class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood` adds the missing
+    diagonal, for a scale and a noise chosen with it.
 
     Learning costs some seconds (1,000 rows), loadings :math:`O(N k^2)` and k numbers per row; with trained lengthscales
     (`kernel.base_kernel.requires_grad_(True)`) in every step. The kernel has gradients with respect to x.
@@ -153,7 +153,7 @@ class LandmarkKernel(ClusterKernel):
         self.base_kernel: Kernel = _frozen_matern(1)
         self.landmarks = LandmarkPartition()
         if (train_x is None) != (train_y is None):
-            raise ValueError("expected both training inputs and targets, or neither for an unfitted kernel")
+            raise ValueError("expected both train_x and train_y, or neither for an unfitted kernel, got one of them")
         points = training_points(train_x, active_dims)
         if points is not None:
             points = checked_rows(points, type(self).__name__)
@@ -178,7 +178,7 @@ class LandmarkKernel(ClusterKernel):
         active_dims: tuple[int, ...] | None = None,
     ) -> LandmarkKernel:
         """
-        Build any kernel of GPyTorch through given inducing points.
+        Build the low-rank version of any kernel of GPyTorch through given inducing points.
 
         :param base_kernel: The kernel, which is kept, not copied. Its parameters are trained if they require gradients,
             with new loadings in every step; `base_kernel.requires_grad_(False)` freezes them.
@@ -205,7 +205,7 @@ class LandmarkKernel(ClusterKernel):
 
     @property
     def num_landmarks(self) -> int:
-        """Number k of inducing points; 0 while the kernel is unfitted."""
+        """Return the number k of inducing points; 0 while the kernel is unfitted."""
         return self.landmarks.bits.shape[0]
 
     def _described(self) -> str:

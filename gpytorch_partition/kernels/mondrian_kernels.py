@@ -87,7 +87,7 @@ class MondrianKernel(PartitionKernel):
 
     @property
     def lifetime(self) -> float:
-        """The lifetime, in units of 1/x, positive and up to :attr:`max_lifetime`; 0 while unfitted."""
+        """Return the lifetime, in units of 1/x; it can be set up to :attr:`max_lifetime`, and is 0 while unfitted."""
         return cast(MondrianPartition, self.partition).lifetime
 
     @lifetime.setter
@@ -97,7 +97,7 @@ class MondrianKernel(PartitionKernel):
 
     @property
     def max_lifetime(self) -> float:
-        """The longest lifetime that can be set, in units of 1/x; 0 while the kernel is unfitted."""
+        """Return the longest lifetime that can be set, in units of 1/x; 0 while the kernel is unfitted."""
         return cast(MondrianPartition, self.partition).max_lifetime
 
     def cut(self, lifetime: float) -> MondrianKernel:
@@ -183,8 +183,8 @@ class GammaMondrianKernel(PartitionKernel):
             longest = max_lifetime or _NUM_QUANTILES * gamma.ppf(_QUANTILE, concentration, scale=mean / concentration)
             if not 0 < longest < float("inf"):
                 raise ValueError(
-                    f"expected a concentration and a lifetime whose longest lifetime is a number, got concentration="
-                    f"{concentration} and lifetime={lifetime}, and {longest}: give numbers nearer to 1, or max_lifetime"
+                    f"expected concentration and lifetime to make a longest lifetime that float64 holds, got "
+                    f"{concentration=} and {lifetime=}, which make {longest}: give numbers nearer to 1, or max_lifetime"
                 )
             partition = NestedMondrianPartition(points, num_trees, lifetime=longest, random_state=random)
         super().__init__(partition, batch_shape=batch_shape, active_dims=active_dims)
@@ -193,7 +193,7 @@ class GammaMondrianKernel(PartitionKernel):
 
     @property
     def concentration(self) -> Tensor:
-        """The trained concentration a; it can be set to a positive number."""
+        """Return the trained concentration a; it can be set to a positive number."""
         return self.gamma.get("concentration")
 
     @concentration.setter
@@ -202,7 +202,7 @@ class GammaMondrianKernel(PartitionKernel):
 
     @property
     def rate(self) -> Tensor:
-        """The trained rate b, in units of x; it can be set to a positive number."""
+        """Return the trained rate b, in units of x; it can be set to a positive number."""
         return self.gamma.get("rate")
 
     @rate.setter
@@ -211,12 +211,12 @@ class GammaMondrianKernel(PartitionKernel):
 
     @property
     def lifetime(self) -> Tensor:
-        """The mean lifetime a / b, in units of 1/x."""
+        """Return the mean lifetime a / b, in units of 1/x."""
         return self.concentration / self.rate
 
     @property
     def max_lifetime(self) -> float:
-        """The lifetime up to which cuts are sampled, in units of 1/x; 0 while the kernel is unfitted."""
+        """Return the lifetime up to which cuts are sampled, in units of 1/x; 0 while the kernel is unfitted."""
         return cast(NestedMondrianPartition, self.partition).max_lifetime
 
     def _described(self) -> str:
@@ -259,7 +259,7 @@ class GammaMondrianKernel(PartitionKernel):
 
 
 class GammaLifetime(gpytorch.Module):
-    """The distribution of the lifetime; a submodule, since GPyTorch takes a kernel's own parameters for batched."""
+    """Hold a and b of the lifetime's distribution, outside the kernel, whose parameters GPyTorch takes for batched."""
 
     raw_concentration: torch.nn.Parameter
     raw_rate: torch.nn.Parameter

@@ -138,7 +138,7 @@ class MembershipKernel(PartitionKernel):
 
     @property
     def set_weights(self) -> Tensor:
-        """Weights of the sets (`m`, float64), which sum to 1."""
+        """Return the weights of the sets (`m`, float64), which sum to 1."""
         return self._items.set_weights
 
     def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:

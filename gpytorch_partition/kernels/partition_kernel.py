@@ -140,7 +140,7 @@ class PartitionKernel(ClusterKernel):
         :param x: `N x D` rows.
         :param y: `N` targets, a tensor or an array: numbers, or classes.
         :param points: New points (`N2 x D`) and their targets to judge by. (Default: None, the rows.)
-        :param classes: Whether y are classes. (Default: None, those that are not floating point numbers are.)
+        :param classes: Whether y are classes. (Default: None, classes unless y are floating point numbers.)
         :param random_state: Seed of the points and pairs that are looked at. (Default: 0.)
         :return: The numbers, readable when printed; its `num_partitions_for(standard_error)` returns how many are
             enough.
@@ -221,9 +221,9 @@ def training_points(x: Any, active_dims: tuple[int, ...] | None) -> Tensor | Non
 
 class Logits(torch.nn.Module):
     """
-    A module of named vectors of logits as parameters, whose softmaxes are the weights; of any number in saved states.
+    Hold named vectors of logits as parameters, whose softmaxes are weights; saved states may have any number of them.
 
-    It is a submodule, since GPyTorch takes a kernel's own parameters for batched; all batch elements share logits.
+    They are outside the kernel, whose own parameters GPyTorch takes for batched: all batch elements share them.
     """
 
     def get(self, name: str) -> torch.nn.Parameter | None:
@@ -233,12 +233,12 @@ class Logits(torch.nn.Module):
         self.register_parameter(name, torch.nn.Parameter(values.detach().clone()))
 
     def weights(self, name: str) -> Tensor | None:
-        """Return the weights (`n`) of a name, in float64, as gradients sum over many clusters; None without logits."""
+        """Return the weights (`n`, float64) of a name; None without logits. Their gradients sum over many clusters."""
         logits = self.get(name)
         return None if logits is None else logits.double().softmax(0)
 
     def write(self, name: str, weights: Any) -> None:
-        """Set the weights of a name in place, to `n` positive numbers in any unit; other values are an error."""
+        """Set the weights of a name in place to `n` positive numbers, which need not sum to 1; an error for others."""
         logits = self.get(name)
         if logits is None:
             raise ValueError(f"expected a kernel that learns {name.removeprefix('raw_')}, got one that does not")

@@ -25,8 +25,8 @@ class JointPartition(Partition):
     """
     A partition that joins the partitions of several sources, one after another, each seeing its own columns.
 
-    Codes are held only here; the sources, such as partition kernels, compute labels and hold the state. Where some
-    labels are unbounded, the others keep their known numbers of clusters.
+    The sources, such as partition kernels, compute labels and hold the state; codes are held only here. If labels of
+    some sources are unbounded, the others keep their known numbers of clusters.
     """
 
     def __init__(self, sources: Sequence[PartitionKernel]) -> None:
@@ -141,7 +141,7 @@ class PartitionMixtureKernel(PartitionKernel):
 
     @property
     def mixture_weights(self) -> Tensor:
-        """Weights of the kernels (`k`, float64), which sum to 1; they can be set to positive numbers."""
+        """Return the weights of the kernels (`k`, float64), which sum to 1; they can be set to positive numbers."""
         return cast(Tensor, self.logits.weights("raw_mixture_weights"))
 
     @mixture_weights.setter
@@ -152,7 +152,7 @@ class PartitionMixtureKernel(PartitionKernel):
         return f"{super()._described()}, weights {listed(self.mixture_weights.tolist())}"
 
     def named_sub_kernels(self) -> Iterable[tuple[str, Kernel]]:
-        """Yield nothing: the mixture has the batch dimensions, and its kernels have none to index or expand."""
+        """Yield nothing: only the mixture has batch dimensions; its kernels have none to index or expand."""
         return iter(())
 
     def _choose_columns(self, dims: Any) -> None:

@@ -78,8 +78,7 @@ class RandomForestKernel(PartitionKernel):
     :param sample_weight: `N` weights of the rows in the choice of splits; the kernel itself has none, but noise may
         (:class:`~gpytorch_partition.likelihoods.WeightedGaussianLikelihood`). (Default: None.)
     :param random_state: As in :class:`~gpytorch_partition.PartitionKernel`, and so are `batch_shape` and `active_dims`.
-    :raises ValueError: If `heights` is unknown, only one of rows and targets is given, or they or an option cannot be
-        used.
+    :raises ValueError: If `heights` is unknown, only one of rows and targets is given, or a value cannot be used.
 
     Example:
         >>> x = torch.linspace(0, 1, 200).unsqueeze(-1)
@@ -114,7 +113,7 @@ class RandomForestKernel(PartitionKernel):
     ) -> None:
         heights_state = _Heights(heights)
         if (train_x is None) != (train_y is None):
-            raise ValueError("expected both training inputs and targets, or neither for an unfitted kernel")
+            raise ValueError("expected both train_x and train_y, or neither for an unfitted kernel, got one of them")
         points, forest = training_points(train_x, active_dims), None
         if points is not None and train_y is not None:
             forest = grow_forest(
@@ -149,8 +148,8 @@ class RandomForestKernel(PartitionKernel):
         """
         Build the kernel of a fitted tree ensemble. Costs :math:`O(V)` for the V nodes of its trees.
 
-        A process that is trained by marginal likelihood on the targets of its trees takes noise for signal, unless
-        trees are shallow. Such a training begins with an :class:`OverconfidenceWarning`.
+        A Gaussian process that is trained by marginal likelihood on the targets of the trees takes noise for signal,
+        unless trees are shallow; an :class:`OverconfidenceWarning` says so.
         :func:`gpytorch_partition.presets.ensemble_model` chooses by held-out rows instead.
 
         Where the ensemble weighs its trees (AdaBoost, and DART of XGBoost), so does the kernel; k(x, x) stays 1.
@@ -189,9 +188,9 @@ class RandomForestKernel(PartitionKernel):
         """
         Build the kernel of trees of any program from arrays, in :math:`O(V)` for V nodes.
 
-        Splits, of two children or more, and arrays are those of
-        :func:`~gpytorch_partition.partitions.ensembles.array_trees`. All children of a node are one level below it. No
-        warning is given if trees have seen the targets, which is unknown.
+        The arrays, and splits of two children or more, are those of
+        :func:`~gpytorch_partition.partitions.ensembles.array_trees`. All children of a node are one level below it.
+        Nothing warns if the trees have seen the targets, which is not known.
 
         :param heights: As for the class, except `"impurity"`.
         :param options: `random_state`, `batch_shape` and `active_dims`, as for the class.
@@ -230,7 +229,7 @@ class RandomForestKernel(PartitionKernel):
 
     @property
     def level_weights(self) -> Tensor | None:
-        """Weights of the heights 0 ... H (`H + 1`, float64), scaled to a sum of 1 in lower trees; else None."""
+        """Return trained weights of heights 0 ... H (`H + 1`, float64), rescaled in lower trees; None if untrained."""
         return self.logits.weights("raw_level_weights")
 
     @level_weights.setter
@@ -239,7 +238,7 @@ class RandomForestKernel(PartitionKernel):
 
     @property
     def tree_weights(self) -> Tensor:
-        """Weights that the ensemble gives its trees (`m`, float64), 1 on average."""
+        """Return the weight that the ensemble gives each tree (`m`, float64), 1 on average."""
         return self._forest.weights
 
     def _described(self) -> str:

@@ -38,7 +38,7 @@ class OverconfidenceWarning(UserWarning):
 
 
 class SeenTargets(NamedTuple):
-    """The known facts about the rows that an ensemble was fitted to, where its trees fit targets closely."""
+    """Hold facts by which to recognize the rows that an ensemble was fitted to, if its trees fit targets closely."""
 
     num_rows: int | None  # None if the ensemble does not record it
     leaf_counts: Tensor | None  # (p,) distinct rows in the leaves, at least; None if not recorded
@@ -47,7 +47,7 @@ class SeenTargets(NamedTuple):
 
     @classmethod
     def of(cls, ensemble: Any, trees: Trees, partition: ForestPartition) -> SeenTargets | None:
-        """Read the facts from a fitted ensemble; None for trees without targets, or trees known only as arrays."""
+        """Read the facts from a fitted ensemble; None for trees grown without targets, or known only as arrays."""
         if isinstance(ensemble, Trees) or is_unsupervised(ensemble):
             return None
         counts = partition.cluster_counts
@@ -64,11 +64,10 @@ class SeenTargets(NamedTuple):
 
     def are_those_of(self, x: Tensor, partition: ForestPartition) -> bool:
         """
-        Return whether rows (`N x D`) are those that the ensemble was fitted to, and its trees fit their targets
-        closely.
+        Return whether the ensemble was fitted to these rows (`N x D`), and its trees fit their targets closely.
 
-        Their number must match, and nearly every leaf hold as many rows as in the ensemble; with others half the leaves
-        do not.
+        It was if the number of rows is the same, and nearly every leaf holds as many rows as in the ensemble (for other
+        rows, half of the leaves do not).
         """
         if self.num_rows is not None and abs(len(x) - self.num_rows) > _ROUNDING * self.num_rows + 1:
             return False

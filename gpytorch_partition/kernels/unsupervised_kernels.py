@@ -147,7 +147,7 @@ class FastClusterKernel(PartitionKernel):
         height = max(1, (num_rows // _USUAL_ROWS).bit_length() - 1)
         warnings.warn(
             f"FastClusterKernel of one column is trained on {num_rows:,} rows with partitions of up to {most:,} "
-            "clusters: all of them single out the same rows, so that the noise of targets is taken for the function, "
+            "clusters: all of them isolate the same rows, so that the noise of targets is taken for the function, "
             "and 90 % intervals of a process with this kernel alone cover 34 to 87 %, unless there is no noise. Give "
             f"height={height}, or less where the marginal likelihood is larger; to an estimator "
             f"kernel=lambda x, y: FastClusterKernel(x, height={height}).",
@@ -194,7 +194,7 @@ class RandomBinningKernel(PartitionKernel):
 
     @property
     def lengthscale(self) -> Tensor:
-        r"""Lengthscales :math:`\ell` (`1 x D`), in units of x, which are fixed with the grids."""
+        r"""Return the lengthscales :math:`\ell` (`1 x D`), in units of x, which are fixed with the grids."""
         return cast(RandomBinningPartition, self.partition).lengthscale.unsqueeze(0)
 
     @lengthscale.setter

@@ -27,7 +27,7 @@ from gpytorch_partition.tables.number_view import NumberView
 
 
 def checked_kernel(kernel: Any) -> Kernel:
-    """Return a kernel, of this package or GPyTorch's; a `TypeError` for anything else, also a class of kernels."""
+    """Return a kernel if it is one of this package or of GPyTorch; a `TypeError` for others, such as classes."""
     if isinstance(kernel, Kernel):
         return kernel
     got = f"the class {kernel.__name__}: build one" if isinstance(kernel, type) else f"a {type(kernel).__name__}"
@@ -76,8 +76,7 @@ class IterativeKernel(_WrapperKernel):
     in it needs no wrapper (:mod:`gpytorch_partition.composition`).
 
     Time and memory are those of the terms: a dense RBF remains :math:`O(N^2)`, and low-rank kernels cost :math:`O(N k)`
-    (`LinearKernel(ard_num_dims=D)`, random Fourier features). GPyTorch's `InducingPointKernel` adds a diagonal of its
-    own.
+    (`LinearKernel(ard_num_dims=D)`, random Fourier features). `InducingPointKernel` adds a diagonal of its own.
 
     :param base_kernel: Any kernel.
 
@@ -110,7 +109,7 @@ class EncodedKernel(_WrapperKernel):
     Compare rows by a :class:`~gpytorch_partition.tables.NumberView` of them, :math:`k_0(\phi(x), \phi(x'))`.
 
     Use it to compare rows of a table by a smooth, linear or distance-based kernel: :math:`\phi` has numbers for the
-    levels of categories and medians for missing cells. Forests do not need it: they split on sets of levels and accept
+    levels of categories and medians for missing cells. Forests need none: they split on sets of levels and accept
     missing values.
 
     :param base_kernel: :math:`k_0`, built on the view of the training rows.
@@ -165,7 +164,9 @@ class StandardizedKernel(_WrapperKernel):
         if not columns.scale.numel():
             raise RuntimeError("StandardizedKernel is not fitted: give it training rows, or load a state")
         if x.shape[-1] != (size := columns.scale.numel()):
-            raise ValueError(f"StandardizedKernel was built on {size} columns, got points with {x.shape[-1]}")
+            raise ValueError(
+                f"expected points with {size} columns, as the training rows have, got {x.shape[-1]}: add or drop some"
+            )
         return columns.apply(decode_missing(x)).to(x.dtype)
 
     def seen(self, x: Tensor) -> Tensor:
@@ -264,7 +265,7 @@ class LocalLinearKernel(ClusterKernel):
 
     @property
     def variance(self) -> Tensor:
-        """Variances of the slopes, `*batch x 1 x D`; they can be set to positive numbers."""
+        """Return the variances of the slopes, `*batch x 1 x D`; they can be set to positive numbers."""
         return self.raw_variance_constraint.transform(self.raw_variance)
 
     @variance.setter

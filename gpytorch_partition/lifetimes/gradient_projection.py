@@ -53,8 +53,8 @@ def expected_gradient_projection(
     .. math:: g_d = \frac{\mu(x + h s_d e_d) - \mu(x - h s_d e_d)}{2 h}, \qquad h = \tfrac12,
 
     with :math:`s_d` the standard deviation of column d, and takes :math:`H = c\, \overline{g g^\top}` with trace D. The
-    next round has :math:`U = \operatorname{diag}(s)^{-1} H^{1/2}` (the symmetric root), the first one standardized
-    columns.
+    first round sees standardized columns, the next one :math:`U = \operatorname{diag}(s)^{-1} H^{1/2}` (the symmetric
+    root).
 
     The full H is better where f varies along a few oblique directions, and worse where it depends on single columns:
     compare on held-out rows. **The final model sees the same targets again**: its likelihood is too high to compare
@@ -146,5 +146,5 @@ def _checked(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     check_rows(rows, y)
     for name, values in (("targets", y), ("rows", rows)):
         if bool((values == values[:1]).all()):
-            raise ValueError(f"all {name} are the same: there is no direction to learn")
+            raise ValueError(f"expected {name} that vary, got equal ones, from which no direction can be learned")
     return rows, y.detach().double()

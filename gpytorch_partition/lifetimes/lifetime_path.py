@@ -32,7 +32,7 @@ Columns = tuple[np.ndarray, int]
 @dataclass(frozen=True, eq=False)
 class LifetimeCells:
     """
-    The feature columns of one lifetime: its cells with training rows, then the columns of the previous lifetime.
+    Hold the feature columns of one lifetime: its cells with training rows, then the columns of the previous lifetime.
 
     A part of a cell without training rows has no column of its own. Points in it keep the column of the whole cell,
     whose weight no training row changes any more, so that their predictions are those before the cut.
@@ -52,7 +52,7 @@ class LifetimeCells:
         return one_hot(*self.columns(x))
 
     def columns(self, x: Tensor, before: Columns | None = None) -> Columns:
-        """Return columns of features (`N2 x m`, -1 for none), given those of the lifetime before, and their number."""
+        """Return columns of features (`N2 x m`, -1 for none) and their number, given those of the lifetime before."""
         columns, num_columns = cluster_columns(self.kernel, x, self.train_x)
         if self.previous is None:
             return columns, num_columns
@@ -106,14 +106,14 @@ class LifetimePath:
 
     @property
     def scores(self) -> np.ndarray:
-        """The scores on the validation rows, without which it is an error: shares of correct classes, or R squared."""
+        """Return the scores on the validation rows: shares of correct classes, or R squared; an error without rows."""
         if any(model.score is None for model in self.models):
             raise RuntimeError("expected models with scores: give fit_along_lifetimes validation=(x, y)")
         return np.array([model.score for model in self.models])
 
     @property
     def best(self) -> LifetimeModel:
-        """The model of the largest score; among equal scores, the one of the shortest lifetime."""
+        """Return the model of the largest score; among equal scores, the one of the shortest lifetime."""
         return self.models[int(np.argmax(self.scores))]
 
 
@@ -241,7 +241,7 @@ def _numbers(lifetimes: Any) -> list[float]:
 
 def _check_lifetimes(kernel: Any, x: Tensor, lifetimes: list[float]) -> None:
     if not isinstance(kernel, MondrianKernel):
-        raise TypeError(f"only the trees of a MondrianKernel have lifetimes, got a {type(kernel).__name__}")
+        raise TypeError(f"expected a MondrianKernel, whose trees have lifetimes, got a {type(kernel).__name__}")
     kernel.partition.check_points(kernel.columns.select(x))
     rising = all(a < b for a, b in zip([0.0, *lifetimes], lifetimes))
     if not lifetimes or not rising or lifetimes[-1] > kernel.max_lifetime:

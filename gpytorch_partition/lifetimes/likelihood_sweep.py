@@ -77,7 +77,7 @@ class LifetimeSweep:
 
     @property
     def best_lifetime(self) -> float:
-        """The lifetime of greatest marginal likelihood."""
+        """Return the lifetime of greatest marginal likelihood, in units of 1/x."""
         return float(self.lifetimes[self.log_marginal_likelihood.argmax()])
 
     def posterior(self, prior: Prior | None = None) -> Tensor:
@@ -347,7 +347,7 @@ def _checked_lifetimes(kernel: MondrianKernel, lifetimes: Any) -> list[float] | 
 def _check(kernel: Any, x: Tensor, y: Tensor, outputscale: float | None, noise: float | None, validation: Any) -> None:
     if not isinstance(kernel, MondrianKernel):
         raise TypeError(
-            f"only the trees of a MondrianKernel have a lifetime, got a {type(kernel).__name__}: give the "
+            f"expected a MondrianKernel, whose trees have lifetimes, got a {type(kernel).__name__}: give the "
             "MondrianKernel itself where it is within another kernel, such as kernel.base_kernel of a ScaleKernel"
         )
     if validation is not None and not (isinstance(validation, Sequence) and len(validation) == 2):

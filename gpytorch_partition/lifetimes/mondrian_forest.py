@@ -77,7 +77,7 @@ class MondrianForest:
 
     @property
     def weights(self) -> Tensor:
-        r"""The parameters :math:`\hat\theta` (`p`, float64); clusters are numbered as in :func:`joint_weights`."""
+        r"""Return the parameters :math:`\hat\theta` (`p`, float64), in the order of those of :func:`joint_weights`."""
         return self._means
 
     def predict(self, x: Tensor) -> Tensor:

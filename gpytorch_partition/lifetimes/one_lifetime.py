@@ -50,7 +50,7 @@ from gpytorch_partition.progress import progress
 
 @dataclass(frozen=True)
 class Regression:
-    """The numbers of the regression without the clusters; targets are less their prior mean, which may be chosen."""
+    """Hold the numbers of a regression besides its clusters, for targets less their prior mean, given or chosen."""
 
     outputscale: float
     noise: float
@@ -61,7 +61,7 @@ class Regression:
 
     @property
     def ridge(self) -> float:
-        r""":math:`\lambda = m \sigma^2 / s`."""
+        r"""Return the penalty :math:`\lambda = m \sigma^2 / s` of squared effects."""
         return self.num_partitions * self.noise / self.outputscale
 
     def log_marginal_likelihood(self, explained: float, log_determinant: float, num_clusters: int) -> float:
@@ -80,7 +80,7 @@ class Regression:
 
 @dataclass(frozen=True, eq=False)
 class ClusterRidge:
-    r"""The regression on p clusters, from G and :math:`b = Z^\top y`, by a Cholesky factor of M: `16 p^2` bytes."""
+    r"""Solve the regression on clusters by a Cholesky factor of M, from G and :math:`b = Z^\top y`: `16 p^2` bytes."""
 
     regression: Regression
     counts: Tensor
@@ -93,12 +93,12 @@ class ClusterRidge:
         factor, failed = torch.linalg.cholesky_ex(regularized)
         if failed:
             ratio = self.regression.noise / self.regression.outputscale
-            raise ValueError(f"a noise of {ratio:.2g} outputscales is lost in rounding: expected a larger noise")
+            raise ValueError(f"expected a noise that float64 resolves, got {ratio:.2g} outputscales: give a larger one")
         return factor
 
     @cached_property
     def effects(self) -> Tensor:
-        r"""The posterior means :math:`\theta = M^{-1} b` of the effects (`p`), zero for clusters without rows."""
+        r"""Return the posterior means :math:`\theta = M^{-1} b` of the effects (`p`), 0 for clusters without rows."""
         return torch.cholesky_solve(self.sums.unsqueeze(-1), self._factor).squeeze(-1)
 
     @property
@@ -111,17 +111,17 @@ class ClusterRidge:
         return 2 * float(self._factor.diagonal().log().sum())
 
     def with_regression(self, regression: Regression) -> ClusterRidge:
-        """Return the regression with other values, whose squares are those of :math:`y - c` for their mean c."""
+        """Return this ridge regression with other values; sums become those of :math:`y - c` for their mean c."""
         return ClusterRidge(regression, self.counts, self.sums - regression.mean * self.counts.diagonal())
 
     def coarsened(self, clusters: Tensor, num_clusters: int) -> ClusterRidge:
-        """Return the regression on unions of clusters (`p` numbers), at :math:`O(p^2)` for any N."""
+        """Return the regression on unions of clusters (the union of each, `p`), in :math:`O(p^2)` for any N."""
         sums = self.sums.new_zeros(num_clusters).index_add_(0, clusters, self.sums)
         return ClusterRidge(self.regression, coarsened(self.counts, clusters, num_clusters), sums)
 
 
 class Step(NamedTuple):
-    """The regression after a cut, or, at time 0, before the first one."""
+    """Hold the regression after a cut, or, at time 0, before the first one."""
 
     time: float
     cells: Cells
@@ -195,7 +195,7 @@ _LEAST_NOISE = 1e-6  # least noise that is chosen, in mean squares of the target
 
 
 class SweepData(NamedTuple):
-    """A copy of the kernel, training data less their mean, the trees over these rows, and the values that are given."""
+    """Hold a copy of the kernel, training data less their mean, the trees of these rows, and given hyperparameters."""
 
     kernel: MondrianKernel
     x: Tensor
@@ -236,7 +236,7 @@ class SweepData(NamedTuple):
         )
 
     def model(self) -> PartitionGP:
-        """Return an exact process of the training rows for :meth:`predict`, with trees grown for its points once."""
+        """Return an exact GP of the training rows for :meth:`predict`, whose trees are grown for its points once."""
         likelihood = GaussianLikelihood()
         model = PartitionGP(self.x, self.y.to(self.x), likelihood, self.kernel.cut(self.kernel.lifetime))
         likelihood.noise_covar.raw_noise_constraint.lower_bound.fill_(0)
@@ -254,7 +254,7 @@ class SweepData(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """The held-out rows: their exits from the trees of the training rows, and their targets, less the training mean."""
+    """Hold the held-out rows: their exits from the trees of the training rows, and targets less the training mean."""
 
     events: Attachments
     y: Tensor
@@ -270,7 +270,7 @@ class HeldOut(NamedTuple):
 
 
 class LifetimeResult(NamedTuple):
-    """The result of one lifetime; effects of cells only for validation rows, or where they cost nothing."""
+    """The result of one lifetime; it has effects of cells only if validation rows need them, or they cost nothing."""
 
     regression: Regression
     log_likelihood: float

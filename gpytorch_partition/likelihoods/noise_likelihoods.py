@@ -147,8 +147,8 @@ class WeightedNoise(Noise):
     :class:`FITCGaussianLikelihood`, where the kernel is one through inducing points.
 
     Inputs are training rows in training mode, or if they are a list, as GPyTorch's prediction strategies give them.
-    Rows after those with weights, of fantasies, have a weight of 1. Points as a tensor, as in
-    `likelihood(model(x), x)`, are new observations, at the training rows as well.
+    Rows beyond those with weights (of fantasy models) have the weight 1. Outside training mode, points in a tensor, as
+    in `likelihood(model(x), x)`, are new observations, even at training rows.
 
     :param base_noise: The noise :math:`\sigma^2(x)`.
     :param weights: `N` weights w of the training rows, above 0.
@@ -177,7 +177,7 @@ class WeightedNoise(Noise):
         return f"weights from {self.weights.min():.4g} to {self.weights.max():.4g}"
 
     def forward(self, *params: Any, shape: Any = None, **kwargs: Any) -> LinearOperator:
-        """Return the noise's covariance, at training rows or at the points given (see above)."""
+        """Return the covariance of the noise at training rows, or at the given points."""
         found = self.base_noise(*params, shape=shape, **kwargs)
         variances = found.diagonal(dim1=-2, dim2=-1)
         is_of_rows = self.training or (bool(params) and not isinstance(params[0], Tensor))
@@ -223,7 +223,7 @@ class WeightedGaussianLikelihood(NoiseLikelihood):
     inputs are training rows.
 
     :param weights: `N` weights w of the training rows, above 0.
-    :param noise: Noise of rows of the unit's weight, from GPyTorch or this package. (Default: None, the same at all
+    :param noise: Noise of a row whose weight is `unit`, from GPyTorch or this package. (Default: None, the same at all
         points, at least 1e-4.)
     :param unit: The weight of a usual row, whose noise is bounded. (Default: 1.)
     :raises ValueError: As :class:`WeightedNoise`.
@@ -257,7 +257,7 @@ def weights_of(likelihood: Any) -> Tensor | None:
 
 class StudentTNoise(WeightedNoise):
     r"""
-    Give Student-t noise its variances: :math:`\sigma^2(x)\, u / w_i` at training row i, with the expected precision w.
+    Give Student-t noise the variance :math:`\sigma^2(x)\, u / w_i` at training row i, w being expected precisions.
 
     At new points the variance is :math:`s^2(x)\, \nu / (\nu - 2)`, with :math:`s^2(x) = a\, \sigma^2(x)\, u`.
 
@@ -295,12 +295,12 @@ class StudentTNoise(WeightedNoise):
 
 class StudentTLikelihood(NoiseLikelihood):
     """
-    Observe a function with Student-t noise, a mixture of Gaussians of many scales, exact given the weights.
+    Observe a function with Student-t noise, a mixture of Gaussians of many scales.
 
     Use it where some training targets are outliers. Each row's noise has a precision of its own, whose expectation is
-    the row's weight (Tipping & Lawrence 2005), so that outliers have hardly any influence.
-    :func:`gpytorch_partition.presets.default_model` finds weights, scale and degrees of freedom by held-out rows, and
-    uses this likelihood where they favour it.
+    the row's weight (Tipping & Lawrence 2005), so that outliers have hardly any influence. Given the weights, inference
+    is exact. :func:`gpytorch_partition.presets.default_model` finds weights, scale and degrees of freedom by held-out
+    rows, and uses this likelihood where they favour it.
 
     `likelihood(model(x), x)` has the mean and the variance of new observations, as a Gaussian; :meth:`log_marginal` is
     the density of the mixture, and :func:`~gpytorch_partition.likelihoods.scale_mixture.student_quantiles` has its

@@ -46,7 +46,7 @@ def log_densities(errors: Tensor, variances: Tensor, scales: Tensor, df: float) 
 
 
 def expected_precisions(errors: Tensor, variances: Tensor, scales: Tensor, df: float) -> Tensor:
-    r"""Return the mean of :math:`\tau` (`n`) given an observation, its weight in EM: close to 0 for an outlier."""
+    r"""Return the expected precision :math:`\tau` of each observation (`n`), its weight in EM: near 0 for outliers."""
     joint, precisions = _joint(errors, variances, scales, df)
     return torch.softmax(joint, -1) @ precisions
 

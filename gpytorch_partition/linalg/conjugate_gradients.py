@@ -24,7 +24,7 @@ _MAX_RESTARTS = 3  # most restarts from the true residual, where rounding has ma
 
 
 class UnconvergedError(RuntimeError):
-    """An error of a solve that is less accurate than asked for; the message says how accurate, and what to do."""
+    """Report a solve that is less accurate than asked for; the message says how accurate it is, and what to do."""
 
 
 class CGState(NamedTuple):
@@ -70,14 +70,13 @@ def conjugate_gradients(
 
     Every column stops by its own residual. No threshold is absolute, so scaling A, B or the preconditioner changes
     nothing. When all columns have stopped, the true residual is computed, and columns whose recursive residual is too
-    small by rounding restart from their solution. Columns that have stopped stay in the products until the last one
-    stops.
+    small by rounding restart from their solution. Columns stay in the products until all have stopped.
 
     :param stop: A function of the :class:`CGState` that says which columns are done (`*batch x 1 x t`).
     :param preconditioner: :math:`V \mapsto P^{-1} V`. (Default: none.)
     :param initial_guess: The solution to start from, of a shape that expands to that of `rhs`. (Default: zero.)
     :param max_iterations: Most iterations; a :class:`NumericalWarning` then gives the residual reached.
-    :param num_tridiag: For the first `num_tridiag` columns, not all zero, return the Lanczos matrix as well.
+    :param num_tridiag: Number of the first columns whose Lanczos matrix is returned too; they must not be all zero.
     :param max_tridiag_iterations: Largest size of these matrices, 1 or more if any are wanted; they have at least 20
         rows where that and N allow it.
     :param certain: The accuracy asked for, where the stopping rule also stops at the limit of rounding: columns whose

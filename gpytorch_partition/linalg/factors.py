@@ -85,7 +85,7 @@ def _check_finite(matrix: Tensor) -> None:
 
 
 class Eigenpairs(NamedTuple):
-    """Eigenvalues (`k`), largest first, and orthonormal eigenvectors (`N x k`)."""
+    """Hold eigenvalues (`k`), largest first, and orthonormal eigenvectors (`N x k`)."""
 
     values: Tensor
     vectors: Tensor
@@ -172,7 +172,7 @@ def _signed(values: Tensor, vectors: Tensor) -> Eigenpairs:
 
 class NystromFactor(NamedTuple):
     r"""
-    The factor of :math:`K \approx L L^\top + \lambda_\ell I`, exact in the directions found, constant in all others.
+    Hold the factor of :math:`K \approx L L^\top + \lambda_\ell I`: exact in the directions found, constant in others.
 
     :math:`L = U (\Lambda - \lambda_\ell)^{1/2}` from the :math:`\ell` leading eigenpairs; the eigenvalue
     :math:`\lambda_\ell` stands for those not found. A low-rank factor alone would be zero there, and log determinants
@@ -188,8 +188,7 @@ def nystrom_factor(
     matmul: Callable[[Tensor], Tensor], shape: torch.Size, rank: int, generator: torch.Generator, dtype: torch.dtype
 ) -> NystromFactor:
     r"""
-    Return a randomized Nystrom approximation with a shift on the complement (Frangella, Tropp & Udell 2021, algorithm
-    2.1).
+    Return a randomized Nystrom approximation (Frangella, Tropp & Udell 2021, algorithm 2.1), shifted outside its span.
 
     :param matmul: :math:`V \mapsto K V` (`*batch x N x t`) for positive semidefinite K.
     :param shape: `*batch x N` of the vectors.
@@ -214,7 +213,7 @@ def nystrom_factor(
 
 
 def transposed_product(tall: Tensor, values: Tensor) -> Tensor:
-    r"""Return :math:`R^\top V` (`*batch x k x t`); for a dozen columns, 2 to 4 times as fast as `tall.mT @ values`."""
+    r"""Return :math:`R^\top V` (`*batch x k x t`), for a dozen columns 2 to 4 times as fast as `tall.mT @ values`."""
     return (values.mT @ tall).mT if values.shape[-1] <= tall.shape[-1] else tall.mT @ values
 
 

@@ -49,7 +49,7 @@ class LanczosRun:
 
     @property
     def basis(self) -> Tensor:
-        """The kept vectors of the orthonormal basis, as rows: the first 64, and the last two blocks."""
+        """Return the kept vectors of the orthonormal basis, as rows: the first 64, and the last two blocks."""
         return self._store[: self._size]
 
     @property
@@ -165,7 +165,7 @@ class LanczosRun:
 
 def radau_matrix(matrices: Tensor, least: float) -> Tensor:
     """
-    Return Lanczos matrices (`*batch x k x k`) whose last diagonal entry makes a lower bound an eigenvalue.
+    Return Lanczos matrices (`*batch x k x k`) with a last diagonal entry that makes `least` an eigenvalue.
 
     After the end of a Krylov space there may be uncoupled numbers on the diagonal, which stay.
     """

@@ -28,14 +28,14 @@ _DRAW = {
 
 
 def solver_generator(seed: int, stream: str, device: torch.device) -> torch.Generator:
-    """Return a generator of one of the solvers' streams, unrelated to the global one and to the other streams."""
+    """Return the generator of one of the solvers' streams, independent of the global one and of other streams."""
     return torch.Generator(device).manual_seed((_STREAMS[stream] + seed) % 2**63)
 
 
 @contextmanager
 def drawn_from(seed: int) -> Iterator[None]:
     """
-    Have Gaussian, uniform, exponential, gamma and Bernoulli draws of PyTorch come from a seed, in this thread only.
+    Draw Gaussian, uniform, exponential, gamma and Bernoulli numbers of PyTorch from a seed, in this thread only.
 
     Use it for samples on the CPU of distributions of PyTorch, GPyTorch and linear_operator, which take no generator.
     Other draws (multinomial, Poisson, permutations, whole numbers) come from the global state as before, and a tensor

@@ -22,8 +22,7 @@ class ClusterFeatures:
     r"""
     Map points to sparse features of a kernel, :math:`\phi(x)^\top \phi(x') = k(x, x')`, by training rows.
 
-    Use it to give another library the kernel as sparse columns; a linear model on them is a kernel machine at linear
-    cost.
+    Use it to give another library the kernel as sparse columns: a linear model of them is a kernel machine.
 
     There is a column for each cluster that holds a training row, and an entry :math:`\sqrt{w}` in each cluster that a
     point is in: m entries of :math:`1 / \sqrt m` for flat partitions of equal weight (Balog et al. 2016, equation 2).
@@ -32,7 +31,7 @@ class ClusterFeatures:
     loading as well.
 
     Products of features equal the kernel among training rows, and between these and any other points. Between other
-    points they lack the clusters without training rows, which forests and fast clusters built on these rows have not.
+    points they lack clusters without training rows (forests and fast clusters built on these rows have none).
 
     Costs the labels of the rows, and 12 bytes for each entry: m in each row, or m times the mean depth of a leaf for
     all heights. A :class:`~gpytorch_partition.MembershipKernel` has one for each of its sets (with `members_only`, for
@@ -197,7 +196,7 @@ def one_hot(columns: np.ndarray, num_columns: int) -> csr_matrix:
 
 class GrowingFeatures:
     r"""
-    The features :math:`1 / \sqrt m` in the columns of a point's m clusters, for rows that arrive in batches.
+    Map points to features :math:`1 / \sqrt m` in the columns of their m clusters, for rows that arrive in batches.
 
     A cluster gets a column with its first row, after all columns so far, and keeps it: learned weights stay in place,
     and are padded with zeros for new columns (Balog et al. 2016, section 5). Clusters without rows have no column and

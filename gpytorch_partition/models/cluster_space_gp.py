@@ -58,17 +58,17 @@ class ClusterSpaceGP(CountedModel):
     memory, a :class:`PartitionGP` has cheaper variances. Vectors have q numbers,
     one for each cluster or node of a tree; the rows are asked for :math:`C \mapsto Z^\top (Z C)` only.
 
-    Costs are counted in products of the rows with about four columns. A fit costs 20 to 300, once. Means cost some 100,
-    once, and then O(m) per point. Variances cost as many for every 32 points; for more than 512 points, 16 times as
-    many for 512 samples, once. The model holds up to `200 q` numbers meanwhile, and 512 p for the samples. Results are
+    Costs are counted in products of the rows with about four columns. A fit takes 20 to 300 products, once. Means take
+    some 100, once, and then O(m) per point. Variances take some 100 for every 32 points; for more than 512 points,
+    1,600 for 512 samples, once. The model holds up to `200 q` numbers meanwhile, and 512 p for the samples. Results are
     the same to the last bit for the same rows and settings (:class:`~gpytorch_partition.settings.probe_seed`).
 
     :param kernel: The kernel, with a known number of clusters: forests, fast clusters, clusterings, mixtures of these.
         The model uses the weights that the kernel has when the model is fitted.
     :param rows: The rows, coded by this kernel, with one target: from :func:`local_rows`, or shards.
     :raises TypeError: If the kernel is none of this package's, or rows cannot be asked for sums.
-    :raises ValueError: If the kernel's labels are unbounded, as those of Mondrian trees, groups and users' functions.
-        If the rows are none or not coded by this kernel, or their targets are several or not finite.
+    :raises ValueError: If the kernel's labels are unbounded, as those of Mondrian trees, groups and users' functions;
+        or there are no rows, rows are not coded by this kernel, or targets are several or not finite.
 
     Example:
         >>> from gpytorch_partition import FastClusterKernel
@@ -161,7 +161,7 @@ class ClusterSpaceGP(CountedModel):
 
     def effects(self) -> EffectsPosterior:
         r"""
-        Return the effects of clusters as :meth:`FeatureSpaceGP.effects`, with a root (`p x k`) of k samples.
+        Return the posterior of cluster effects as :meth:`FeatureSpaceGP.effects`, with a root (`p x k`) of k samples.
 
         Variances are within a relative :math:`\sqrt{2 / k}` (a standard error), k being
         :class:`~gpytorch_partition.settings.num_variance_samples`.

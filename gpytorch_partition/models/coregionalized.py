@@ -50,17 +50,16 @@ class CoregionalizedGP(torch.nn.Module):
     r"""
     Model T targets by an exact Gaussian process, :math:`f_t \sim GP(\mu_t, k(x, x') B_{tt'})`, with noise covariance S.
 
-    Use it for targets that covary, above all where entries are missing and known targets inform about missing ones.
-    With every entry known it costs as much as T processes of N rows that share one kernel; with n known entries, as
-    much as one process of n rows; T times that where errors of a row are correlated too. Memory is linear in N and in
-    the entries.
+    Use it for targets that covary, above all where entries are missing and known targets inform about missing ones. It
+    costs as much as T processes of N rows that share one kernel if every entry is known; as one process of n rows if n
+    entries are known, and T times as much if errors of a row are correlated too. Memory is linear in rows and entries.
 
     :param train_x: `N x D` rows; NaN is a missing value, for kernels that take it.
     :param train_y: `N x T` targets; NaN is a missing entry.
     :param kernel: The kernel k, with nothing left to train. Above `max_cholesky_size` rows its products must be linear
         in N.
     :param coregionalization: B, noise and means.
-    :param description: Description of the kernel, as :class:`~gpytorch_partition.presets.assembly.DefaultGP` has it.
+    :param description: Description of the kernel in plain values, as of :class:`.DefaultGP`. (Default: None.)
 
     Example:
         >>> from gpytorch_partition import MondrianKernel
@@ -302,7 +301,7 @@ class CoregionalizedGP(torch.nn.Module):
 
 
 class TargetView:
-    """One of several targets as a model of its own, with the mean `constant + k(x, X) w`, for explanations."""
+    """One of several targets as a model with the mean `constant + k(x, X) w`, for functions that explain models."""
 
     def __init__(self, model: CoregionalizedGP, number: int) -> None:
         self.model, self.number = model, number
@@ -312,7 +311,7 @@ class TargetView:
 
     @torch.no_grad()
     def variances_of(self, priors: Tensor, cross: Tensor) -> Tensor:
-        """Return posterior variances (`G`, float64) of linear functionals from prior ones and covariances `G x N`."""
+        """Return posterior variances (`G`, float64) of linear functionals from prior ones and covariances (`G x N`)."""
         model, number = self.model, self.number
         with settings.iterative(), settings.no_debug():
             if model.is_complete:

@@ -24,9 +24,9 @@ class CountedGP(torch.nn.Module):
     """
     A fitted :class:`~gpytorch_partition.models.FeatureSpaceGP` with a sample of the rows that it has counted.
 
-    It has the modules of a :class:`~gpytorch_partition.models.PartitionGP` with the fitted values. `train_inputs` and
-    `train_targets` are the sample, from which statistics of rows are taken (medians, rows like new ones). Called with
-    points, it returns their :class:`CountedPosterior`.
+    It has the modules of a :class:`~gpytorch_partition.models.PartitionGP`, with the fitted values. `train_inputs` and
+    `train_targets` are the sample; medians, and training rows similar to new ones, come from it. Called with points, it
+    returns their :class:`CountedPosterior`.
 
     :param space: The fitted model, in float64.
     :param x: `n x D` rows of the sample; NaN is a missing value.
@@ -73,7 +73,7 @@ class CountedGP(torch.nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class CountedPosterior:
-    """A posterior at points, with noise of a given variance; quantities are computed when asked for."""
+    """Hold a posterior at points, with noise of a given variance; quantities are computed when asked for."""
 
     space: FeatureSpaceGP
     x: Tensor

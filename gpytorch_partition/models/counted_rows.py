@@ -21,7 +21,7 @@ _BOUND_TOLERANCE = 1e-3  # relative distance from its bound at which the noise i
 
 
 class CountedModel:
-    """A base of models of sums over clusters, which have `_points`, `_mean_effects` and `fit`."""
+    """A base of models that keep sums over clusters; subclasses have `_points`, `_mean_effects` and `fit`."""
 
     kernel: PartitionKernel
     values: Maximum | None = None  #: outputscale, noise and mean once fitted

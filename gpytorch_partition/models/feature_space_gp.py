@@ -53,20 +53,21 @@ _CLUSTERS_PER_ROW = 4  # clusters for each new row, at least, for an update of t
 
 class FeatureSpaceGP(CountedModel):
     r"""
-    Fit :math:`y \sim N(c, s K + \sigma^2 I)` exactly by counts of clusters instead of rows.
+    Fit an exact Gaussian process, :math:`y \sim N(c, s K + \sigma^2 I)`, by counts of clusters instead of rows.
 
-    Use it when rows do not fit in memory or arrive in chunks, and clusters are a few thousand in all. Rows can be added
-    and removed later; evidence, means, variances and samples are exact for any number of rows.
+    Use it when rows do not fit in memory or arrive in chunks, and all partitions together have a few thousand clusters.
+    Rows can be added and removed later. The marginal likelihood, means, variances and samples are exact for any number
+    of rows.
 
-    Counting costs the labels and :math:`O(N m^2)`; the first use after that :math:`O(p^3)` time and 32 `p^2` bytes for
-    p clusters, 64 for all heights of a forest; a mean then :math:`O(m)` per point, a variance :math:`O(m p)`.
+    Counting costs the labels and :math:`O(N m^2)`. The first fit or prediction after that costs :math:`O(p^3)` time and
+    `32 p^2` bytes for p clusters (`64 p^2` for all heights of a forest); then a mean costs :math:`O(m)` and a variance
+    :math:`O(m p)` per point.
 
     The mean of the first targets is subtracted. Their standard deviation should not be far from 1, since the noise is
     1e-4 at least.
 
-    :param kernel: The kernel; partitions with few clusters keep p moderate. The model uses the weights (of levels, of a
-        mixture) that the kernel has when the model is fitted. With Mondrian trees new rows open new cells, m at most
-        each.
+    :param kernel: The kernel, best one of partitions with few clusters. The model uses the weights (of levels, of a
+        mixture) that the kernel has when the model is fitted. With Mondrian trees each new row may open m new cells.
     :param max_clusters: Largest number of clusters. Rows that would open more raise an error, and nothing changes.
         (Default: 65,536.)
     :raises ValueError: If the kernel is a mixture with Mondrian trees, groups or a user's function, or a
@@ -111,8 +112,7 @@ class FeatureSpaceGP(CountedModel):
         Count more rows, without changing outputscale, noise and mean.
 
         The solution of a fitted model is updated in :math:`O(n p^2)` for n rows (Balog et al. 2016, section 5 and
-        supplement C), and equals that of all rows up to rounding. Where n is more than a quarter of p, it is computed
-        anew.
+        supplement C), and equals that of all rows up to rounding. It is computed anew if n is above p / 4.
 
         :param x: `n x D` points.
         :param y: `n` targets. A mean that is 10,000 standard deviations or more from that of the first rows costs
@@ -129,7 +129,7 @@ class FeatureSpaceGP(CountedModel):
 
     def remove_rows(self, x: Tensor, y: Tensor) -> None:
         """
-        Remove rows that were added (`n x D` points, `n` targets), with the errors of :meth:`add_rows`.
+        Remove rows that were added before; parameters and errors are those of :meth:`add_rows`.
 
         :raises ValueError: If the remaining counts show that these rows were not added; nothing changes then.
         """
@@ -262,7 +262,7 @@ class FeatureSpaceGP(CountedModel):
     @property
     def level_weights(self) -> Tensor | None:
         """
-        The weights of the depths 0 ... H of a forest of height H (`H + 1`, float64), or None for the kernel's own.
+        Return the weights of depths 0 ... H in a forest of height H (`H + 1`, float64); None for the kernel's own.
 
         Adding rows and fitting keep them. After setting them, call :meth:`fit`.
 
@@ -313,7 +313,7 @@ class FeatureSpaceGP(CountedModel):
         """
         Return joint posterior samples of the latent function at points (`num_samples x N_test`).
 
-        PyTorch's generator or the given one draws them, at :math:`O(p^2 + N_{test} m)` each.
+        They are drawn by the generator (default: PyTorch's own), at :math:`O(p^2 + N_{test} m)` each.
         """
         checked_count(num_samples, "samples", "num_samples")
         rows, values, root = self._points(x), self._fitted_values, self._seen_root
@@ -342,10 +342,10 @@ class FeatureSpaceGP(CountedModel):
 
     def effects(self) -> EffectsPosterior:
         """
-        Return the means of the effects of clusters, and a root of their covariance (`p x 1` and `p x p`).
+        Return the posterior means of the effects of clusters, and a root of their covariance (`p x 1` and `p x p`).
 
         The mean of a point is c plus the sum of the mean effects of its clusters. Its variance is the sum of squares of
-        the summed rows of the root.
+        the sum of its clusters' rows of the root.
         """
         self._check_counted()
         return self._posterior
@@ -376,12 +376,13 @@ class FeatureSpaceGP(CountedModel):
     @classmethod
     def load(cls, path: str | os.PathLike[str], kernel: PartitionKernel) -> FeatureSpaceGP:
         """
-        Return the model that :meth:`save` wrote, without running code of the file.
+        Read a model from a file that :meth:`save` wrote, without running code of the file.
 
         :param path: The file.
-        :param kernel: A kernel of the same kind, such as `RandomForestKernel()`. A copy of it receives the saved
-            partitions.
+        :param kernel: An unfitted kernel of the class that was saved, such as `RandomForestKernel()`. The model has a
+            copy of it with the saved partitions; the kernel itself stays unfitted.
         :raises gpytorch_partition.files.DamagedFileError: If the file is of another kind or format, or damaged.
+        :return: The model, fitted if it was fitted when it was saved.
         :raises ValueError: If the saved kernel is of another kind.
         """
         content, kernel = files.load(path, _KIND), deepcopy(kernel)
@@ -414,7 +415,7 @@ class FeatureSpaceGP(CountedModel):
 
     def _check_counted(self) -> None:
         if not self.num_rows:
-            raise RuntimeError("FeatureSpaceGP has no rows: call add_rows(x, y) or add_chunks(chunks) first")
+            raise RuntimeError("expected a model with rows, got none: call add_rows(x, y) or add_chunks(chunks) first")
 
     @cached_property
     def _space(self) -> FeatureSpace:
@@ -478,7 +479,7 @@ def _numbers(array: Any, name: str) -> Tensor:
 
 def _mondrian_kernel(kernel: PartitionKernel) -> MondrianKernel:
     if not isinstance(kernel, MondrianKernel):
-        raise ValueError(f"only the trees of a MondrianKernel have a lifetime, got a {type(kernel).__name__}")
+        raise ValueError(f"expected a MondrianKernel, whose trees have lifetimes, got a {type(kernel).__name__}")
     return kernel
 
 
@@ -493,8 +494,8 @@ def _cut(kernel: PartitionKernel, lifetime: float) -> MondrianKernel:
 def _forest_layout(kernel: PartitionKernel) -> TreeLayout:
     if not isinstance(kernel, RandomForestKernel) or kernel.heights != "all":
         got = f"heights={kernel.heights!r}" if isinstance(kernel, RandomForestKernel) else type(kernel).__name__
-        raise ValueError(f"level weights are those of a RandomForestKernel with heights='all', got {got}")
+        raise ValueError(f"expected a RandomForestKernel with heights='all' for level weights, got {got}")
     weights = kernel.tree_weights
     if not torch.allclose(weights, torch.ones_like(weights)):
-        raise ValueError("level weights are those of trees that weigh the same, got trees with weights of their own")
+        raise ValueError("expected trees of equal weight for level weights, got trees with weights of their own")
     return cast(ForestPartition, kernel.partition).layout

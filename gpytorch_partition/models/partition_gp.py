@@ -76,7 +76,7 @@ class PartitionGP(ExactGP):
             return super().__call__(*map(self._encoded, inputs), **kwargs)
 
     def level(self, x: Tensor) -> Tensor:
-        """Return the terms of predictions at points (`*batch x N`) that covariances with training rows do not give."""
+        """Return the part of the mean at points (`*batch x N`) that does not depend on training rows."""
         return self.mean_module(x)
 
     def _check_width(self, x: Any) -> None:
@@ -105,7 +105,7 @@ class PartitionGP(ExactGP):
 
 
 def innermost_kernels(kernel: Kernel, is_whole: Callable[[Kernel], bool] | None = None) -> Iterator[Kernel]:
-    """Yield the kernels of which a kernel is composed; by default, one of this package counts as a whole."""
+    """Yield the kernels of which a kernel is composed; by default, kernels of this package are not taken apart."""
     children = [each for child in kernel.children() for each in (child if isinstance(child, ModuleList) else [child])]
     inside = [each for each in children if isinstance(each, Kernel)]
     closed = isinstance(kernel, ClusterKernel | EncodedKernel) if is_whole is None else is_whole(kernel)

@@ -80,8 +80,8 @@ def spectral_truncation(
     """
     Return the approximation of rank r of a kernel by its largest eigenvalues (Yuille 2014, lecture 9, 1.5).
 
-    It turns a kernel machine into a linear one on r columns (:meth:`SpectralTruncation.features`), and
-    `eigenvalues.sum() / total` is the share of the trace that these columns keep.
+    Call it to turn a kernel machine into a linear one on r columns (:meth:`SpectralTruncation.features`);
+    `eigenvalues.sum() / total` is the share of the trace of K that these columns keep.
 
     Costs some tens to hundreds of products of the kernel with r + 6 columns, :math:`O(N m r)` each for a partition
     kernel, the most for eigenvalues close together, and 8 (r + 6) numbers per row of work space.
@@ -137,8 +137,7 @@ def spectral_embedding(
     coordinates.
 
     :return: `k` eigenvalues, largest first, and the coordinates (`N x k`).
-    :raises ValueError: If `num_components` is not from 1 to N, the rows are no N x D tensor, or a row's sum is
-        negative.
+    :raises ValueError: If `num_components` is not from 1 to N, the rows are no N x D tensor, or a row sum is negative.
 
     Example:
         >>> from gpytorch_partition import PartitionKernel

@@ -79,7 +79,7 @@ _CHECK: ContextVar[_Check | None] = ContextVar("the check of log determinants", 
 
 @contextmanager
 def checked_determinants(least: float, *, is_fatal: bool, most: int) -> Iterator[None]:
-    """Check log determinants inside, given a lower bound of the spectrum of the preconditioned matrix."""
+    """Check the log determinants computed inside, given a lower bound of the spectrum of the preconditioned matrix."""
     token = _CHECK.set(_Check(least, is_fatal, most))
     try:
         yield
@@ -93,7 +93,7 @@ def current_check() -> _Check | None:
 
 
 def check_determinant(result: CGResult) -> None:
-    """Check Lanczos matrices of probe vectors, and whether their solves converged, as the context says."""
+    """Check Lanczos matrices of probe vectors, and their solves, inside :func:`checked_determinants`."""
     found = _CHECK.get()
     if found is None or result.tridiagonal is None:
         return
@@ -250,7 +250,7 @@ def is_constant(matrix: Tensor) -> bool:
 
 
 def expanded_number(matrix: Tensor) -> Tensor:
-    """Return the number (`*batch`) that was expanded, itself if known: an entry's gradient would be N x N."""
+    """Return the number (`*batch`) that was expanded to a matrix; not an entry, whose gradient would be N x N."""
     base = matrix._base
     if base is not None and base.numel() == matrix.shape[:-2].numel():
         return base.reshape(matrix.shape[:-2])

@@ -25,7 +25,7 @@ _WORKSPACE = 2**25  # numbers held at once, beside the values and the table them
 
 
 class LoadedRows(NamedTuple):
-    """The rows of points in feature space, with their loadings; sums and values as of an :class:`Incidence`."""
+    """Hold the one-hot rows of points with their loadings, with the sums and values of an :class:`Incidence`."""
 
     rows: Incidence  # N x p
     loadings: Tensor | None = None  # N x k; None for a single 1

@@ -54,8 +54,8 @@ class PartitionLinearOperator(CovarianceOperator):
     :param right: Rows Z' (`N' x p'`).
     :param left_loadings: `*batch x N x k` R. (Default: none.)
     :param right_loadings: `*batch x N' x k` R'. (Default: none.)
-    :raises ValueError: If the scale is not a floating point tensor, S is none or does not fit the rows, or one side has
-        loadings (unless `linear_operator.settings.debug` is off).
+    :raises ValueError: If the scale is not a floating point tensor, S is no operator or does not fit the rows, or only
+        one side has loadings (unless `linear_operator.settings.debug` is off).
 
     Example:
         >>> from gpytorch_partition.operators import FlatLinearOperator

@@ -15,10 +15,11 @@ from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 
 class PartitionSumLinearOperator(CovarianceOperator, SumLinearOperator):
     r"""
-    Add covariances, :math:`K_1 + K_2 + \ldots`, by products, diagonals, entries and samples of the terms.
+    Add covariances, :math:`K_1 + K_2 + \ldots`: products, diagonals, entries and samples are sums over the terms.
 
     Use it, with one term, for this package's solver on the operator of a kernel without clusters, as
-    :class:`~gpytorch_partition.IterativeKernel` does. An operator of this package plus any but a diagonal is one.
+    :class:`~gpytorch_partition.IterativeKernel` does. An operator of this package plus any but a diagonal is such a
+    sum.
 
     :param linear_ops: The terms, operators or tensors `*batch x N x M`; batch shapes broadcast.
     :raises TypeError: If a term is neither.
@@ -66,7 +67,7 @@ class PartitionSumLinearOperator(CovarianceOperator, SumLinearOperator):
         """
         Draw samples from N(0, K_1 + K_2 + ...) (`num_samples x *batch x N`): sums of the terms' samples.
 
-        A term with a negative variance is no covariance, such as what data explain; the sum then needs a dense root.
+        With a term of negative variance, such as the variance that data explain, the sum needs a dense root.
         """
         if all(bool((term.diagonal(dim1=-2, dim2=-1) >= 0).all()) for term in self.linear_ops):
             return sum(term.zero_mean_mvn_samples(num_samples) for term in self.linear_ops)
@@ -75,7 +76,7 @@ class PartitionSumLinearOperator(CovarianceOperator, SumLinearOperator):
 
 
 class ExactRootLinearOperator(RootLinearOperator):
-    r"""A covariance :math:`A = R R^\top` with its exact root R, its `sparse_root()`, whose products A itself has."""
+    r"""Multiply by a covariance :math:`A = R R^\top` itself, and hold its exact root R, `sparse_root()`."""
 
     def __init__(self, covariance: LinearOperator) -> None:
         super(RootLinearOperator, self).__init__(covariance)
@@ -111,7 +112,7 @@ class ExactRootLinearOperator(RootLinearOperator):
 
 
 class SideBySideRoots(LinearOperator):
-    r"""The root :math:`[R_1, R_2, \ldots]` (`*batch x N x q`) of a sum of covariances; batch shapes broadcast."""
+    r"""Multiply by the root of a sum, :math:`[R_1, R_2, \ldots]` (`*batch x N x q`); batch shapes broadcast."""
 
     def __init__(self, *roots: LinearOperator) -> None:
         super().__init__(*roots)

@@ -91,7 +91,7 @@ def repeated_noise_of_tasks(noise: KroneckerProductDiagLinearOperator) -> DiagLi
 
 
 class RepeatedDiagLinearOperator(DiagLinearOperator):
-    """A diagonal matrix (`*batch x N x N`) whose entries repeat with a period, by construction; None is unknown."""
+    """Multiply by a diagonal matrix (`*batch x N x N`) whose entries repeat with a period, None if that is unknown."""
 
     def __init__(self, diag: Tensor, *, period: int | None = None) -> None:
         LinearOperator.__init__(self, diag, period=period)
@@ -99,11 +99,11 @@ class RepeatedDiagLinearOperator(DiagLinearOperator):
 
 
 class EveryTaskLinearOperator(PartitionLinearOperator):
-    r"""A covariance :math:`K \otimes B` that gives K and B, as linear_operator's Kronecker product does."""
+    r"""Multiply by a covariance :math:`K \otimes B` that gives K and B, as linear_operator's Kronecker product does."""
 
     @property
     def linear_ops(self) -> tuple[PartitionLinearOperator, LinearOperator]:
-        """The parts K (`*batch x N x N'`) and B (`T x T`), which BoTorch's `KroneckerMultiTaskGP` decomposes."""
+        """Return the parts K (`*batch x N x N'`) and B (`T x T`), which BoTorch's `KroneckerMultiTaskGP` reads."""
         each, task_covariance = cast(tuple[PartitionLinearOperator, Tensor], single_task(self))
         return each, DenseLinearOperator(task_covariance)
 

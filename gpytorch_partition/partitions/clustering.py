@@ -115,7 +115,7 @@ def _view(drawing: Drawing, num_columns: int, random: np.random.RandomState) -> 
 
 
 def seen_by(x: Tensor, kept: Tensor, scale: float, matrix: Tensor | None) -> Tensor:
-    """Return rows (`n x D`) as one clustering sees them (`n x K`, float64), here and in labels to the last bit."""
+    """Return rows (`n x D`) as one clustering sees them (`n x K`, float64); labels see them equal to the last bit."""
     columns = x[:, kept].to(torch.float64) * scale
     return columns if matrix is None else projected(columns, matrix)
 
@@ -142,8 +142,8 @@ def _seed_names(clusterer: Any) -> list[str]:
 def _check_affordable(clusterer: Any, num_rows: int) -> None:
     if num_rows > _ROWS_WITHOUT_ASKING and keeps_rows(clusterer):
         raise ValueError(
-            f"{type(clusterer).__name__} keeps the rows that it clusters, and compares each with all points: give "
-            f"rows=1000, or another number that each clustering sees, and rows={num_rows} if all of them are meant"
+            f"expected rows= with {num_rows:,} rows and a {type(clusterer).__name__}, which compares all rows with "
+            f"each other, got None: give rows=1000 (rows that each clustering sees), or rows={num_rows} for all of them"
         )
 
 

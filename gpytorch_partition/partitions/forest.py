@@ -41,7 +41,7 @@ class ForestPartition(Partition):
         of stochtree; or `Trees` of `gpytorch_partition.partitions.ensembles`. `None` makes an unfitted partition that
         `load_state_dict` fits.
     :raises TypeError: If `ensemble` is none of these, or an ensemble of other things than trees.
-    :raises ValueError: If the ensemble is not fitted or has no trees, or numbers do not determine a leaf.
+    :raises ValueError: If the ensemble is not fitted, has no trees, or splits by other things than numbers.
 
     Example:
         >>> from sklearn.ensemble import RandomForestRegressor
@@ -128,17 +128,17 @@ class ForestPartition(Partition):
 
     @property
     def handles_missing(self) -> bool:
-        """Whether the ensemble accepts NaN as a missing value."""
+        """Return whether the ensemble accepts NaN as a missing value."""
         return self.missing_left.numel() > 0
 
     @property
     def weights(self) -> Tensor:
-        """Weights that the ensemble gives its `m` trees (float64), 1 on average."""
+        """Return the weight that the ensemble gives each tree (`m`, float64), 1 on average."""
         return floats_of(self.tree_weights)
 
     @property
     def impurities(self) -> Tensor | None:
-        """Impurities of the `V` nodes over their root's (float32); None where the ensemble keeps none."""
+        """Return the impurities of the `V` nodes over their root's (float32); None where the ensemble keeps none."""
         return floats_of(self.impurity) if self.impurity.numel() else None
 
     def thresholds(self, column: int) -> Tensor:
@@ -160,14 +160,14 @@ class ForestPartition(Partition):
 
     @cached_property
     def layout(self) -> TreeLayout:
-        """The trees with their nodes as intervals of leaves, computed once in :math:`O(V)` and kept."""
+        """Return the trees with their nodes as intervals of leaves, computed once in :math:`O(V)` and kept."""
         left, right = self.child_nodes.to(torch.int64).unbind(1)
         is_auxiliary = self.is_auxiliary if self.is_auxiliary.numel() else None
         return lay_out_trees(left, right, self.tree_nodes, is_auxiliary)
 
     @property
     def leaf_ids(self) -> Tensor:
-        """Node numbers of the `p` leaves within their trees, as returned by the `apply` of scikit-learn and XGBoost."""
+        """Return the node numbers of the `p` leaves in their trees, as the `apply` of scikit-learn and XGBoost does."""
         return self.layout.leaf_nodes - self.layout.of_leaf(self.tree_nodes[:-1])
 
     def cut(self, depths: Tensor) -> TreeCutPartition:

@@ -89,7 +89,7 @@ class CallablePartition(Partition):
 
 
 def checked_version(version: Any) -> str | None:
-    """Return a user's name of a function or program; a `TypeError` for anything but a string or None."""
+    """Return the version that a user gave a function or program; a `TypeError` for anything but a string or None."""
     if version is not None and not isinstance(version, str):
         raise TypeError(f"expected a version as a text such as 'streets 2', got {version!r}")
     return version
@@ -140,9 +140,8 @@ def partition_of(source: Any) -> Partition:
         raise TypeError(f"expected a fitted clusterer or a function, got the class {source.__name__}")
     if isinstance(source, BaseEstimator) and not callable(getattr(source, "predict", None)):
         raise TypeError(
-            f"expected a function from points to labels, or a fitted clusterer that says where new points belong, got "
-            f"a {type(source).__name__} that does not: ClusteringKernel(train_x, clusterer, 1, rows=0.5) clusters the "
-            "rows itself, and new points join the nearest row"
+            f"expected a function from points to labels, or a clusterer with `predict`, got a {type(source).__name__} "
+            "without: give ClusteringKernel(train_x, clusterer, 1, rows=0.5), where new points join the nearest row"
         )
     if isinstance(source, (list, tuple)):
         names = [type(each).__name__ for each in source]

@@ -43,7 +43,7 @@ _ATANH_COEFFICIENTS = [1 / (2 * i + 1) for i in reversed(range(11))]
 
 
 def hashed(keys: Tensor, salt: int) -> Tensor:
-    """Return new keys (`*shape` int64) of keys: for a given salt a bijection of the 64-bit integers."""
+    """Return a new key (`*shape` int64) for each key; for a given salt, different keys have different new keys."""
     bits = keys + _signed((salt + 1) * _SALT_STEP)
     bits = (bits ^ _shifted_right(bits, 30)) * _signed(0xBF58476D1CE4E5B9)
     bits = (bits ^ _shifted_right(bits, 27)) * _signed(0x94D049BB133111EB)
@@ -51,12 +51,12 @@ def hashed(keys: Tensor, salt: int) -> Tensor:
 
 
 def uniforms(keys: Tensor, salt: int) -> Tensor:
-    """Return numbers of keys, uniform in the open interval (0, 1): odd multiples of :math:`2^{-53}` (float64)."""
+    """Return a number for each key, uniform in the open interval (0, 1): odd multiples of :math:`2^{-53}` (float64)."""
     return (_shifted_right(hashed(keys, salt), 12).to(torch.float64) + 0.5) * 2.0**-52
 
 
 def exponentials(keys: Tensor, salt: int) -> Tensor:
-    """Return numbers of keys with the exponential distribution of mean 1, all positive (float64)."""
+    """Return a positive number for each key, with the exponential distribution of mean 1 (float64)."""
     return -_log(uniforms(keys, salt))
 
 
@@ -147,7 +147,7 @@ class RandomBinningPartition(Partition):
 
     @property
     def lengthscale(self) -> Tensor:
-        """Lengthscales of the `D` columns, in units of x (float64); empty while the partition is not fitted."""
+        """Return the lengthscales of the columns (`D`, float64), in units of x; empty while unfitted."""
         return floats_of(self.lengthscale_bits)
 
     def _described(self) -> str:

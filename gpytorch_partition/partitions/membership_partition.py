@@ -18,19 +18,19 @@ from gpytorch_partition.partitions.partition import Partition
 
 class MembershipPartition(Partition):
     """
-    Make every item a cluster, with sets of items that say which clusters are alike (Davies & Ghahramani 2014, 4.2).
+    Give each item a cluster of its own, and hold the sets that contain the items (Davies & Ghahramani 2014, 4.2).
 
     :class:`~gpytorch_partition.MembershipKernel` uses it. Construct it yourself only for your own kernel class with
     another covariance of the items; a plain :class:`~gpytorch_partition.PartitionKernel` ignores the sets.
 
-    A point is the number of an item, so two rows of one item are equal points. Only the covariance of the clusters'
-    effects (:class:`~gpytorch_partition.operators.MembershipLinearOperator`) knows the m sets.
+    A point is the number of an item, from 0, so all rows of an item are equal points. Two items covary by the m sets
+    that contain them: :class:`~gpytorch_partition.operators.MembershipLinearOperator` computes it from the sets.
 
     :param memberships: A matrix of items by sets, a sparse one of SciPy or an array, 0 where an item is not in a set.
         (Default: None, an unfitted partition for `load_state_dict`.)
     :param set_weights: Weights of the sets, 0 or more. (Default: all the same.)
     :param members_only: Whether to leave out sets that contain neither item. (Default: False.)
-    :raises ValueError: If the matrix or the weights cannot be used.
+    :raises ValueError: If the matrix or the weights cannot be used; in calls, if a point is not the number of an item.
 
     Example:
         >>> viewed = csr_array([[1, 0, 1], [0, 0, 1]])
@@ -76,7 +76,7 @@ class MembershipPartition(Partition):
 
     @property
     def set_weights(self) -> Tensor:
-        """Weights of the sets (`m`, float64), which sum to 1."""
+        """Return the weights of the sets (`m`, float64), which sum to 1."""
         return floats_of(self.weight_bits)
 
     @cached_property
@@ -85,7 +85,7 @@ class MembershipPartition(Partition):
 
     @cached_property
     def item_scales(self) -> Tensor | None:
-        """Scales (`n`, float64) that give each item in a set the variance 1, for `members_only`; else None."""
+        """Return factors (`n`, float64) that give each item in a set the variance 1; None without `members_only`."""
         if not bool(self.members_only):
             return None
         strengths = self.memberships.item_sums(self.set_weights.unsqueeze(-1)).squeeze(-1)
@@ -108,7 +108,7 @@ class MembershipPartition(Partition):
         if not is_item.all():
             raise ValueError(
                 f"{type(self).__name__} expected points (... x N x 1) that are numbers of items, 0 to "
-                f"{self.num_items - 1}, got {float(x[~is_item][0])}: points are rows of the matrix of memberships"
+                f"{self.num_items - 1}, got {float(x[~is_item][0])}: give the row of the item in the matrix"
             )
 
 
@@ -122,8 +122,8 @@ def _checked_memberships(memberships: Any) -> csr_array:
         ) from error
     if matrix.ndim != 2 or matrix.dtype.kind not in "buif" or not np.isfinite(matrix.data).all():
         raise ValueError(
-            f"expected a matrix of finite numbers, items by sets, got {matrix.dtype} of shape {matrix.shape}: an entry "
-            "says by not being zero that the item (row) is in the set (column)"
+            f"expected a matrix of finite numbers, items by sets, got {matrix.dtype} of shape {matrix.shape}: give "
+            "an entry other than zero where the item (row) is in the set (column)"
         )
     matrix = csr_array((matrix.data != 0, matrix.indices, matrix.indptr), shape=matrix.shape, copy=True)
     matrix.sum_duplicates()

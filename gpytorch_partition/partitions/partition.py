@@ -61,16 +61,16 @@ class Partition(torch.nn.Module):
     @property
     @abstractmethod
     def num_partitions(self) -> int:
-        """Number m of partitions."""
+        """Return the number m of partitions."""
 
     @property
     def num_features(self) -> int | None:
-        """Number D of columns that points must have; None if it does not matter."""
+        """Return the number D of columns that points must have; None if it does not matter."""
         return None
 
     @property
     def cluster_counts(self) -> Tensor | None:
-        """`m` numbers of clusters when labels are `0 ... C_r - 1`; None when labels are unbounded."""
+        """Return the number of clusters of each partition (`m`), if labels are `0 ... C_r - 1`; else None."""
         return None
 
     @property
@@ -151,14 +151,14 @@ class Partition(torch.nn.Module):
         return _CodedRows(x.detach().clone(), index, Incidence(codes, index.num_clusters, index.sizes))
 
     def new_cluster_index(self, num_rows: int, labels: Tensor | None = None) -> ClusterIndex:
-        """Return a feature space, which maps labels to codes, for some rows; unbounded labels (`N x m`) define it."""
+        """Return a map from labels to codes for some rows, defined by their labels (`N x m`) if these are unbounded."""
         counts = self.cluster_counts
         if counts is not None:
             return BoundedClusterIndex(counts, num_rows=num_rows)
         return SeenClusterIndex(cast(Tensor, labels))
 
     def check_points(self, x: Tensor) -> None:
-        """Raise the errors of :meth:`labels` for points (`*batch x N x D`) that have no labels, before any work."""
+        """Raise the errors of :meth:`labels` for points (`*batch x N x D`) that have no labels."""
         name = type(self).__name__
         self._check_fitted()
         if not torch.is_tensor(x) or not x.is_floating_point():
@@ -176,8 +176,8 @@ class Partition(torch.nn.Module):
     def _check_fitted(self) -> None:
         if not self.is_fitted:
             raise RuntimeError(
-                f"{type(self).__name__} is not fitted: build it from data, or load the state of a fitted one with "
-                "load_state_dict."
+                f"{type(self).__name__} is not fitted: expected one that is built on rows, got one without: give rows, "
+                "or call load_state_dict with the state of a fitted one"
             )
 
     def _check_values(self, x: Tensor) -> None:
@@ -186,7 +186,8 @@ class Partition(torch.nn.Module):
                 f"{type(self).__name__} expected finite points, got NaN or infinity: drop or impute these rows."
             )
         if (x == MISSING).any():
-            raise ValueError(f"{type(self).__name__} has no clusters for missing values: drop or impute these rows.")
+            told = "no clusters for missing values, and got some: drop or impute these rows"
+            raise ValueError(f"{type(self).__name__} has {told}")
 
     def extra_repr(self) -> str:
         """Describe the partitions in words, for reprs of the partition and of kernels."""

@@ -31,7 +31,7 @@ _ACCELERATOR_NUMEL = 2**24  # distances held at a time, enough to keep an accele
 
 class Sites(NamedTuple):
     r"""
-    Sites of clusters, C in all; a point belongs to the site of least :math:`\lVert (x - \mu_c) S_c \rVert^2 + b_c`.
+    Hold C sites of clusters; a point belongs to the site of least :math:`\lVert (x - \mu_c) S_c \rVert^2 + b_c`.
 
     Without shapes and offsets, it belongs to the nearest site.
     """
@@ -48,7 +48,7 @@ def sites_of(
     """
     Return the rule of a fitted clusterer: its own where it is known, else the cluster of the nearest row.
 
-    :param rows: `N x K` rows that it clustered. (Default: None; only clusterers of known rules, and DBSCAN.)
+    :param rows: `N x K` rows that it clustered. (Default: None, which is enough for known rules and DBSCAN.)
     :param labels: `N` labels of these rows; negative ones are noise, as in :class:`ClusteringPartition`.
     """
     if isinstance(clusterer, (GaussianMixture, BayesianGaussianMixture)):
@@ -61,14 +61,14 @@ def sites_of(
         return _labelled(clusterer.components_, clusterer.labels_[clusterer.core_sample_indices_])
     if rows is None or labels is None:
         raise TypeError(
-            f"a fitted {type(clusterer).__name__} does not say where new points belong: give ClusteringPartition the "
-            "rows and an unfitted one, and new points join the nearest row"
+            f"expected a clusterer with a rule for new points, got a {type(clusterer).__name__}: give "
+            "ClusteringPartition the rows and an unfitted clusterer, where new points join the nearest row"
         )
     return _members(rows, np.asarray(labels), noise)
 
 
 def keeps_rows(clusterer: Any) -> bool:
-    """Return whether a clusterer's cost is quadratic in the number of rows, or its rule keeps all clustered rows."""
+    """Return whether a clusterer's cost is quadratic in the number of rows, or it must keep all clustered rows."""
     return not isinstance(clusterer, _LINEAR)
 
 
@@ -140,7 +140,7 @@ def label_nearest(x: Tensor, centers: Tensor, out: Tensor, seen: Callable[[Tenso
 
 
 def blocks(x: Tensor, out: Tensor, num_centers: int) -> zip:
-    """Return blocks of rows and of their output, so small that a number per (row, center) stays in the cache."""
+    """Return blocks of rows and of their output, so small that one number per (row, center) fits in the cache."""
     numel = SERIAL_NUMEL if x.device.type == "cpu" else _ACCELERATOR_NUMEL
     size = max(1, numel // num_centers)
     return zip(x.split(size), out.split(size))

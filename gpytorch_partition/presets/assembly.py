@@ -62,7 +62,7 @@ class DefaultGP(PartitionGP):
         return type(found)(found.mean + self._offsets(inputs[0]).to(found.mean), found.lazy_covariance_matrix)
 
     def get_fantasy_model(self, inputs: Tensor, targets: Tensor, **kwargs: Any) -> Any:
-        """Return the model with more observations, less the offset, so that expected ones change nothing."""
+        """Return the model with more observations, less the offset, since it is added to predictions."""
         return super().get_fantasy_model(inputs, targets - self._offsets(inputs).to(targets), **kwargs)
 
     def level(self, x: Tensor) -> Tensor:
@@ -80,7 +80,7 @@ class DefaultGP(PartitionGP):
         return self._offset * (0.5 * ratios).exp()
 
     def with_completions(self, share: float, gain: float) -> DefaultGP:
-        """Return the model that adds a share of the completions' variance, and so many nats to its log density."""
+        """Return the model that adds a share of the variance of completions, and `gain` nats to its log density."""
         self.description["noise"]["completion_share"] = share
         self.description["log_predictive_density"] += gain
         return self
@@ -137,7 +137,7 @@ def rebuilt(description: Mapping[str, Any], train_x: Tensor, train_y: Tensor) ->
 
 
 def own_description(description: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a description without other values."""
+    """Return the values of a description that are its own, without others that were stored beside them."""
     return {name: description[name] for name in ("parts", "noise", "log_predictive_density", "view_columns")}
 
 

@@ -62,9 +62,9 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
     - Where inducing points leave more unspanned than at 95 % of new rows, the rest is added at prediction (the
       threshold).
 
-    Expected precisions of rows (`own` has none) are not used here, since a row must not be discounted where it judges.
-    Variances are exact where solves are dense, else from 32 samples, for 1,000 rows of a fold at most, and for folds
-    until there are 300.
+    The weights of outliers are not used here (`own` data have none), since a row must count fully where it judges.
+    Variances are exact where solves are dense. Else they come from 32 samples, for at most 1,000 rows of a fold, and
+    only as many folds are predicted as give 300 rows.
     """
     options = setup.options
     with stage("inducing points", level=2):
@@ -112,7 +112,7 @@ def _residual_forest(
 
 
 def widened(choice: Choice, data: TrainingData, setup: Setup) -> Choice:
-    """Return the choice of few rows with its threshold: without it all variance would vanish far from the rows."""
+    """Return the choice of few rows with a threshold, without which all variance would vanish far from the rows."""
     setup = setup.again()
     fold = folds(len(data.x), setup.options.num_calibration_folds, setup.random, data.blocks)[0]
     return replace(choice, threshold=_threshold(choice, fold, data, setup))
@@ -254,9 +254,9 @@ def centred(choice: Choice) -> Choice:
     """
     Return the choice whose predictions are not too low or too high on average, by the mean error of held-out rows.
 
-    It is for rows without weights, groups and times, whose errors have one scale and are independent. The density of a
-    long tail is fitted best around its mode. Where it would suffer, predictions get a share of the mean error: the
-    largest one with which held-out rows lose .01 nats at most.
+    It is for rows without weights, groups and times, whose errors have one scale and are independent. Where targets
+    have a long tail, densities are best around the mode, which is not the mean. There only a share of the mean error is
+    added: the largest with which held-out rows lose .01 nats at most.
     """
     rows, everything = choice.held_out, torch.arange(len(choice.held_out.rows))
     for share in _OFFSETS if choice.offset else ():
@@ -296,7 +296,7 @@ def widened_to_hold(choice: Choice) -> Choice:
     """
     Return the choice with larger variances if 90 % intervals hold too few of the held-out rows; means do not change.
 
-    Of targets with two values, the rarer one lies just outside of intervals whose mean square is right. Intervals of
+    If targets have two values, the rarer one lies just outside intervals whose mean square is right. Intervals of
     Student's t leave out a fifth of gross errors.
     """
     distances, (least, wanted) = _distances(choice), _INSIDE if choice.tails is None else _INSIDE_OF_TAILS
@@ -340,8 +340,8 @@ def widened_for_blocks(choice: Choice, chosen: HeldOutRows, data: TrainingData, 
     - With a trend, errors grow from one stretch of time to the next. New rows have the errors of the latest stretch,
       where these are larger than the average. Calibration covers this where only some of the rows chose.
 
-    The stated density is that of new rows whose errors are as large as these variances. `chosen` are the held-out rows
-    of all blocks, which chose the weights.
+    The choice's log density becomes that of new rows whose errors are as large as these variances. `chosen` are the
+    held-out rows of all blocks, which chose the weights.
     """
     if data.blocks is None:
         return choice

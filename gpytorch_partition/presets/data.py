@@ -28,7 +28,7 @@ _ENDS = (0.2, 0.4, 0.6, 0.8)  # of stretches of time, in shares of the rows
 @dataclass(frozen=True, eq=False)
 class Blocks:
     """
-    Groups or times of rows, which folds keep together (Roberts et al. 2017 on cross-validation by blocks).
+    Hold groups or times of rows, which folds keep together (Roberts et al. 2017 on cross-validation by blocks).
 
     Use it where new rows are of new groups, or of later times: held-out rows are then as new.
     """
@@ -58,7 +58,7 @@ class Blocks:
 
     @property
     def groups(self) -> Tensor:
-        """Return the groups of the rows (`N`); of times, five stretches with a fifth of the rows each."""
+        """Return the group of each row (`N`); for times, one of five stretches with a fifth of the rows each."""
         if not self.are_times:
             return self.labels
         times = self.labels.numpy()
@@ -66,7 +66,7 @@ class Blocks:
 
     @property
     def are_enough(self) -> bool:
-        """Return whether five rows or more are left where the largest group, or the latest time, is held out."""
+        """Return whether five rows or more are left when the largest group, or the latest time, is held out."""
         sizes = self.labels.unique(return_counts=True)[1]
         return len(self.labels) - int(sizes[-1] if self.are_times else sizes.max()) >= _FEWEST_KEPT
 
@@ -122,7 +122,7 @@ def _ranks(times: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """Rows and targets in any units; moments and standardized values are computed when they are first used."""
+    """Hold rows and targets in any units; moments and standardized values are computed when they are first used."""
 
     rows: Tensor  # N x D (float64); NaN is a missing value
     targets: Tensor  # (N,) (float64)
@@ -139,7 +139,7 @@ class TrainingData:
 
     @cached_property
     def columns(self) -> Standardization:
-        """Return the standardization of the columns; codes do not change."""
+        """Return the map that standardizes the columns; codes, and columns for an ensemble, do not change."""
         columns = Standardization.of(self.rows)
         if self.original is not None:
             return columns.without(range(self.rows.shape[1]))
@@ -147,7 +147,7 @@ class TrainingData:
 
     @cached_property
     def unit(self) -> Standardization:
-        """Return the standardization of the targets."""
+        """Return the map that standardizes the targets."""
         return Standardization.of_weighted(self.targets, None if self.weights is None else self.weights.capped)
 
     @cached_property
@@ -162,7 +162,7 @@ class TrainingData:
 
     @cached_property
     def new_rows(self) -> Tensor:
-        """Return the rows as held-out ones (:func:`~gpytorch_partition.presets.data.as_new_rows`)."""
+        """Return the rows as if they were new: rare levels are missing cells (:func:`as_new_rows`)."""
         return as_new_rows(self.rows, self.categories, self.blocks)
 
     def part(self, numbers: Tensor | np.ndarray) -> TrainingData:
@@ -174,7 +174,7 @@ class TrainingData:
 
 @dataclass(frozen=True, eq=False)
 class PartInputs:
-    """The inputs from which a part is built; others than these are as in :class:`TrainingData`."""
+    """Hold the inputs from which a part is built; fields without a comment are those of :class:`TrainingData`."""
 
     x: Tensor  # N x D standardized rows; codes of categories are unchanged
     y: Tensor  # (N,) targets, or N x T of several
@@ -202,7 +202,7 @@ class PartInputs:
         return replace(self, x=self.x[rows], y=self.y[rows], **changes)
 
     def x_without(self, held_out: np.ndarray | Tensor) -> Tensor:
-        """Return the rows, with held-out ones as new rows."""
+        """Return the rows (`N x D`), held-out ones as if they were new (:func:`as_new_rows`)."""
         if self.new_x is None:
             return self.x
         found = self.x.clone()
@@ -211,12 +211,12 @@ class PartInputs:
 
     @property
     def tree_weights(self) -> Tensor | None:
-        """Return the weights of the rows in trees and views (`N`)."""
+        """Return the weights (`N`) by which trees and views count rows; None if all rows count the same."""
         return None if self.weights is None else self.weights.capped
 
     @property
     def groups(self) -> Tensor | None:
-        """Return groups of the rows, or stretches of time (`N`), which inner folds must not split."""
+        """Return the group of each row, or its stretch of time (`N`), which inner folds must not split; else None."""
         return None if self.blocks is None else self.blocks.groups
 
     @property
@@ -229,7 +229,7 @@ class PartInputs:
         return replace(self, x=view(self.x), cross_fitted=self.seen_in_folds(), categories={}, has_view=False)
 
     def seen_in_folds(self) -> Tensor:
-        """Return the view of the rows (`N x k`) for learning from the same targets."""
+        """Return the view of the rows (`N x k`) with mean targets of other folds, for learning from these targets."""
         view, rows = view_in_folds(self.x, self.categories, self.y, self.setup.random, self.tree_weights, self.groups)
         return view(rows)
 
@@ -274,8 +274,8 @@ def as_new_rows(x: Tensor, categories: Mapping[int, int], blocks: Blocks | None 
 
     In columns of more than ten levels, :class:`~gpytorch_partition.tables.TableEncoder` learns no level of a single
     row. New rows have such levels as often as training rows have levels that at most one other row has. Without this,
-    stated log densities are too good where levels are rare. With groups, or stretches of time, only rows of other
-    groups count.
+    log densities of held-out rows are too good where levels are rare. With groups, or stretches of time, only rows of
+    other groups count.
     """
     found = x.clone()
     for column, num_levels in categories.items():

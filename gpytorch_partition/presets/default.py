@@ -58,17 +58,17 @@ def default_model(
 
     The kernel is a sum of forests (of most rows; of trees that ignore the targets), boosted trees (leaves of deep ones,
     all heights of shallow ones), forests with a slope in every leaf, a smooth part (Matern-3/2 with a lengthscale per
-    column, through up to 2,000 inducing points) and a linear one. Parts that do not help have no weight. Categories and
-    missing values are split on by forests; all other parts see a :class:`~gpytorch_partition.tables.NumberView`. Above
-    1,200 rows of at most 20 columns of numbers, a sum of rough kernels is tried too
+    column, through up to 2,000 inducing points) and a linear one. Parts that do not help have no weight. Forests split
+    on categories and missing values; all other parts see a :class:`~gpytorch_partition.tables.NumberView`. Above 1,200
+    rows of at most 20 columns of numbers, a sum of rough kernels is tried too
     (:func:`~gpytorch_partition.presets.rough_field.rough_field`).
 
     The choice maximizes the predictive density of held-out rows, by folds whose forests and lengthscales are learned
-    without them (Rasmussen & Williams 2006, section 5.3). Weights come from a quarter of the rows, but
-    700 at least and 1,500 at most. All variances are then multiplied by n / (n - p) for these n rows and the p values
-    chosen. Above 1.7 times as many rows, held-out rows of all set the scale of the weights and the noise
-    (:func:`~gpytorch_partition.presets.calibration.calibrate`). The variance that inducing points leave out is added
-    where it is larger than at 95 % of new rows (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`).
+    without them (Rasmussen & Williams 2006, section 5.3). Weights come from a quarter of the rows, but 700 at least and
+    1,500 at most. All variances are then multiplied by n / (n - p) for these n rows and the p values chosen. Where
+    there are more than 1.7 times as many rows, all of them, held out in folds, set the scale of the weights and the
+    noise (:func:`~gpytorch_partition.presets.calibration.calibrate`). The variance that inducing points leave out is
+    added where it is larger than at 95 % of new rows (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`).
 
     The noise varies with x, as a forest of squared residuals predicts it
     (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), where that gains 3 nats; where held-out
@@ -132,7 +132,7 @@ def default_choice(data: TrainingData, setup: Setup) -> Choice:
 
 
 def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingData]:
-    """Return the choice, and the data with the weights of rows that belong to it."""
+    """Return the choice, and the data with the weights of rows that it needs."""
     own, before = data, setup.again()
     with stage("choosing weights and noise"):
         usual = choose(data, setup)
@@ -298,7 +298,7 @@ def _check_parts(options: Options) -> None:
 
 def _check_size(train_x: Tensor, train_y: Tensor) -> None:
     if bool(train_x.isinf().any()) or not bool(train_y.isfinite().all()):
-        raise ValueError("expected finite targets and rows without infinity: drop the others")
+        raise ValueError("expected finite targets and rows without infinity, got others: drop these rows")
     if bool((train_x.abs() > _LARGEST).any()):
         largest = float(train_x.abs().nan_to_num().max())
         raise ValueError(f"expected numbers below {_LARGEST:.2g} (trees see float32), got {largest:.2g}: change units")

@@ -1,4 +1,4 @@
-"""A step in between: Student-t noise where it helps, and a second choice in which outliers count less."""
+"""The step between choice and calibration: Student-t noise where it helps, and a new choice that discounts outliers."""
 
 from __future__ import annotations
 
@@ -41,12 +41,11 @@ def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[
     suits heavy tails better: a forest of the residuals takes outliers for places where the noise is large.
 
     No rows are discounted in rough fields, where outliers lie on one side of the predictions, or where more than a
-    quarter of the targets are the same number. The latter are long tails of amounts and counts, or many zeros, and a
-    mean without the tail is too low.
+    quarter of the targets are the same number. In the last two cases targets are amounts or counts with a long tail, or
+    have many zeros: a mean without the tail is too low.
 
     :param choice: The choice with Gaussian noise, of these data.
-    :param setup: The source of the draws before the choice, so that the same rows choose again, by the same folds. Only
-        copies of it are used.
+    :param setup: The setup before the choice; copies of it let the same rows choose again, by the same folds.
     """
     best = _with_tails(choice)
     if choice.is_rough or best.tails is None or not best.tails.gain > setup.options.least_tail_gain:

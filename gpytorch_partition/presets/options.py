@@ -105,7 +105,10 @@ class Options:
             if is_number and not field.name.endswith(("_gain", "_columns")) and not value > 0:
                 raise ValueError(f"expected {field.name} above 0, got {value!r}")
         if isinstance(self.omitted_parts, str) or self.threshold_share > 1 or self.num_variance_samples < 2:
-            raise ValueError("expected a tuple of omitted_parts, a threshold_share up to 1 and 2 num_variance_samples")
+            got = f"{self.omitted_parts!r}, {self.threshold_share} and {self.num_variance_samples}"
+            raise ValueError(
+                "expected a tuple of omitted_parts, threshold_share up to 1, num_variance_samples from 2, got " + got
+            )
         if min(self.num_folds, self.num_patch_folds, self.num_calibration_folds) < 2:
             raise ValueError("expected two or more num_folds, num_patch_folds and num_calibration_folds")
 
@@ -119,12 +122,12 @@ class Options:
         return max(2, self.num_folds - sum(num_rows > number for number in self.fewer_folds_above))
 
     def num_choosing(self, num_rows: int) -> int:
-        """Return how many of N rows choose weights and noise: a share of them, within limits."""
+        """Return the number of choosing rows, of N rows: a share of N, within limits."""
         share = min(int(self.choosing_share * num_rows), self.most_choosing_rows)
         return min(num_rows, max(self.fewest_choosing_rows, share))
 
     def calibrates(self, num_rows: int) -> bool:
-        """Return whether the choosing rows are so small a share that the other rows must calibrate the choice."""
+        """Return whether the choosing rows are such a small share that all rows must calibrate the choice."""
         return num_rows > self.most_uncalibrated * self.num_choosing(num_rows)
 
     def num_inducing_points(self, num_rows: int) -> int:
@@ -133,7 +136,7 @@ class Options:
         return min(self.most_inducing_points, share, max(1, self.most_loadings // num_rows))
 
     def num_rough(self, num_rows: int) -> int:
-        """Return the number of rough trees for each lengthscale."""
+        """Return the number of trees of the rough part for each of its lengthscales."""
         return min(self.num_rough_trees, max(self.fewest_rough_trees, self.most_rough_visits // num_rows))
 
 
@@ -152,7 +155,7 @@ Refit: TypeAlias = Callable[[np.ndarray, np.ndarray, np.random.RandomState], Any
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """The inputs of every step beside the data."""
+    """Hold the inputs of every step beside the data."""
 
     random: np.random.RandomState  # source of the draws
     n_jobs: int | None = None  # trees grown at a time
@@ -160,7 +163,7 @@ class Setup:
     refit: Refit | None = None  # fits the ensemble of a user, whose kernel is then the only part
 
     def again(self) -> Setup:
-        """Return a setup with a copy of the random state, which repeats the draws."""
+        """Return a setup with a copy of the random state, so that it draws the same numbers again."""
         return replace(self, random=deepcopy(self.random))
 
     @property
@@ -211,7 +214,7 @@ _REDUCTIONS: tuple[tuple[int, Mapping[str, float]], ...] = (
 
 
 class Level(NamedTuple):
-    """A default model, and the parts of the largest one that it leaves out."""
+    """Hold the options of a default model, and the parts of the largest one that it leaves out."""
 
     options: Options
     left_out: tuple[str, ...]
@@ -219,8 +222,9 @@ class Level(NamedTuple):
 
 def levels(num_rows: int, num_columns: float, options: Options) -> Iterator[Level]:
     """
-    Yield the models to try, from the largest to the smallest, which has fewer rows; tables have infinitely many
-    columns.
+    Yield the models to try, from the largest to the smallest, which takes fewer rows.
+
+    :param num_columns: Number of columns; infinity for tables.
     """
     full = _sizes(num_rows, num_columns, options)
     yield Level(options, ())

@@ -54,7 +54,7 @@ class Part:
 
 
 def new_parts(inputs: PartInputs, names: Collection[str] | None = None) -> dict[str, Kernel]:
-    """Return new parts, of unit scale, by name: those wanted, or those of the usual sum."""
+    """Return new parts of unit scale, by name: those of the given names, or (None) those of the usual sum."""
     names = usual_parts() if names is None else names
     wanted = [part for part in PARTS if part.name in names]
     # The rows are checked already; a check for every tree would take a tenth of the time for a thousand rows.
@@ -75,7 +75,7 @@ def usual_parts() -> tuple[str, ...]:
 
 
 def unfitted_parts(num_columns: int, view_columns: int | None = None) -> dict[str, Kernel]:
-    """Return all parts for `load_state_dict`, by name, for a number of columns, and of columns of their view if any."""
+    """Return all parts for `load_state_dict`, by name, for rows of so many columns, and views of `view_columns`."""
     if view_columns is None:
         return {part.name: part.unfitted(num_columns) for part in PARTS}
     return {

@@ -40,15 +40,14 @@ def rough_field(
     weights: RowWeights | None = None,
 ) -> Candidate:
     """
-    Return a linear part and rough ones if they gain more than 20 nats over another candidate on its folds, else that
-    one.
+    Return a linear part with rough ones if they gain over 20 nats on the other candidate's folds, else the other one.
 
     The rough part is a mean of exponential kernels :math:`e^{-r / l}` with weights in proportion to l. Between the
     shortest and the longest l, its functions vary about as those of a single exponential kernel, but by many short
     cells of Mondrian trees. The part of the shortest l alone is nearly noise.
 
-    They must gain that much twice: with the cheap limits of infinitely many trees, and lengthscales that have not seen
-    the fold; then with the model's own number of trees, whose error acts as noise, and its lengthscales.
+    They must gain that much twice: first in the cheap limit of infinitely many trees, with lengthscales that have not
+    seen the fold; then with the model's own lengthscales and number of trees, whose error acts as noise.
 
     A few random rows are too far apart to distinguish short lengthscales from noise, and neighbors alone cannot
     determine long ones. Weights are therefore chosen by both, on the folds of the other candidate and those of 12
@@ -78,7 +77,7 @@ def rough_field(
 
 
 def rough_covariances(x: Tensor, lengthscales: Tensor) -> Tensor:
-    """Return the limits (`3 x n x n`) of the linear part and of the rough ones, means of :math:`e^{-r / l}`."""
+    """Return covariances of the linear part and of both rough ones for infinitely many trees (`3 x n x n`)."""
     return torch.stack([part.limit(x, lengthscales) for part in PARTS if part.limit is not None])
 
 

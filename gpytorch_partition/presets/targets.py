@@ -69,8 +69,7 @@ def default_targets_model(
     options: Options = DEFAULT,
 ) -> CoregionalizedGP:
     """
-    Return :func:`~gpytorch_partition.presets.default_model` for T targets: one sum of parts, whose trees split for all
-    targets.
+    Return the model of :func:`~gpytorch_partition.presets.default_model` for T targets, whose parts all targets share.
 
     - Weights that all targets share, and scale and noise of each, maximize the predictive density of held-out entries,
       targets one by one. Folds have the rows that choose for one target (fewer above three targets).

@@ -35,7 +35,7 @@ from gpytorch_partition.training.predictive_density import (
 
 @dataclass(frozen=True, eq=False)
 class HeldOutRows:
-    """Rows predicted by models that had not seen them, in units of standardized targets."""
+    """Hold rows predicted by models that had not seen them, in units of standardized targets."""
 
     rows: Tensor  # (n,) numbers
     errors: Tensor  # (n,) targets less their predictions
@@ -59,7 +59,7 @@ _NO_ROWS = HeldOutRows(*[torch.empty(0, dtype=torch.int64)] * 4)
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The values chosen from the data, in units of standardized columns and targets."""
+    """Hold the values chosen from the data, in units of standardized columns and targets."""
 
     outputscales: dict[str, float]  # weights of the parts that the model has, by name
     lengthscales: Tensor  # of the smooth part, one for each of its columns
@@ -185,7 +185,7 @@ def _noise_forest(trial: _Trial, setup: Setup) -> tuple[RandomForestRegressor, T
 
 
 def is_worse(squares: Tensor, others: Tensor) -> bool:
-    """Return whether squared errors (`n`) exceed others of the same rows by a share of them and two standard errors."""
+    """Return whether squared errors (`n`) exceed `others` of the same rows by a share and two standard errors."""
     excess = squares - others
     return bool(excess.mean() > max(_LOSS * others.mean(), 2 * excess.std() / len(excess) ** 0.5))
 
@@ -247,11 +247,11 @@ def _out_of_sample(forest: RandomForestRegressor, data: TrainingData, seen: Tens
 
 def unseen_log_ratios(forest: RandomForestRegressor, data: TrainingData, residuals: Tensor, setup: Setup) -> np.ndarray:
     """
-    Return log squared residuals (`n`) predicted by trees that have not seen the row, nor others of its group.
+    Return the log squared residual of each row (`n`), predicted by trees that have seen neither it nor its group.
 
-    Residuals of a group are alike: out-of-bag noise would vary with any column that identifies groups. A few blocks of
-    time do not show how noise varies: the result is 0. On ten random walks, log densities of the next block were -1.96
-    on average with constant noise, and -2.13 with trees of earlier blocks.
+    Residuals of a group are alike: out-of-bag noise would vary with any column that identifies groups. For times the
+    result is 0, since a few blocks of time do not show how noise varies: on ten random walks, log densities of the next
+    block were -1.96 on average with constant noise, and -2.13 with trees of earlier blocks.
     """
     if data.blocks is None:
         return forest.oob_prediction_

@@ -43,7 +43,7 @@ _MARGIN = 10  # by which the eigenvalue may be less than the one found
 
 class FeatureFactor:
     """
-    The factor L for a covariance K with a sparse root, plus noise (`N`, positive).
+    Hold the factor L for a covariance K with a sparse root, plus noise (`N`, positive).
 
     It takes :math:`O(N m q)` operations and `16 q^2` bytes. `torch.linalg.LinAlgError` says that B is not positive
     definite.
@@ -96,7 +96,7 @@ class FeatureFactor:
 
 
 def feature_factor(covariance: LinearOperator, noise: Tensor) -> FeatureFactor | None:
-    """Return the factor, without a graph; None where none exists, or rounding in float64 spoils it."""
+    """Return the factor, without gradients; None where none exists, or rounding in float64 spoils it."""
     if not has_feature_factor(covariance) or not bool((noise > 0).all()):
         return None
     try:
@@ -139,7 +139,7 @@ def root_sums(roots: list[IncidenceLinearOperator], values: Tensor) -> Tensor:
 
 
 def root_precision(covariance: LinearOperator, noise: Tensor, most_rows: int) -> Tensor:
-    """Return B (`q x q`, float64), by blocks of so many rows at most: only a block is needed in float64."""
+    """Return B (`q x q`, float64), summed over blocks of at most `most_rows` rows, one of them in float64 at a time."""
     total = torch.eye(int(num_columns(covariance)), dtype=torch.float64, device=noise.device)
     for rows in torch.arange(covariance.size(-1), device=noise.device).split(most_rows):
         roots = sparse_roots(_of_rows(covariance, rows)) or []
@@ -167,7 +167,7 @@ _MOST_REFINEMENTS = 10
 
 
 class DirectSolver:
-    """A Cholesky factor for solves with :math:`A = K + D` (`*batch x N x N`, float64) and its log determinant."""
+    """Hold a Cholesky factor for solves with :math:`A = K + D` (`*batch x N x N`, float64) and its log determinant."""
 
     def __init__(self, covariance: LinearOperator, noise: Tensor) -> None:
         self.covariance, self.noise = covariance, noise.unsqueeze(-1)
@@ -183,7 +183,7 @@ class DirectSolver:
         return self.refined(rhs)[0]
 
     def refined(self, rhs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return :math:`A^{-1} V` and the residual (`*batch x N x t` each), with B refined as long as that helps."""
+        """Return :math:`A^{-1} V` and its residual (`*batch x N x t` each), refined as long as that helps."""
         solution = self._solve(rhs)
         residual = self._residual(rhs, solution)
         for _ in range(0 if self.roots is None else _MOST_REFINEMENTS):

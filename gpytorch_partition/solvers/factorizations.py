@@ -46,7 +46,7 @@ _FEWEST_ROWS = 2  # for a cluster: with fewer, a factor of the rows' own matrix 
 
 @dataclass(frozen=True)
 class FewClusters:
-    r"""The covariance :math:`A = s Z S Z^\top + \sigma^2 I` (`N x N`, S diagonal) by its clusters, in float64."""
+    r"""Solve with :math:`A = s Z S Z^\top + \sigma^2 I` (`N x N`, S diagonal) by its clusters, in float64."""
 
     covariance: PartitionLinearOperator
     noise: Tensor
@@ -54,14 +54,14 @@ class FewClusters:
     @cached_property
     @torch.enable_grad()  # it is kept, and wanted first by a solve, which has no graph
     def effects(self) -> Tensor:
-        r"""The standard deviations :math:`F \sqrt s / \sigma` of cluster effects (`p`), in units of the noise's."""
+        r"""Return standard deviations of cluster effects, in units of the noise's: :math:`F \sqrt s / \sigma` (`p`)."""
         variances = self.covariance.cluster_operator._diagonal().double() * self.covariance.scale / self.noise.double()
         return variances.clamp_min(torch.finfo(variances.dtype).tiny).sqrt()  # which has no derivative at 0
 
     @cached_property
     @torch.enable_grad()
     def factor(self) -> Tensor:
-        """The Cholesky factor of B (`p x p`)."""
+        """Return the Cholesky factor of B (`p x p`)."""
         inner = self.effects.unsqueeze(-1) * co_occurrences(self.covariance.left) * self.effects
         return stable_cholesky(inner + torch.eye(len(inner), dtype=inner.dtype, device=inner.device))
 
@@ -113,7 +113,7 @@ def co_occurrences(rows: Incidence) -> Tensor:
 
 @dataclass(frozen=True)
 class IndependentTasks:
-    r"""The covariance :math:`A = K \otimes B + I \otimes \Sigma` (`NT x NT`) as T of :math:`\lambda_t K + I`."""
+    r"""Solve with :math:`A = K \otimes B + I \otimes \Sigma` (`NT x NT`) as T of :math:`\lambda_t K + I`."""
 
     covariance: PartitionLinearOperator
     task_covariance: Tensor
@@ -121,7 +121,7 @@ class IndependentTasks:
 
     @cached_property
     def rotation(self) -> Tensor:
-        r"""The matrix W (`T x T`), a constant, whose columns are the independent tasks."""
+        r"""Return the matrix W (`T x T`), a constant, whose columns are the independent tasks."""
         with torch.no_grad():
             noise, tasks = self.noise.double(), self.task_covariance.double()
             whitening = torch.linalg.inv(stable_cholesky(noise))
@@ -130,19 +130,19 @@ class IndependentTasks:
 
     @cached_property
     def mixing(self) -> Tensor:
-        r"""The matrix :math:`W^{-\top}` (`T x T`) from independent tasks to tasks."""
+        r"""Return the matrix that maps independent tasks to tasks, :math:`W^{-\top}` (`T x T`)."""
         return self.noise.detach().to(self.rotation.dtype) @ self.rotation
 
     @cached_property
     @torch.enable_grad()  # it is kept, and may be wanted first by a solve, which has no graph
     def signal_variances(self) -> Tensor:
-        r"""The :math:`\lambda_t = w_t^\top B w_t` (`T`); derivatives sum to those of eigenvalues, equal ones too."""
+        r"""Return :math:`\lambda_t = w_t^\top B w_t` (`T`), whose derivatives hold where eigenvalues are equal too."""
         return self._forms(self.task_covariance).clamp_min(0)
 
     @cached_property
     @torch.enable_grad()
     def covariances(self) -> LinearOperator:
-        r"""The :math:`\lambda_t K + \nu_t I` (`T x N x N`), with derivatives by :math:`\nu_t = w_t^\top \Sigma w_t`."""
+        r"""Return :math:`\lambda_t K + \nu_t I` (`T x N x N`), with gradients by :math:`\nu_t = w_t^\top\Sigma w_t`."""
         scaled = self.covariance._with(scale=self.covariance.scale * self.signal_variances)
         return scaled.add_diagonal(self._forms(self.noise).unsqueeze(-1))
 
@@ -157,7 +157,7 @@ class IndependentTasks:
         return torch.einsum("...snc,ts->...ntc", solutions, self.rotation).flatten(-3, -2)
 
     def log_determinant(self) -> Tensor:
-        r"""Return :math:`N \log |\Sigma| + \sum_t \log |\lambda_t K + \nu_t I|`, with gradients by the second term."""
+        r"""Return :math:`\log |A| = N \log |\Sigma| + \sum_t \log |\lambda_t K + \nu_t I|`; the sum has gradients."""
         first = self.covariance.shape[-1] * torch.logdet(self.noise.detach())
         return first + self.covariances.inv_quad_logdet(logdet=True)[1].sum()
 

@@ -42,7 +42,7 @@ _LEAST_USE = 1e-6  # relative residual of a factor above which it is of no use
 
 @dataclass(frozen=True)
 class InDouble:
-    """A solver by a float64 factor (:mod:`.direct`), else by conjugate gradients, with a warning where they fail."""
+    """A solver by a float64 factor (:mod:`.direct`), else by conjugate gradients, which warns where they fail."""
 
     noisy: AddedDiagLinearOperator
 
@@ -59,7 +59,7 @@ class InDouble:
         """
         Return :math:`A^{-1} V` for V (`*batch x N x t`) as accurate as a rule says, all in float64.
 
-        :param certain: The accuracy that the rule is for, if rounding may stop it too.
+        :param certain: A rule for the accuracy asked for, if `stop` also stops at the limit of rounding.
         :param options: `preconditioner` or `initial_guess` of :func:`.conjugate_gradients`.
         :raises UnconvergedError: If a factor is of no use.
         """
@@ -124,7 +124,7 @@ def terms_of(noisy: AddedDiagLinearOperator) -> list[LinearOperator]:
 
 
 def is_delicate(noisy: AddedDiagLinearOperator) -> bool:
-    """Return whether dense algebra in the operator's dtype may change posterior variances by more than a percent."""
+    """Return whether rounding of dense algebra may change posterior variances by more than a percent."""
     return noisy.dtype != torch.float64 and noisy.noise_share < _LEAST_SHARE
 
 
@@ -133,7 +133,7 @@ def _too_little(noisy: AddedDiagLinearOperator) -> str:
 
 
 def check_resolution(noisy: AddedDiagLinearOperator) -> None:
-    """Warn if the noise is so small beside the prior variance that rounding in float64 hides it."""
+    """Warn if the noise is too small a share of the prior variance for float64, where rounding would hide it."""
     least = _RESOLVED * noisy.size(-1) * torch.finfo(torch.float64).eps
     if noisy.noise_share < least:
         warnings.warn(
@@ -145,7 +145,7 @@ def check_resolution(noisy: AddedDiagLinearOperator) -> None:
 
 
 def check_entries(noisy: AddedDiagLinearOperator) -> None:
-    """Warn if the noise is below the float32 rounding of entries, where a term is no partition kernel's."""
+    """Warn if the noise is below the rounding of a covariance in float32, unless all terms are partition kernels."""
     if noisy.dtype == torch.float64 or all(isinstance(term, PartitionLinearOperator) for term in terms_of(noisy)):
         return
     least = _ROUNDED * torch.finfo(noisy.dtype).eps * noisy.size(-1) ** 0.5
@@ -171,7 +171,7 @@ _ITERATIONS_GROWTH = 0.45  # exponent of the number of rows
 
 @dataclass(frozen=True)
 class ConjugateGradients:
-    """A solver by conjugate gradients and Lanczos quadrature; failures are remembered, for :class:`.InDouble`."""
+    """A solver by conjugate gradients and Lanczos quadrature; if they fail once, :class:`.InDouble` takes over."""
 
     noisy: AddedDiagLinearOperator
 
@@ -183,7 +183,7 @@ class ConjugateGradients:
             return InDouble(self.noisy).solve(rhs)
 
     def within(self, columns: Tensor, stop: Rule, certain: Rule | None = None, **options: Any) -> CGResult:
-        """Return :math:`A^{-1} V` as :meth:`.InDouble.within` does; an `UnconvergedError` where that is needed."""
+        """Return :math:`A^{-1} V` as :meth:`.InDouble.within` does; an `UnconvergedError` if float64 is needed."""
         noisy = self.noisy
         if not is_hard(noisy):
             options = {"preconditioner": noisy.preconditioner_inverse(), **options}
@@ -227,7 +227,7 @@ def most_iterations(noisy: AddedDiagLinearOperator) -> int:
 
 @torch.no_grad()
 def expected_iterations_of(noisy: AddedDiagLinearOperator) -> float:
-    """Return about how many iterations a solve takes; terms with a single cluster are left to the preconditioner."""
+    """Return about how many iterations a solve takes; terms with a single cluster do not count (preconditioner)."""
     terms = [term for term in terms_of(noisy) if not _has_one_cluster(term)] or terms_of(noisy)
     prior = sum(float(term.diagonal(dim1=-2, dim2=-1).mean()) for term in terms)
     share = float(noisy._diag_tensor._diagonal().min()) / max(prior, torch.finfo(torch.float64).tiny)
@@ -235,7 +235,7 @@ def expected_iterations_of(noisy: AddedDiagLinearOperator) -> float:
 
 
 def expected_iterations(num_rows: int, noise_share: float) -> float:
-    """Return about how many iterations a solve takes for N rows and a noise, in prior variances of the hard terms."""
+    """Return about how many iterations a solve takes for N rows and a noise, in units of the prior variance."""
     growth = (num_rows / _ITERATIONS_ROWS) ** _ITERATIONS_GROWTH
     return _ITERATIONS * growth * (_ITERATIONS_NOISE / noise_share) ** 0.5
 

@@ -36,7 +36,7 @@ _ROUNDING = 1e-10  # share of a row outside the span of the clusters that is rou
 
 @dataclass(frozen=True, eq=False)
 class ClusterSpan:
-    r"""The span of N rows: an orthonormal basis :math:`W = Z V` with :math:`Z = W R^\top` (R and V: `p x r`)."""
+    r"""Hold the span of N rows: an orthonormal basis :math:`W = Z V` with :math:`Z = W R^\top` (R and V: `p x r`)."""
 
     rows: Incidence
     root: Tensor
@@ -72,7 +72,7 @@ class ClusterSpan:
 
     @cached_property
     def shares_outside(self) -> Tensor:
-        """Return the share :math:`1 - |w_i|^2` of row i (`N`) that the span misses."""
+        """Return the share of each row that the span misses, :math:`1 - |w_i|^2` (`N`)."""
         with torch.no_grad():
             outside = 1 - self.forms(torch.eye(self.rank, dtype=self.root.dtype, device=self.root.device))
         return torch.where(outside > _ROUNDING, outside, 0)
@@ -83,7 +83,7 @@ _SPAN: Key[ClusterSpan] = Key("span of the clusters")
 
 @dataclass(frozen=True, eq=False)
 class NoisyClusters:
-    r"""The covariance :math:`A = s Z S Z^\top + \sigma^2 I` (`N x N`, float64) by its signal :math:`s R^\top S R`."""
+    r"""Solve with :math:`A = s Z S Z^\top + \sigma^2 I` (`N x N`, float64), held by its signal :math:`s R^\top S R`."""
 
     span: ClusterSpan
     signal: Tensor
@@ -95,7 +95,7 @@ class NoisyClusters:
 
     @cached_property
     def inner(self) -> Tensor:
-        """B (`r x r`)."""
+        """Return B (`r x r`)."""
         return self.signal + self.noise * torch.eye(len(self.signal), dtype=torch.float64, device=self.signal.device)
 
     @cached_property
@@ -124,7 +124,7 @@ class NoisyClusters:
 
 def noisy_clusters(*noisy: LinearOperator) -> list[NoisyClusters] | None:
     """
-    Return covariances plus noise of the same rows by their clusters, in one span; None where that does not apply.
+    Return covariances plus noise of the same rows as :class:`NoisyClusters` in one span; None if that is impossible.
 
     It applies to one partition kernel each, with the same noise at every row, without loadings, batch dimensions and
     tasks, and clusters that are fewer than the rows, and 5,000 at most.

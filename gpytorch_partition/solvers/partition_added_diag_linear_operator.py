@@ -147,14 +147,14 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         return probe_vectors(self, self.nystrom())
 
     def preconditioner_inverse(self) -> Callable | None:
-        """Return the preconditioner's inverse as a closure V -> P^-1 V, without its log determinant; None for none."""
+        """Return the preconditioner's inverse as a function V -> P^-1 V; None without a preconditioner."""
         if is_preconditioned(self, "partition"):
             return partition_inverse(self._linear_op.evaluate_kernel(), self._diag_tensor)
         preconditioner = self.nystrom()
         return None if preconditioner is None else preconditioner.inverse_closure()
 
     def nystrom(self) -> NystromPreconditioner | None:
-        """Return the preconditioner with a log determinant; None for none."""
+        """Return the Nystrom preconditioner, which has a log determinant; None if another or none is set."""
         if not is_preconditioned(self, "nystrom"):
             return None
         if self._nystrom_preconditioner is None:
@@ -171,7 +171,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     def inv_quad_logdet(
         self, inv_quad_rhs: Tensor | None = None, logdet: bool | None = False, reduce_inv_quad: bool | None = True
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Return linear_operator's quadratic form and log determinant, by the solver that is chosen."""
+        """Return the quadratic form and the log determinant by the chosen solver; parameters are linear_operator's."""
         has_both = inv_quad_rhs is not None and bool(logdet)
         solver = choose_solver(self, "likelihood" if has_both else "determinant" if logdet else "form")
         if not isinstance(solver, Factorized):
@@ -182,13 +182,13 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @cached_property
     def independent_tasks(self) -> IndependentTasks | None:
-        """The independent tasks, with their noise, that this covariance consists of; None for other covariances."""
+        """Return the independent tasks, with their noise, to which this covariance is equal; None for others."""
         return independent_tasks(self._linear_op, self._diag_tensor)
 
     @cached_property
     @torch.enable_grad()  # it is kept, and may be wanted first by a solve, which has no graph
     def in_double(self) -> PartitionAddedDiagLinearOperator:
-        """The operator in float64, with its graph; itself if all its parts are float64."""
+        """Return the operator in float64, with its graph; itself if all its parts are float64."""
         if self.is_double:
             return self
         total = self.evaluate_kernel()
@@ -206,7 +206,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @cached_property
     def direct(self) -> DirectSolver | None:
-        """The solver by a factor in float64; None where matrices are too large or not positive definite."""
+        """Return the solver by a factor in float64; None if matrices are too large or not positive definite."""
         return direct_solver(self._linear_op.evaluate_kernel(), self._diag_tensor._diagonal())
 
     @property
@@ -216,7 +216,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @cached_property
     def feature_factor(self) -> FeatureFactor | None:
-        """The factor of the posterior of a root's coefficients; None where none exists, or rounding spoils it."""
+        """Return the factor for predictions by a sparse root of K; None if there is none, or rounding spoils it."""
         return feature_factor(self._linear_op.evaluate_kernel(), self._diag_tensor._diagonal())
 
     @property
@@ -226,7 +226,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     @cached_property
     @torch.no_grad()
     def noise_share(self) -> float:
-        """The smallest noise over the largest prior variance."""
+        """Return the smallest noise over the largest prior variance."""
         noise, prior = self._diag_tensor._diagonal(), self._linear_op.diagonal(dim1=-2, dim2=-1)
         return float(noise.min()) / max(float(prior.max()), torch.finfo(torch.float64).tiny)
 

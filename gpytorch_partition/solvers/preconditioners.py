@@ -41,8 +41,7 @@ _FACTOR: Key[NystromFactor] = Key("nystrom")  # the Nystrom factor of unit scale
 
 class NystromPreconditioner(LinearOperator):
     r"""
-    The preconditioner :math:`P = s (L L^\top + \lambda_\ell I) + D`, with product, inverse, log determinant and
-    samples.
+    Hold the preconditioner :math:`P = s (L L^\top + \lambda_\ell I) + D`: product, inverse, log determinant, samples.
 
     All four are exact for one matrix P (`*batch x N x N`), as stochastic Lanczos quadrature requires. Gradients flow to
     s and D; L is a constant.
@@ -127,7 +126,7 @@ class NystromPreconditioner(LinearOperator):
 
 
 def is_preconditioned(noisy: LinearOperator, name: str) -> bool:
-    """Return whether a covariance of so many rows is solved with the preconditioner of that name."""
+    """Return whether a covariance is solved with the preconditioner of this name, by its number of rows."""
     wanted = linear_settings.max_preconditioner_size.value() > 0
     large = noisy.size(-1) >= linear_settings.min_preconditioning_size.value()
     return wanted and large and preconditioner.value() == name
@@ -173,8 +172,7 @@ def nystrom_factor_of(operator: LinearOperator, rank: int) -> NystromFactor:
 
 def partition_inverse(operator: LinearOperator, noise: DiagLinearOperator) -> Callable[[Tensor], Tensor]:
     r"""
-    Return the average of the inverses of the single partitions, :math:`B = \frac1m \sum_r (s K_r + D)^{-1}`, as a
-    closure.
+    Return the function :math:`V \mapsto B V`, with the mean of inverses :math:`B = \frac1m \sum_r (s K_r + D)^{-1}`.
 
     This is eq. 9 of Davies & Ghahramani 2014, with 1/m for its factor m, and its terms are eq. 10, whose second term
     lacks a factor :math:`1/\sigma` (as printed, B is indefinite for :math:`\sigma > 1`). By the Sherman-Morrison

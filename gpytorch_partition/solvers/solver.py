@@ -47,7 +47,7 @@ class Factorized:
         return self.parts.solve(rhs)
 
     def inv_quad_logdet(self, rhs: Tensor | None, logdet: bool | None, reduce: bool | None) -> Terms:
-        """Return both terms, of right-hand sides that are given."""
+        """Return the quadratic form and log determinant, as :meth:`Solver.inv_quad_logdet`; `rhs` must be given."""
         assert rhs is not None
         return quadratic_forms(self.noisy, rhs, self.parts, reduce), self.parts.log_determinant()
 

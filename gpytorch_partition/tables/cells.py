@@ -42,7 +42,7 @@ class Cells(NamedTuple):
     doubt: str = ""  # how numbers or dates that were text could be read otherwise
 
     def without(self, missing: Sequence[float]) -> Cells:
-        """Return the cells, of which some numbers stand for missing ones."""
+        """Return the cells, with these numbers as missing cells."""
         if self.kind != NUMBERS or not len(missing):
             return self
         values = np.where(np.isin(self.values, missing), np.nan, self.values)
@@ -56,7 +56,7 @@ class Cells(NamedTuple):
 
 def read_cells(column: Any, name: str, zone: str | None = None) -> Cells:
     """
-    Return the cells of a NumPy array or a pandas Series, dates on the clock of a zone (default: their own).
+    Return the cells of a NumPy array or a pandas Series, dates in the time of a zone (default: their own).
 
     :raises TypeError: If cells are of an unknown kind (lists, complex numbers, bytes).
     :raises ImportError: Without pandas, if the column is no array of numbers.
@@ -77,7 +77,7 @@ def read_cells(column: Any, name: str, zone: str | None = None) -> Cells:
 
 
 def pandas_for(what: str) -> Any:
-    """Return the module pandas, which reads something; raise an error with the remedy where it is not installed."""
+    """Return the module pandas, or raise an `ImportError` that says what needs pandas and how to install it."""
     try:
         import pandas
     except ImportError as error:

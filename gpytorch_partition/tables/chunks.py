@@ -28,7 +28,7 @@ _FORMS = (
 
 
 class Chunk(NamedTuple):
-    """Some rows and their targets."""
+    """Hold some rows and their targets."""
 
     x: Any  # an array (`n x D`) or a DataFrame
     y: np.ndarray  # n finite targets
@@ -94,11 +94,11 @@ class ChunkSource:
 
 class RowSample:
     """
-    A uniform sample, the rows with the least random priorities (a reservoir, Vitter 1985; by keys as Efraimidis &
-    Spirakis 2006): of `size` rows, or half of the rows where there are fewer than twice as many.
+    Draw a uniform sample of `size` rows, or of half of the rows where there are fewer than twice as many: the rows with
+    the least random priorities (reservoir sampling; Vitter 1985, Efraimidis & Spirakis 2006).
 
-    Row i of all rows has the i-th number of a stream as its priority, so that the sample does not depend on the sizes
-    of chunks. It keeps the order of the rows. Holds twice the sample at most, and a chunk.
+    The priority of row i is the i-th number of a stream, so that the sample does not depend on the sizes of chunks.
+    Rows keep their order. Memory holds at most twice the sample, and a chunk.
     """
 
     x: Any  # the rows, in the form of the chunks

@@ -113,7 +113,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             mapping from names to 1-D arrays.
         :param y: Ignored.
         :raises TypeError: If X is sparse, or a cell is no number, text, category or date.
-        :raises ValueError: If X is no table, a column holds infinity, or none has a value, or a chosen one is unknown.
+        :raises ValueError: If X is no table, a column holds infinity, no column has a value, or `categorical_features`
+            names an unknown column.
         """
         self._learn(X)
         return self
@@ -126,16 +127,16 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     @all_or_nothing
     def fit_read(self, X: Any) -> dict[str, np.ndarray]:
-        """Learn the columns of a table, and return their values: numbers, dates, or levels and None."""
+        """Learn the columns of a table as :meth:`fit` does, and return their values: numbers, dates or levels."""
         cells = self._learn(X)
         return {column.name: each.values for column, each in zip(self._columns, cells)}
 
     def transform(self, X: Any) -> np.ndarray:
         """
-        Return the table matrix of other rows.
+        Return the table matrix (`N x D'`, float64) of rows, in the columns and codes that :meth:`fit` has learned.
 
         :param X: A table with the same column names in the same order (a mapping may have any).
-        :return: `N x D'` (float64), NaN where a cell is missing or its level unknown.
+        :return: The matrix, NaN where a cell is missing or its level unknown.
         :raises ValueError: If columns are missing, too many or in another order, or one holds infinity.
         :raises TypeError: If a column holds another kind of values than in `fit`.
         """
@@ -149,7 +150,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def read(self, X: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], list[str]]:
         """
-        Return some columns of other rows as `fit` reads them, and notes on cells that became missing.
+        Return columns of other rows, read as in `fit`, and notes on cells that could not be read and became missing.
 
         :param X: Columns by name.
         :raises TypeError: If one is of another kind than in `fit`.
@@ -163,7 +164,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     @property
     def categories_(self) -> dict[int, list[Level]]:
-        """Return the levels of each column of categories, by its number in the matrix."""
+        """Return the levels of each column of categories, by the number of its column in the matrix."""
         columns = [self._known[number] for number in self.sources_]
         return {number: list(each.levels or []) for number, each in enumerate(columns) if each.kind in (TEXT, CATEGORY)}
 
@@ -174,7 +175,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     @property
     def readings_(self) -> dict[str, str]:
-        """Return a short description of how each column of the table was read, by name."""
+        """Return how each column of the table was read, in a few words, by name."""
         return {column.name: _reading(column) for column in self._known}
 
     @property
@@ -273,7 +274,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             if number not in chosen and (is_id or is_index):
                 self._columns[number] = _Column(name, ID if is_id else INDEX)
                 told = f"column {name!r}: {LEFT_OUT[ID if is_id else INDEX]}, which tells nothing about other rows"
-                warnings.warn(f"{told}; .astype('category') keeps it", stacklevel=level_of_caller())
+                warnings.warn(f"{told}; .astype('category') of the column keeps it", stacklevel=level_of_caller())
 
     def _checked(self, X: Any, reset: bool) -> dict[str, Any]:
         names = [] if reset else [column.name for column in self._known]

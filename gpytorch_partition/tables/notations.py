@@ -28,7 +28,7 @@ _OF_DATES = (ISO, *(day + clock for day in _DAYS for clock in ("", " %H:%M", " %
 
 
 def as_read(cells: Cells, notations: Sequence[str] = NUMBER_NOTATIONS) -> Cells:
-    """Read text of training rows as numbers or dates, if all of it fits one notation, or all but a few of many."""
+    """Read text of training rows as numbers or dates if all cells, or all but a few of many, fit one notation."""
     texts, best, values = cells.distinct_texts(), "", dict[str, Any]()
     signs = (*sorted({*"".join(texts)} & {*"$€£¥%"}), "")
     some = texts[:100] if any(map(_LIKE_DATES.match, texts)) else []
@@ -46,7 +46,7 @@ def as_read(cells: Cells, notations: Sequence[str] = NUMBER_NOTATIONS) -> Cells:
 
 
 def as_in_fit(cells: Cells, notation: str, name: str) -> Cells:
-    """Read text of new rows in the notation of `fit`, or as ISO dates; return the cells where none can be read."""
+    """Read text of new rows in the notation of `fit`, or as ISO dates; if no cell can be read, return the cells."""
     texts, rivals = cells.distinct_texts(), _rivals(notation, NUMBER_NOTATIONS)
     values = {**(_values(texts, ISO) if notation in _OF_DATES else {}), **_values(texts, notation)}
     if odd := [text for rival in rivals for text in _values(texts, rival) if text not in values]:

@@ -35,8 +35,8 @@ class NumberView(torch.nn.Module):
       :class:`sklearn.preprocessing.TargetEncoder` (without targets the log of one plus its number of rows),
       standardized. Unknown levels are missing cells, which are a level where training rows have some.
 
-    Models are trained on rows that hold their fold (:meth:`in_folds`), whose levels become mean targets of other folds,
-    as those of new rows lack the row's own target.
+    Models are trained on rows that hold the number of their fold (:meth:`in_folds`). Their levels become mean targets
+    of other folds, since a mean target of a new row does not include the row's own target either.
 
     :param x: `N x D` rows of a table matrix, in the units of the kernel. (Default: None, an unfitted view for
         `load_state_dict`.)
@@ -115,7 +115,9 @@ class NumberView(torch.nn.Module):
         if not self.medians.numel():
             raise RuntimeError("NumberView is not fitted: give it training rows, or load a state")
         if x.shape[-1] != self.medians.numel():
-            raise ValueError(f"expected {self.medians.numel()} columns, got points with {x.shape[-1]}")
+            raise ValueError(
+                f"expected {self.medians.numel()} columns, as the view was built on, got {x.shape[-1]}: give these"
+            )
         x, medians, values = decode_missing(x), floats_of(self.medians).to(x), floats_of(self.values).to(x)
         columns, start = [], 0
         sizes = zip(self.level_counts.tolist(), self.widths.tolist(), self.fold_counts.tolist())
@@ -131,10 +133,9 @@ class NumberView(torch.nn.Module):
 
     def in_folds(self, x: Tensor, folds: Tensor) -> Tensor:
         """
-        Return rows (`N x D`) that hold their fold in codes which this view reads.
+        Return rows (`N x D`) whose codes also hold the number of their fold, for this view to read.
 
-        In a column of mean targets, the code of level c in fold k is -2 - (k (C + 1) + c), with c = C where the cell is
-        missing.
+        In a column of mean targets, level c in fold k has the code -2 - (k (C + 1) + c), a missing cell c = C.
         """
         found = x.clone()
         for column in self.fold_counts.nonzero()[:, 0].tolist():
@@ -163,7 +164,7 @@ def view_in_folds(
     are :meth:`NumberView.in_folds` of five random folds.
 
     :param x, categories, y, weights: As for :class:`NumberView`.
-    :param random: Source of the folds. Nothing is drawn where no level becomes a mean target, or rows are too few.
+    :param random: Source of the folds; it draws nothing if no level becomes a mean target, or rows are too few.
     :param groups: `N` numbers of groups, which folds keep whole. (Default: None, folds of single rows.)
 
     Example:

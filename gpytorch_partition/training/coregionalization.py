@@ -54,7 +54,7 @@ _STOPPING_RULE = {"maxiter": 100, "ftol": 1e-6}
 
 @dataclass(frozen=True, eq=False)
 class Coregionalization:
-    """The covariance, noise and means of T targets, in units of the targets."""
+    """Hold the covariance, noise and means of T targets, in units of the targets."""
 
     covariance: Tensor  # T x T, B, positive definite
     noise: Tensor  # (T,) variances d of the noise
@@ -72,7 +72,7 @@ class Coregionalization:
 
 
 class Rotation(NamedTuple):
-    r"""A basis of independent targets, :math:`W^\top S W = I` and :math:`W^\top B W = \mathrm{diag}(\lambda)`."""
+    r"""Hold a basis of independent targets, :math:`W^\top S W = I` and :math:`W^\top B W = \mathrm{diag}(\lambda)`."""
 
     vectors: Tensor  # W, T x T; its columns are the independent targets
     signal: Tensor  # (T,) lambda, not negative
@@ -88,7 +88,7 @@ class Rotation(NamedTuple):
 
 
 class Gradient(NamedTuple):
-    """A log likelihood in nats, its derivatives by B and by S (`T x T`, symmetric), and the means."""
+    """Hold a log likelihood (nats), its derivatives with respect to B and S (`T x T`, symmetric), and the means."""
 
     value: float
     by_covariance: Tensor
@@ -104,8 +104,8 @@ class SpectralEvidence:
     """
     The log likelihood of complete targets, from the spectrum of K, in :math:`O(k T^2)` for k nodes.
 
-    With a target's number, the measure is of that target alone. Means are the most likely ones, unless targets are
-    centred: then they are 0.
+    With the number of a target, the likelihood is that of this target alone. Means are the most likely ones, or 0 if
+    targets are centred.
     """
 
     def __init__(self, measure: SpectralMeasure, *, target: int | None = None, centred: bool = False) -> None:
@@ -273,7 +273,7 @@ def _of_target(covariance: LinearOperator, target: Tensor) -> tuple[SpectralMeas
 
 
 def random_blocks(targets: Tensor, most_entries: int = _MOST_ENTRIES, num_blocks: int = _NUM_BLOCKS) -> list[Tensor]:
-    """Return row numbers in disjoint random blocks of about so many known entries, by the solvers' probe seed."""
+    """Return row numbers of disjoint random blocks with about `most_entries` known entries each, by the probe seed."""
     order = torch.from_numpy(_permutation(len(targets)))
     size = max(2, int(most_entries * len(targets) / max(1, int((~targets.isnan()).sum()))))
     return [rows for rows in order.split(size)[:num_blocks] if len(rows) >= min(size, len(targets)) // 2]
@@ -295,9 +295,9 @@ def maximize_evidence(
     start: Coregionalization | None = None,
 ) -> Coregionalization:
     r"""
-    Return B and noise of the largest sum of log likelihoods plus :math:`\log |C|` for the correlations C, by L-BFGS-B.
+    Return B and noise that maximize a sum of log likelihoods plus :math:`\log |C|`, C the correlations, by L-BFGS-B.
 
-    The terms are log likelihoods with their signs: that of held-out rows is that of all rows less that of the others.
+    `terms` are signs and log likelihoods: the likelihood of held-out rows is that of all rows less that of the others.
     Errors of a row are independent, unless their correlations gain three nats, plus two for each pair of targets: on
     some 240 sets of independent errors with 100 to 1,000 rows, five gained that much. The search starts from given
     values, or from uncorrelated targets with a noise of .2.

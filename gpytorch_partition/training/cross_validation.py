@@ -32,7 +32,7 @@ _FEWEST_ROWS = 10  # fewer leave folds too small to choose anything
 
 @dataclass(frozen=True, eq=False)
 class CrossValidatedWeights:
-    """The weights that :func:`fit_weights_by_cross_validation` chooses."""
+    """Hold the weights that :func:`fit_weights_by_cross_validation` chooses."""
 
     kernel: Kernel  #: the sum, its weights set; kernels of functions are built on all rows
     outputscales: Tensor  #: `c` weights, in squared units of the targets
@@ -62,8 +62,8 @@ def fit_weights_by_cross_validation(
     It maximizes the mean log density of single held-out rows (Rasmussen & Williams 2006, section 5.3, with folds). Each
     kernel is first divided by its mean variance; weights are then between about 1e-4 and 150 variances of the targets,
     and the noise is 1e-4 at least. Every factor e of the noise counts as a nat, as in
-    :func:`~gpytorch_partition.training.predictive_density.maximize_predictive_density`. A weight at its lower bound
-    means that the kernel does not help.
+    :func:`~gpytorch_partition.training.predictive_density.maximize_predictive_density`. If a weight is at its lower
+    bound, its kernel does not help.
 
     At most `max_rows` rows choose, since covariances are dense. A fold costs :math:`O(n^3)` some 60 times, and
     `8 c n^2` bytes for c kernels. Functions are called with the rows
@@ -141,10 +141,12 @@ def _divided(fold: Fold, sizes: Tensor) -> Fold:
 def _built(source: KernelSource, x: Tensor, y: Tensor) -> Kernel:
     kernel = source if isinstance(source, Kernel) else source(x, y)
     if not isinstance(kernel, Kernel):
-        raise TypeError(f"expected the function to return a gpytorch Kernel, got {type(kernel).__name__}")
+        raise TypeError(
+            f"expected the function to return a kernel, as RandomForestKernel(x, y), got {type(kernel).__name__}"
+        )
     if kernel.batch_shape:
         raise ValueError(
-            f"expected kernels without batch shapes, got a {type(kernel).__name__} of {kernel.batch_shape}"
+            f"expected kernels without batch shapes, got a {type(kernel).__name__} of {kernel.batch_shape}: drop it"
         )
     return kernel
 
@@ -187,7 +189,7 @@ def _refuse_seen_targets(number: int, source: KernelSource) -> None:
 
 def _check_data(x: Any, y: Any, folds: int, max_rows: int) -> None:
     if not torch.is_tensor(x) or x.dim() != 2 or not x.is_floating_point():
-        raise ValueError("expected rows as an N x D floating point tensor")
+        raise ValueError("expected x as an N x D floating point tensor, got another array or shape")
     if not torch.is_tensor(y) or y.shape != x.shape[:1] or not y.is_floating_point():
         got = tuple(y.shape) if torch.is_tensor(y) else type(y).__name__
         raise ValueError(f"expected one target for each of {len(x)} rows, as a floating point tensor, got {got}")

@@ -68,7 +68,7 @@ class ClassLink:
 
 @dataclass(frozen=True, eq=False)
 class ClassFit:
-    """The values that :func:`minimize_log_loss` finds."""
+    """Hold the values that :func:`minimize_log_loss` finds."""
 
     outputscales: Tensor  # (c,) weights s, in variances of the noise
     link: ClassLink
@@ -76,7 +76,7 @@ class ClassFit:
 
     @classmethod
     def usual(cls, num_weights: int, frequencies: Tensor, num_rows: int) -> ClassFit:
-        """Return the values from which the search starts, for rows too few to choose."""
+        """Return the values from which the search starts; too few rows keep them."""
         weights = torch.full((num_weights,), _USUAL_WEIGHT / num_weights, dtype=torch.float64)
         return cls(weights, ClassLink(frequencies, _USUAL_WIDTH, 1.0, 1 / (num_rows + 1)), math.inf)
 
@@ -123,7 +123,7 @@ def minimize_log_loss(
 
 
 def calibrated(fit: ClassFit, excess: Tensor, indicators: Tensor, row_weights: Tensor | None = None) -> ClassFit:
-    """Return the same weights, with the link of least log loss for the excess of rows that a model has not seen."""
+    """Return the same weights with the link of least log loss, given the `excess` of rows that a model has not seen."""
     start, deviations = np.log([float(fit.link.width), float(fit.link.power)]), np.array(_DEVIATIONS[1:])
     link = replace(fit.link, share=1 / (len(excess) + 1))
     weights = torch.ones_like(indicators[:, 0]) if row_weights is None else row_weights

@@ -65,7 +65,7 @@ def fit_exact_gp(
 
     Applies to models with a :class:`~gpytorch.likelihoods.GaussianLikelihood`, or a
     :class:`~gpytorch_partition.likelihoods.WeightedGaussianLikelihood`, whose covariance is one partition kernel, alone
-    or in a :class:`~gpytorch.kernels.ScaleKernel`, with no other trained parameters. Others (sums with other kernels,
+    or in a :class:`~gpytorch.kernels.ScaleKernel`, with no other trained parameters. Others (sums of kernels,
     heteroscedastic noise, trained weights) are trained by
     :func:`~gpytorch_partition.training.marginal_likelihood.maximize_marginal_likelihood`, after a warning with the
     reason.
@@ -110,7 +110,7 @@ def fit_exact_gp(
     if not torch.isfinite(model.train_targets).all():
         raise ValueError("expected finite training targets, got NaN or infinity: drop these rows")
     if any(bool(torch.isnan(inputs).any()) for inputs in model.train_inputs):
-        raise ValueError("GPyTorch cannot train on inputs that hold NaN: give the model encode_missing(train_x)")
+        raise ValueError("expected training inputs without NaN, got some: give the model encode_missing(train_x)")
     check_likelihood(model, likelihood)
     _say_width(model)
     if method == "l-bfgs":

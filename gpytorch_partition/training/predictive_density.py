@@ -36,7 +36,7 @@ _LOG_FACTORS = (math.log(1e-3), math.log(4.0))  # bounds of the squared scale ov
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """A fold: c covariances of n rows kept and t rows held out, of N."""
+    """Hold a fold of N rows: c covariances of the n rows kept and the t rows held out."""
 
     within: Tensor  # c x n x n, of the rows kept
     cross: Tensor  # c x n x t, of rows kept and held out
@@ -71,7 +71,7 @@ def _dense(kernel: Kernel, x: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class PredictiveFit:
-    r"""The weights and noise of :math:`y \sim N(0, \sum_i s_i K_i + \sigma^2 \mathrm{diag}(e^{b z}))`."""
+    r"""Hold the weights and noise of :math:`y \sim N(0, \sum_i s_i K_i + \sigma^2 \mathrm{diag}(e^{b z}))`."""
 
     outputscales: Tensor  # (c,) weights s
     noise: float  # the level sigma^2
@@ -94,7 +94,7 @@ def maximize_predictive_density(
     max_iterations: int = 40,
 ) -> PredictiveFit:
     """
-    Return weights and noise that predict held-out rows best, by L-BFGS-B on their mean log density.
+    Return the weights and noise that maximize the mean log density of held-out rows, by L-BFGS-B.
 
     Every factor e of the noise counts as a nat, since held-out rows cannot distinguish noise from a function that
     varies as quickly. The density returned is without these nats.
@@ -207,7 +207,7 @@ def _derivatives(fold: Fold, found: _Prediction, by_mean: Tensor, by_variance: T
 
 @dataclass(frozen=True, eq=False)
 class SharedFit:
-    r"""The values found, with target t as :math:`N(0, b_t \sum_i w_i K_i + d_t I)`."""
+    r"""Hold the values found, with target t as :math:`N(0, b_t \sum_i w_i K_i + d_t I)`."""
 
     outputscales: Tensor  # (c,) weights w
     scales: Tensor  # (T,) factors b with a geometric mean of 1
@@ -269,7 +269,7 @@ def of_target(folds: Sequence[Fold], target: Tensor) -> list[Fold]:
 
 @dataclass(frozen=True)
 class HeavyTails:
-    """Student-t noise in place of Gaussian noise."""
+    """Hold the values of Student-t noise that takes the place of Gaussian noise."""
 
     df: float  # degrees of freedom, above 2
     factor: float  # the squared scale over the variance of the Gaussian noise
@@ -278,7 +278,7 @@ class HeavyTails:
 
 
 def fit_heavy_tails(errors: Tensor, variances: Tensor, noise: Tensor) -> HeavyTails:
-    """Return degrees of freedom and scale of the largest density of held-out rows, and its gain over Gaussian noise."""
+    """Return the degrees of freedom and scale of the largest held-out density, and the gain over Gaussian noise."""
     gaussian = float(gaussian_log_densities(errors, variances + noise).sum())
     found = [(*_best_factor(errors, variances, noise, df), df) for df in DEGREES_OF_FREEDOM]
     density, factor, df = max(found)
@@ -307,7 +307,7 @@ def fit_factors(
     df: float | None = None,
 ) -> tuple[np.ndarray, float]:
     """
-    Return log factors of all variances and of the noise, its exponent, and the negative log density that they reach.
+    Return log factors of all variances and of the noise, the noise's exponent, and the negative log density reached.
 
     :param ratios: `n` logarithms of the noise's ratio to its level.
     :param noise: `n` current variances of the noise, without these ratios.

@@ -30,12 +30,12 @@ _BOUND_MARGIN = 1e-6
 
 
 class NotApplicableError(Exception):
-    """An error for a model that is not of the required form; the message gives the reason."""
+    """Report a model that does not have the form s K + noise; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class ScaledCovariance:
-    """A model of the form s K + noise, and the modules that hold its values."""
+    """Hold a model whose covariance is s K + noise with K fixed, and the modules that hold its values."""
 
     model: ExactGP
     covariance: PartitionLinearOperator  #: K (`N x N`), of unit scale; W^(1/2) K W^(1/2) where rows have weights
@@ -51,17 +51,17 @@ class ScaledCovariance:
 
     @property
     def log_jacobian(self) -> float:
-        """Return the log density of the targets less that of the residuals, for each set of targets."""
+        """Return the log density of the targets less that of the weighted residuals, for each set of targets."""
         return 0.0 if self.level is None else float(self.level.log().sum())
 
     def bounds(self, target: int) -> Bounds:
-        """Return the bounds of the values for a target."""
+        """Return the bounds of outputscale, noise and mean for a target, by its number."""
         noise = _interval(self.noise, "noise", target)
         outputscale = (1.0, 1.0) if self.scale is None else _interval(self.scale, "outputscale", target)
         return Bounds(outputscale, noise, 0.0 if self.mean is None else None)
 
     def log_prior(self) -> LogPrior | None:
-        """Return the log density of the model's priors as a function of outputscale and noise; None without priors."""
+        """Return the log density (nats) of the priors, a function of outputscale and noise; None without priors."""
         priors = list(self.model.named_priors())
         if not priors:
             return None
@@ -74,7 +74,7 @@ class ScaledCovariance:
         return log_density
 
     def write(self, maxima: list[Maximum]) -> None:
-        """Set the model's values, one maximum per target."""
+        """Set the model's outputscale, noise and mean to a maximum for each target."""
         self._write([found.outputscale for found in maxima], [found.noise for found in maxima])
         if self.mean is not None:
             _set(self.mean, "constant", [found.mean for found in maxima])
@@ -87,7 +87,7 @@ class ScaledCovariance:
 
 
 def recognize(model: ExactGP, likelihood: Likelihood) -> ScaledCovariance:
-    """Return the model as a scaled covariance plus noise, by its prior; else it is a NotApplicableError."""
+    """Return the model as a scaled covariance plus noise; a NotApplicableError if it has another form."""
     noise, weights = _noise_and_weights(likelihood)
     scale, mean = _only_module(model, ScaleKernel), _only_module(model, ConstantMean)
     mean = mean if mean is not None and mean.raw_constant.requires_grad else None

@@ -96,7 +96,8 @@ DEVIATIONS: tuple[Deviation, ...] = (
         ("kernel * RBF", "RBF * kernel"),
         "refused",
         _DENSE,
-        "So are products with a dense kernel; those of `LandmarkKernel` are as dense as the other kernel, and exact.",
+        "Products with a dense kernel would be dense too, with the same remedies; with `LandmarkKernel` they are "
+        "computed exactly, at the cost of the other kernel's dense matrix.",
         sizes=(1500,),
         modes=("default", "fast_pred_var"),
         not_of=("landmark",),
@@ -105,8 +106,8 @@ DEVIATIONS: tuple[Deviation, ...] = (
         ("leave-one-out",),
         "refused",
         "expected one partition kernel plus one level of noise, with fewer clusters than rows",
-        "The leave-one-out likelihood is exact where clusters are fewer than rows; else it would take a dense Cholesky "
-        "factor: as above.",
+        "The leave-one-out likelihood is exact if there are fewer clusters than rows; else it would need a dense "
+        "Cholesky factor: raise `max_cholesky_size`, or stay inside `iterative()`.",
         quantities=TRAINING,
         sizes=(1500,),
         modes=("default", "fast_pred_var"),
@@ -149,8 +150,8 @@ ALLOWANCES = (
         "landmark",
         "gradient",
         0.2,
-        "derivatives by the weights of features, up to 2.4 nats per datum here, are traces that 10 probe vectors leave "
-        "6 % off (200: 2 %, 2,000: 1 %): raise `num_trace_samples`.",
+        "derivatives by the weights of features, up to 2.4 nats per datum here, are traces; estimates of them from 10 "
+        "probe vectors are 6 % off (200: 2 %, 2,000: 1 %): raise `num_trace_samples`.",
     ),
     Allowance(
         "CIQ",

@@ -639,7 +639,10 @@ class TestMistakes:
             ("compare --target y", "expects DATA together with --target"),
             ("compare --groups a", "--groups and --time name columns of DATA"),
             ("compare data.csv --target y --kernels forest --budget 7", "--budget is for the kernel auto"),
-            ("compare data.csv --target y --output data.csv", "cannot make the folder data.csv: data.csv is no folder"),
+            (
+                "compare data.csv --target y --output data.csv",
+                "folder data.csv: data.csv is not a folder",
+            ),
             ("compare data.csv --target y --test-size 0.9", "leaves 6 of 60 rows to train on"),
             (f"{FIT} --budget 7", "--budget is for --kernel auto"),
             (f"{FIT} --time a", "--time is for --kernel auto"),
@@ -651,12 +654,12 @@ class TestMistakes:
             ("predict none.pt data.csv --output none/out.csv", "none does not exist: make it"),
             ("explain data.csv", "data.csv is not a model file"),
             ("fit circle --target y --model m", "cannot read circle: Too many levels of symbolic links"),
-            ("compare data.csv --target y --output circle", "cannot make the folder circle: circle is no folder"),
-            ("explain none.pt --plot circle", "cannot make the folder circle: circle is no folder"),
+            ("compare data.csv --target y --output circle", "cannot make the folder circle: circle is not a folder"),
+            ("explain none.pt --plot circle", "cannot make the folder circle: circle is not a folder"),
             ("predict none\0.pt data.csv", "'none\\x00.pt' holds the character NUL"),
             ("explain none.pt --plot a\0", "'a\\x00' holds the character NUL"),
             ("fit none\33[31m.csv --target y --model m", "cannot read none\\x1b[31m.csv: No such file"),
-            ("explain none.pt --plot data.csv", "cannot make the folder data.csv: data.csv is no folder"),
+            ("explain none.pt --plot data.csv", "folder data.csv: data.csv is not a folder"),
         ],
     )
     def test_one_line_and_status_2(self, folder, capsys, command, message):

@@ -148,7 +148,7 @@ class TestFiles:
             (MESSY.replace("x7,", "x7,,"), "Expected 4 fields in line 9, saw 5"),
             (
                 MESSY.replace("c,y\n", "c,y\n,kg,m,s\n"),
-                "first row has no number in 'b', 'c', 'y', which have: delete it",
+                "first row has text in 'b', 'c', 'y', .*: delete this row",
             ),
             ("Report of 2024\n\n" + MESSY, "its columns are 'Report of 2024'; --header says which line"),
             (MESSY.replace("x7,", '"x7,'), "EOF inside string"),
@@ -297,7 +297,7 @@ WEIGHTED = "a,w,y\n" + rows(20, "{i},CELL,{i}.5")
 @pytest.mark.parametrize(
     ("text", "roles", "message"),
     [
-        ("a,y\n" + rows(19), {}, "19 rows have a target, but learning takes 20"),
+        ("a,y\n" + rows(19), {}, "expected 20 rows or more with a target, got 19"),
         ("y\n" + rows(20, "{i}"), {}, "no column is left to learn from"),
         ("a,y\n" + rows(20, "x,{i}"), {}, "no column is left to learn from.*'a': left out: always 'x'"),
         ("a,y\n" + rows(20, "{i},7"), {}, "the target 'y' is always 7"),
@@ -335,7 +335,11 @@ WEIGHTED = "a,w,y\n" + rows(20, "{i},CELL,{i}.5")
             "weight as numbers, one for each row: .*'1x'",
         ),
         (WEIGHTED.replace("CELL", "0"), {"weight": "w"}, "weights of rows .* that are not all zero"),
-        (WEIGHTED.replace("CELL", "0") + "1,1,2\n", {"weight": "w"}, "1 rows have a target and a weight above 0"),
+        (
+            WEIGHTED.replace("CELL", "0") + "1,1,2\n",
+            {"weight": "w"},
+            "or more with a target and a weight above 0, got 1",
+        ),
     ],
 )
 def test_problems_are_said_with_their_place_and_what_to_do(file, text, roles, message):

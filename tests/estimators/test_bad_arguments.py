@@ -50,7 +50,7 @@ ARGUMENTS = [
         (PartitionGPRegressor, {"budget": each}, "positive number of seconds")
         for each in (0, np.inf, np.nan, "60", True)
     ],
-    (PartitionGPRegressor, {"kernel": "forest", "budget": 10}, "for kernel='auto', which knows what it can leave out"),
+    (PartitionGPRegressor, {"kernel": "forest", "budget": 10}, "with other kernels than 'auto'"),
     (PartitionGPClassifier, {"kernel": "rbf"}, "'auto', 'forest', 'fast_cluster', 'mondrian'.* got 'rbf'"),
     (PartitionGPClassifier, {"n_jobs": 0}, "n_jobs to be None"),
     (PartitionGPClassifier, {"verbose": -1}, "verbose to be None"),
@@ -114,9 +114,9 @@ DATA = [
         "two rows of each.*'yes': 1",
     ),
     (PartitionSVR(), X, CLASSES, "expected targets that are numbers: 60 of 60 are no numbers"),
-    (PartitionKernelPCA(kernel="forest"), X, None, r"Call fit\(X, y\)"),
-    (PartitionFeatures(kernel="forest"), X, None, r"Call fit\(X, y\)"),
-    (PartitionSpectralClustering(kernel="forest"), X, None, r"Call fit\(X, y\)"),
+    (PartitionKernelPCA(kernel="forest"), X, None, r"call fit\(X, y\)"),
+    (PartitionFeatures(kernel="forest"), X, None, r"call fit\(X, y\)"),
+    (PartitionSpectralClustering(kernel="forest"), X, None, r"call fit\(X, y\)"),
     (PartitionFeatures("forest"), X, Y[:3], r"one target for each of 60 rows, got targets of shape \(3,\)"),
     (PartitionFeatures("forest"), X, np.where(np.arange(60) > 9, np.nan, Y), "finite targets"),
     (PartitionSpectralClustering(2, "forest"), X, "targets", r"for each of 60 rows, got targets of shape \(\)"),

@@ -189,8 +189,8 @@ class TestKernels:
     @pytest.mark.parametrize(
         ("kernel", "message"),
         [
-            ("mondrian", "kernel='mondrian' opens new cells"),
-            (MondrianKernel, "kernel='mondrian' opens new cells"),
+            ("mondrian", "kernel of few clusters"),
+            (MondrianKernel, "kernel of few clusters"),
             (MANY_LEAVES, "expected a kernel with at most 8,192 clusters"),
         ],
     )

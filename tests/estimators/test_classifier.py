@@ -110,7 +110,7 @@ class TestProbabilities:
 
 
 class TestKernels:
-    @pytest.mark.filterwarnings("ignore:.*Standardize the columns")
+    @pytest.mark.filterwarnings("ignore:.*standardize them")
     def test_a_built_one_sees_rows_as_they_are(self):
         rows = X[:300] * [1.0, 100.0, 0.01]
         kernel = FastClusterKernel(torch.from_numpy(rows), 20, random_state=0)

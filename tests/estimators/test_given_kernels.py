@@ -153,7 +153,7 @@ CLUSTERS = FastClusterKernel(X, 10, random_state=0)
         ("rbf", ValueError, "got 'rbf'"),
         (3, ValueError, "got 3"),
         (None, ValueError, "got None"),
-        ("forest", ValueError, r"Call fit\(X, y\)"),
+        ("forest", ValueError, r"call fit\(X, y\)"),
         (RBFKernel(), TypeError, "got a RBFKernel.*LandmarkKernel"),
         (ScaleKernel(CLUSTERS) + RBFKernel(), TypeError, "got a RBFKernel"),
         (CLUSTERS * RBFKernel(), TypeError, "got a PartitionProductKernel"),

@@ -191,7 +191,7 @@ def test_a_ranker_and_a_classifier_that_goes_on():
 def test_holes_of_arrays_are_refused_and_those_of_frames_taken(machine):
     rows = np.column_stack([FRAME["size"], FRAME["new"]]).astype(np.float64)
     name = type(machine).__name__
-    message = f"{name}( with kernel='.*')? takes missing cells of data frames only: fit and predict these"
+    message = f"{name}( with kernel='.*')? takes missing cells of data frames only, so give"
     with pytest.raises(ValueError, match=f"contains NaN: 18 of 160 rows miss values, .* row 0, in column 0. {message}"):
         machine.fit(rows, Y > 1)
     machine.fit(pd.DataFrame(rows), Y > 1)

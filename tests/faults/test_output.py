@@ -66,9 +66,8 @@ class TestFullDisk:
             with full_disk(size):
                 assert fit("--seed", "1") == 2
             out, err = capsys.readouterr()
-            assert (
-                err == "gpytorch_partition: error: cannot write model.gp: File too large; what was there is as it was\n"
-            )
+            told = "make it writable or give another name; a file that is there is unchanged"
+            assert err == f"gpytorch_partition: error: cannot write model.gp: File too large; {told}\n"
             assert Path("model.gp").read_bytes() == before
             assert names() == listed
 
@@ -133,7 +132,7 @@ class TestInputs:
         assert main(["fit", "data.csv", "--target", "y", "--kernel", "mondrian", "--model", name]) == 2
         assert main(["predict", "model.gp", "data.csv", "--output", name]) == 2
         err = capsys.readouterr().err
-        assert err.count("it is data.csv, which is read; give another name") == err.count("\n") == 2
+        assert err.count("it is data.csv, which this command reads; give another name") == err.count("\n") == 2
         assert Path("data.csv").read_bytes() == before
 
     def test_data_are_not_written_by_a_comparison(self, folder, capsys):
@@ -141,7 +140,7 @@ class TestInputs:
         os.rename("data.csv", "results/predictions.csv")
         command = ["compare", "results/predictions.csv", "--target", "y", "--output", "results"]
         assert main(command) == 2
-        assert "which is read; give another name" in capsys.readouterr().err
+        assert "which this command reads; give another name" in capsys.readouterr().err
 
 
 def _fit_again_and_again():

@@ -35,7 +35,7 @@ IN_OTHER_UNITS = {
     "in five units": (5 * UNIT, UNIT),
     "beside binary columns": (torch.tensor([20.0, 1, 1]) * MIXED, MIXED),
 }
-pytestmark = pytest.mark.filterwarnings("ignore:.*standard deviations range")
+pytestmark = pytest.mark.filterwarnings("ignore:.*got standard deviations from")
 
 
 @pytest.fixture(params=BUILD)

@@ -313,7 +313,7 @@ class TestBadInput:
 
     def test_noise_that_rounding_takes(self, monkeypatch):
         monkeypatch.setattr(USES_COUNTS, lambda *_: True)
-        with pytest.raises(ValueError, match="lost in rounding"):
+        with pytest.raises(ValueError, match="noise that float64 resolves"):
             lifetime_sweep(kernel_of(), X, Y, outputscale=1.0, noise=1e-18)
 
     @pytest.mark.parametrize("name", ["outputscale", "noise"])

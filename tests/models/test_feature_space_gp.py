@@ -243,5 +243,5 @@ def test_level_weights_are_for_kernels_of_all_heights(kernel):
 def test_level_weights_are_for_trees_that_weigh_the_same():
     model = FeatureSpaceGP(boosting())
     model.add_rows(X, Y)
-    with pytest.raises(ValueError, match="trees that weigh the same"):
+    with pytest.raises(ValueError, match="trees of equal weight"):
         model.fit_level_weights()

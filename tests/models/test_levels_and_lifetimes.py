@@ -89,7 +89,7 @@ class TestLifetime:
             model.fit_lifetime([])
         with pytest.raises(ValueError, match=r"lifetime in \(0, 0.8\]"):
             model.fit_lifetime([0.1, 0.9])
-        with pytest.raises(RuntimeError, match="no rows"):
+        with pytest.raises(RuntimeError, match="with rows, got none"):
             FeatureSpaceGP(_mondrian()).fit_lifetime([0.1])
 
 

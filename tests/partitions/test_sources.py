@@ -204,7 +204,7 @@ def test_a_state_is_the_partition(source, fitted):
         if source.twin is None and fitted.state_dict():
             assert not twin.is_fitted
             assert twin.extra_repr() == "unfitted"
-            with pytest.raises(RuntimeError, match="not fitted: build it from data, or load the state"):
+            with pytest.raises(RuntimeError, match="is not fitted: expected one that is built on rows"):
                 twin.labels(source.points)
         twin.load_state_dict(torch.load(file, weights_only=True))
         assert twin.num_features == fitted.num_features
@@ -264,7 +264,7 @@ class TestRows:
             BUILT_ON_ROWS[name](x)
 
     def test_unequal_columns_give_one_warning_that_points_here(self, name):
-        with pytest.warns(UserWarning, match="Standardize") as caught:
+        with pytest.warns(UserWarning, match="standardize them") as caught:
             BUILT_ON_ROWS[name](X * torch.tensor([1.0, 1.0, 200.0]), random_state=0)
         assert [warning.filename for warning in caught] == [__file__]
 

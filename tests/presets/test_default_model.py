@@ -474,7 +474,7 @@ def test_other_parts_are_the_same_beside_one_that_is_left_out():
         ({"most_tree_rows": 0}, "most_tree_rows above 0, got 0"),
         ({"least_noise": -1.0}, "least_noise above 0, got -1"),
         ({"num_lengthscale_rows": 0}, "num_lengthscale_rows above 0"),
-        ({"num_variance_samples": 1}, "2 num_variance_samples"),
+        ({"num_variance_samples": 1}, "num_variance_samples from 2"),
         ({"threshold_share": 2.0}, "threshold_share up to 1"),
         ({"omitted_parts": "forest"}, "a tuple of omitted_parts"),
         ({"num_patch_folds": 1}, "two or more num_folds"),

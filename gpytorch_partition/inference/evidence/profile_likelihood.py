@@ -32,7 +32,7 @@ _LARGEST_BIAS = 5e-4  # of the log marginal likelihood, in nats per datum, at wh
 
 @dataclass(frozen=True)
 class Bounds:
-    """The bounds of outputscale (the same number twice for a fixed value) and noise, and a fixed mean or None."""
+    """Hold the bounds of outputscale and noise (equal bounds fix a value), and the mean if it is fixed, else None."""
 
     outputscale: Interval
     noise: Interval
@@ -40,7 +40,7 @@ class Bounds:
 
     @property
     def ratios(self) -> Interval:
-        """The smallest and the largest ratio of noise and outputscale that is possible and searched."""
+        """Return the smallest and the largest ratio of noise to outputscale that is searched."""
         low = self.noise[0] / self.outputscale[1] if np.isfinite(self.outputscale[1]) else 0.0
         high = self.noise[1] / self.outputscale[0] if self.outputscale[0] > 0 else np.inf
         if low >= high:
@@ -48,14 +48,14 @@ class Bounds:
         return min(max(low, _SMALLEST_RATIO), high), max(min(high, _LARGEST_RATIO), low)
 
     def outputscales(self, ratio: float) -> Interval:
-        """Return the bounds of the outputscale for a ratio."""
+        """Return the bounds of the outputscale at a ratio of noise to outputscale."""
         low = max(self.outputscale[0], self.noise[0] / ratio)
         return low, max(low, min(self.outputscale[1], self.noise[1] / ratio))
 
 
 @dataclass(frozen=True)
 class Maximum:
-    """The maximum of the likelihood (times the prior), and the log likelihood there, without the prior."""
+    """Hold the outputscale, noise and mean of largest likelihood (times a prior), and their log likelihood alone."""
 
     outputscale: float
     noise: float
@@ -121,7 +121,7 @@ def _with_prior(
 
 @dataclass(frozen=True)
 class SettledMaxima:
-    """The maxima of the likelihoods of several targets, with their certainty."""
+    """Hold the maxima of the likelihoods of several targets, with their certainty."""
 
     measure: SpectralMeasure  #: the last one used
     maxima: list[Maximum]  #: one for each target
@@ -129,21 +129,21 @@ class SettledMaxima:
 
     @property
     def standard_error(self) -> float:
-        """The standard error of the sum over targets, which share the probe vectors, with the bound of its bias."""
+        """Return the standard error, in nats, of the sum over targets (which share probe vectors), bias included."""
         likelihood = SpectralLikelihood(self.measure)
         by_probes = sum(likelihood.standard_error(found.outputscale, found.noise) for found in self.maxima)
         return math.hypot(by_probes, self.bias)
 
     @property
     def bias(self) -> float:
-        """A bound of the amount, in nats, by which the likelihood of all targets may be too small."""
+        """Return by how many nats, at most, the log likelihood of all targets may be too small."""
         return _bias(self.measure, self.maxima)
 
 
 def settled_maxima(
     measures: Iterable[SpectralMeasure], bounds: Sequence[Bounds], log_prior: LogPrior | None = None
 ) -> SettledMaxima:
-    """Maximize each target's likelihood by better and better measures, until one is exact or two agree to 1 %."""
+    """Return the maximum for each target, by better and better measures until one is exact or two agree to 1 %."""
     before: list[Maximum] = []
     for measure in measures:
         maxima = [maximize(SpectralLikelihood(measure, t), each, log_prior) for t, each in enumerate(bounds)]

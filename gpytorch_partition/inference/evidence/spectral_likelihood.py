@@ -38,13 +38,13 @@ BIAS_PROBES = 10  # of these, the ones that measure how far quadratures have con
 @dataclass(frozen=True)
 class SpectralMeasure:
     r"""
-    Two discrete measures on the eigenvalues of a covariance K (`N x N`): one of targets, one for traces.
+    Hold two discrete measures on the eigenvalues of a covariance K (`N x N`): one of targets, one for traces.
 
-    Quadratic forms are :math:`v_a^\top f(K) v_b = \sum_i f(\theta_i) c_{ia} c_{ib}` for the vectors
-    :math:`V = [y_1 \ldots y_t, 1]` (or another level). Traces: :math:`\mathrm{tr} f(K)` is the mean over the rows of
-    `trace_nodes` of :math:`\sum_i w_i f(\theta_i)`: one exact row, or independent estimates from probe vectors.
-    Quadratures give upper bounds of log determinants and forms in the inverse of K plus noise; the lower bounds are of
-    the first probe vectors. Probe vectors have N - `num_zeros` numbers.
+    Quadratic forms are :math:`v_a^\top f(K) v_b = \sum_i f(\theta_i) c_{ia} c_{ib}` for the vectors :math:`V = [y_1
+    \ldots y_t, 1]` (or another level). Traces: :math:`\mathrm{tr} f(K)` is the mean over the rows of `trace_nodes` of
+    :math:`\sum_i w_i f(\theta_i)`: one exact row, or independent estimates from probe vectors. By quadrature, log
+    determinants and forms in the inverse of K plus noise are upper bounds; lower bounds come from the first probe
+    vectors. Probe vectors have N - `num_zeros` numbers.
     """
 
     nodes: Array  #: `k` eigenvalues of the quadratic forms
@@ -61,7 +61,7 @@ class SpectralMeasure:
 
     @property
     def num_targets(self) -> int:
-        """The number t of targets."""
+        """Return the number t of targets."""
         return self.coefficients.shape[1] - 1
 
 
@@ -74,7 +74,7 @@ def dense_measure(covariance: Tensor, targets: Tensor, level: Tensor | None = No
 
 
 def with_level(targets: Tensor, level: Tensor | None = None) -> Tensor:
-    """Return the vectors [Y, 1] (`N x (t + 1)`, float64), whose quadratic forms a constant mean needs."""
+    """Return targets with a column for a constant mean, of ones or the given level (`N x (t + 1)`, float64)."""
     column = torch.ones_like(targets[:, 0]) if level is None else level
     return torch.cat([targets.detach().double(), column.detach().double().unsqueeze(-1)], -1)
 
@@ -167,7 +167,7 @@ class SpectralLikelihood:
         return 0.5 * (variance / self.measure.num_probes) ** 0.5
 
     def bias(self, outputscale: float, noise: float, mean: float = 0.0) -> float:
-        """Return by how many nats :meth:`value` may be too small: half the differences of upper and lower bounds."""
+        """Return by how many nats :meth:`value` may be too small: half the difference of its upper and lower bounds."""
         measure = self.measure
         if measure.lower_nodes is None or measure.lower_weights is None:
             return 0.0

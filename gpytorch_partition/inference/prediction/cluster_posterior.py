@@ -67,7 +67,7 @@ _ORDERED_COLUMNS = 32  # the same for sorted rows
 
 @dataclass(frozen=True)
 class ClusterPosterior:
-    """The posterior of cluster effects, given noisy training rows, at some test points."""
+    """Hold the posterior of cluster effects, given noisy training rows, at some test points."""
 
     noisy: PartitionAddedDiagLinearOperator  # N x N, without batch dimensions; every term of the sum has clusters
     points: tuple[LoadedRows, ...]  # for each term, the test points in the feature space of its training rows
@@ -81,7 +81,7 @@ class ClusterPosterior:
 
     @property
     def covariances(self) -> list[PartitionLinearOperator]:
-        """The terms of the training covariance without noise."""
+        """Return the terms of the training covariance, without the noise."""
         return structured_terms(self.noisy._linear_op)
 
     @property
@@ -90,7 +90,7 @@ class ClusterPosterior:
 
     @property
     def has_covariance(self) -> bool:
-        """Whether the covariance of the effects is known already, from a fit or from variances."""
+        """Return whether the covariance of the effects is known already, from a fit or from variances."""
         if not self.has_feature_space:
             return False
         space = cached_feature_space(self.covariance.left)
@@ -184,12 +184,12 @@ class ClusterPosterior:
         return TargetDraws(effects, targets)
 
     def drawn(self, num_samples: int) -> Iterator[list[Tensor]]:
-        """Draw effects less their means in blocks, each a table (`p x t`) for each term, by the probe seed."""
+        """Draw effects less their means by the probe seed, in blocks: a table (`p x t`) of each term for a block."""
         generator = solver_generator(probe_seed.value(), "samples", self.noisy.device)
         return self._prepared(num_samples)._blocks(num_samples, generator, "predictive variances")
 
     def num_bytes(self, num_samples: int) -> int:
-        """Return the size of so many draws."""
+        """Return the number of bytes of so many draws."""
         loadings = [1 if each.loadings is None else each.loadings.shape[-1] for each in self.points]
         numbers = (each.left.num_clusters * number for each, number in zip(self.covariances, loadings))
         return num_samples * self.noisy.dtype.itemsize * sum(numbers)
@@ -327,13 +327,13 @@ class ClusterPosterior:
 
     @property
     def has_feature_space(self) -> bool:
-        """Whether exact inference in feature space applies: one partition kernel, no loadings, one level of noise."""
+        """Return whether exact inference in feature space applies: one kernel without loadings, one level of noise."""
         is_one = len(self.points) == 1 and self.points[0].loadings is None
         return is_one and isinstance(self.noisy._diag_tensor, ConstantDiagLinearOperator)
 
     @property
     def has_factor(self) -> bool:
-        """Whether a factor of a root's coefficients is known, which replaces solves by products."""
+        """Return whether the factor of the noisy covariance's sparse root is known, which makes solves unnecessary."""
         return self.noisy.knows_feature_factor
 
 
@@ -373,7 +373,7 @@ def _with_unseen(covariance: PartitionLinearOperator, table: Tensor, points: Loa
 
 
 def _are_empty(covariance: PartitionLinearOperator) -> Tensor:
-    """Which clusters (`p`, bool) have no training rows of any task."""
+    """Return which clusters (`p`, bool) have no training rows of any task."""
     ones = torch.ones(covariance.left.num_rows, 1, dtype=covariance.dtype, device=covariance.device)
     num_tasks = covariance.cluster_operator.num_tasks
     counts = covariance.left.cluster_sums(ones).view(-1, num_tasks).sum(-1)
@@ -417,7 +417,7 @@ class TargetDraws(NamedTuple):
 
 class KeptDraws:
     """
-    The draws of posterior effects of one model, from which variances of any points are sums.
+    Hold the draws of posterior effects of one model, from which variances of any points are sums.
 
     They are kept for later calls with the same number of samples, seed and tolerance, up to 2 GiB in all.
     """
@@ -470,7 +470,7 @@ class _KeptTargets:
 
 class EffectTables:
     r"""
-    The tables :math:`S Z^\top \alpha` of the terms of a covariance of new points and training rows.
+    Hold the tables :math:`S Z^\top \alpha` of the terms of a covariance of new points and training rows.
 
     One is kept for each term while the training rows have the same codes and loadings. If new points open clusters of
     their own, S is applied anew.
@@ -485,11 +485,11 @@ class EffectTables:
 
     def of(self, place: int, term: PartitionLinearOperator, weights: Tensor) -> Tensor:
         """
-        Return the table of a term of which no part is trained: its `row_values` is the product of the term and the
-        weights.
+        Return the table of a term without trained values, whose `row_values` is the product of term and weights.
 
-        The term (`*batch x N_test x N`) has a place in the sum; the weights (`*batch x N x t`) are the same in every
-        call.
+        :param place: Number of the term in the sum.
+        :param term: `*batch x N_test x N`.
+        :param weights: `*batch x N x t`, the same in every call.
         """
         rows = LoadedRows(term.right, term.right_loadings)
         key = (place, term.has_same_clusters)

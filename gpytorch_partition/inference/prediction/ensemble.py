@@ -70,9 +70,9 @@ class KernelDiagnosis:
 
     def num_partitions_for(self, standard_error: float) -> int:
         """
-        Return the number of partitions for a standard error of k(x, x'), the largest allowed for any pair looked at.
+        Return the number of partitions with which the standard error of k(x, x') is at most this for all sampled pairs.
 
-        It falls as one over the square root of their number. An error if it is not positive and finite.
+        The error falls as one over the square root of their number; a `ValueError` if it is not above 0.
         """
         if not 0 < standard_error < math.inf:
             raise ValueError(f"expected a positive standard error of the kernel, such as 0.01, got {standard_error}")
@@ -102,11 +102,9 @@ def diagnosis(
     covariance: PartitionLinearOperator, y: Any, targets: Any, are_classes: bool | None, random: np.random.RandomState
 ) -> KernelDiagnosis:
     """
-    Return strength, correlation and standard errors of the kernel with this covariance, by 10,000 points and pairs at
-    most.
+    Return strength, correlation and standard errors of a kernel, by at most 10,000 points and pairs of rows.
 
-    :param covariance: `N' x N` of points and the rows of the clusters; rows and columns are one object if the points
-        are the rows.
+    :param covariance: `N' x N` of points and rows; rows and columns are one object if the points are the rows.
     :param y: `N` targets of the rows, a tensor or an array.
     :param targets: `N'` targets of the points.
     :param are_classes: Whether targets are classes; None decides by the dtype of y.
@@ -114,7 +112,7 @@ def diagnosis(
     """
     num_points, num_members = covariance.left.num_rows, covariance.left.num_partitions
     if num_members < 2:
-        raise ValueError("expected two or more partitions, whose differences tell a standard error, got one")
+        raise ValueError("expected two or more partitions for a standard error, got one: build the kernel with more")
     y, targets = _checked_targets(y, covariance.right.num_rows, "x"), _checked_targets(targets, num_points, "points")
     are_classes = not np.issubdtype(y.dtype, np.floating) if are_classes is None else are_classes
     _check_kinds(y, targets, are_classes)
@@ -142,7 +140,7 @@ def _checked_targets(values: Any, number: int, name: str) -> np.ndarray:
     ):
         raise ValueError("expected finite targets, got None, NaN or infinity: drop these rows")
     if len(np.unique(found)) < 2:
-        raise ValueError(f"expected targets of {name} that vary, which the partitions are to tell, got one value only")
+        raise ValueError(f"expected targets of {name} that vary, got one value only: give rows with different targets")
     return found
 
 
@@ -169,7 +167,7 @@ def _pairs(covariance: PartitionLinearOperator, judged: Tensor, random: np.rando
 
 
 class EnsembleQuality(NamedTuple):
-    """The fields of a :class:`KernelDiagnosis` that depend on the targets."""
+    """Hold the fields of a :class:`KernelDiagnosis` that depend on the targets."""
 
     strength: float
     correlation: float

@@ -83,7 +83,7 @@ def _precisely_if_needed(method: Callable[..., Any]) -> Callable[..., Any]:
 
 class PredictiveCovarianceLinearOperator(CovarianceOperator):
     r"""
-    The predictive covariance :math:`K_{12} - K_{1x} (K_{xx} + D)^{-1} K_{x2}` (`*batch x N1 x N2`), solved on use.
+    Solve for the predictive covariance, :math:`K_{12} - K_{1x} (K_{xx} + D)^{-1} K_{x2}` (`*batch x N1 x N2`), on use.
 
     Unless solves are dense, the diagonal solves for blocks of at most 64 test points by preconditioned conjugate
     gradients: O(N m) per iteration and point, and O(64 N) workspace for any number of points. Each point's solve stops
@@ -103,10 +103,10 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
     :param is_dense: Whether solves use a Cholesky factor of the training covariance, which is kept; they then carry
         gradients.
     :param left_out: Tensors whose gradients are left out: asking for one is an error. (Default: none.)
-    :param is_symmetric: Whether left and right points are the same. (Default: None, if they are one object. They no
-        longer are after linear_operator has built an operator anew, in sums and blocks.)
+    :param is_symmetric: Whether left and right points are the same. (Default: None, whether they are one object, which
+        no longer holds after linear_operator has copied them in sums and blocks.)
     :param is_precise: Whether all parts are in float64, with the most precise solvers. (Default: False.)
-    :param draws: Draws that variances of other points have kept, and will. (Default: None, none are kept.)
+    :param draws: Posterior draws that variances of earlier points have kept; new ones are added. (Default: None.)
     """
 
     def __init__(
@@ -411,7 +411,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
 def predictive_covariance(
     prior: LinearOperator, cross: LinearOperator, noisy: PartitionAddedDiagLinearOperator
 ) -> PredictiveCovarianceLinearOperator:
-    """Return the predictive covariance of some points, by the tolerance and the limit of dense solves in force."""
+    """Return the predictive covariance of some points, with the tolerance and the dense limit of the settings."""
     is_dense = noisy.size(-1) <= linear_settings.max_cholesky_size.value()
     options = {"tolerance": variance_tolerance.value(), "is_dense": is_dense}
     return PredictiveCovarianceLinearOperator(prior, cross, cross, noisy, **options)

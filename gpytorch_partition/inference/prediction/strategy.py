@@ -95,7 +95,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         return self.num_train <= linear_settings.max_cholesky_size.value()
 
     def exact_prediction(self, test_mean: Tensor, test_test_covar: Any, test_train_covar: Any) -> tuple[Tensor, Any]:
-        """Return the predictive mean and covariance; dense products would round the mean by the number of rows."""
+        """Return the predictive mean and covariance; the mean is no dense product, whose rounding depends on N_test."""
         mean = self.exact_predictive_mean(test_mean, test_train_covar)
         is_small = sum(test_train_covar.shape[-2:]) <= gpytorch_settings.max_eager_kernel_size.value()
         if is_small and not (self._is_dense and self._is_delicate):
@@ -324,7 +324,7 @@ def _with_covariance(distribution: MultivariateNormal, covariance: LinearOperato
 
 class TaskPredictiveCovarianceLinearOperator(PredictiveCovarianceLinearOperator):
     r"""
-    The predictive covariance (`N T x N T`) of points on all of T tasks: :math:`\sum_t C_t \otimes v_t v_t^\top`.
+    Solve for the predictive covariance of points on T tasks, :math:`\sum_t C_t \otimes v_t v_t^\top` (`N T x N T`).
 
     :math:`C_t` are predictive covariances of the independent tasks, with unit noise, and :math:`v_t` the columns of
     :math:`W^{-\top}` (:mod:`gpytorch_partition.solvers.factorizations`): T solves of N rows for a point. With

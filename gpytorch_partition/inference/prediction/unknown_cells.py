@@ -18,7 +18,7 @@ _TIE = 1e-9  # puts one of two rows at the same distance first
 @dataclass(frozen=True, eq=False)
 class UnknownCells:
     r"""
-    The means of a model at rows with missing cells, completed in K likely ways, with the variances to add.
+    Hold the means of a model at rows with missing cells, completed in K likely ways, with the variances to add.
 
     A prediction from the known cells is a mixture over the values of the missing ones, :math:`p(y \mid
     x_{\text{known}}) = \int p(y \mid x)\, p(x_{\text{missing}} \mid x_{\text{known}})`, whose variance is the mean of

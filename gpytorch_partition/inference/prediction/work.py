@@ -85,17 +85,17 @@ def _memory() -> float:
 
 
 def of_conjugate_gradients(noisy: PartitionAddedDiagLinearOperator, num_points: int) -> float:
-    """Return the products of solves for the variances of test points."""
+    """Return the work, in products, of solves for the variances of test points."""
     return num_points * _VARIANCE_FACTOR * _iterations(noisy)
 
 
 def of_samples(noisy: PartitionAddedDiagLinearOperator, num_samples: int) -> float:
-    """Return the products of solves for pathwise samples."""
+    """Return the work, in products, of solves for pathwise samples."""
     return num_samples * _iterations(noisy) + _PREPARATION
 
 
 def of_feature_space(noisy: PartitionAddedDiagLinearOperator, rows: Incidence, outputscale: float) -> float:
-    """Return the products of a factor in the feature space of one kernel."""
+    """Return the work, in products, of a factor in the feature space of one kernel."""
     space = cached_feature_space(rows)
     if space is not None and space.has_root(outputscale, float(noisy._diag_tensor.diag_values)):
         return 0.0
@@ -103,7 +103,7 @@ def of_feature_space(noisy: PartitionAddedDiagLinearOperator, rows: Incidence, o
 
 
 def of_feature_factor(noisy: PartitionAddedDiagLinearOperator) -> float:
-    """Return the products of a factor of the coefficients of a root's columns."""
+    """Return the work, in products, of a factor of the coefficients of a root's columns."""
     if noisy.knows_feature_factor:
         return 0.0
     covariance = noisy._linear_op.evaluate_kernel()
@@ -114,7 +114,7 @@ def of_feature_factor(noisy: PartitionAddedDiagLinearOperator) -> float:
 
 
 def of_direct(noisy: PartitionAddedDiagLinearOperator, num_solves: int) -> float:
-    """Return the products of a factor of A in float64, and of solves with it."""
+    """Return the work, in products, of a factor of A in float64 and of solves with it."""
     if not is_small(noisy):
         return float("inf")
     factor = 0.0 if noisy.knows_direct else noisy.size(-1) / _FACTOR_SHARE
@@ -167,7 +167,7 @@ def makes_factor(posterior: ClusterPosterior, num_solves: int) -> bool:
 
 
 def choose_for_samples(posterior: ClusterPosterior, num_samples: int) -> None:
-    """Make a factor if that is faster than solves; an UnconvergedError if a factor of A is."""
+    """Make a factor if it is faster than solves; an UnconvergedError if a factor of A is faster."""
     if _is_free(posterior):
         makes_factor(posterior, num_samples)
     if not posterior.has_factor:
@@ -175,7 +175,7 @@ def choose_for_samples(posterior: ClusterPosterior, num_samples: int) -> None:
 
 
 def check_iterations(posterior: ClusterPosterior, num_solves: int, products: float) -> None:
-    """Raise an UnconvergedError if solves by a factor of A cost less than the products that iterations would take."""
+    """Raise an UnconvergedError if solves by a factor of A take less work than iterations (`products`)."""
     is_free = not posterior.is_precise and _is_free(posterior)
     if is_free and _MARGIN * of_direct(posterior.noisy, num_solves) < products:
         raise UnconvergedError("iterations would take longer than a factor: solve in float64")
@@ -186,7 +186,7 @@ def _is_free(posterior: ClusterPosterior) -> bool:
 
 
 def cheapest_method(posterior: ClusterPosterior) -> str:
-    """Return the method for variances with the least work; an UnconvergedError if a factor of A takes less."""
+    """Return the name of the method of variances with the least work; an UnconvergedError if a factor of A has less."""
     products = _products(posterior)
     if products.get("factor") == min(products.values()) and posterior.noisy.feature_factor is None:
         del products["factor"]  # rounding would be felt

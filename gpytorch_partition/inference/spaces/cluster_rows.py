@@ -15,7 +15,7 @@ from gpytorch_partition.linalg.random import solver_generator
 
 
 class Moments(NamedTuple):
-    """Sums of targets Y less reference values c near the means, over each cluster and over all rows, in float64."""
+    """Hold sums (float64) of targets less reference values near their means, over each cluster and over all rows."""
 
     num_rows: int  # N
     sums: Tensor  # p x (t + 1), Z^T [Y - c, 1]
@@ -49,15 +49,16 @@ class Rows(Protocol):
 
     @property
     def num_rows(self) -> int:
-        """Number N of rows, 1 or more."""
+        """Return the number N of rows, 1 or more."""
 
     @property
     def num_clusters(self) -> int:
-        """Number p of clusters: the columns of Z, and the rows of S."""
+        """Return the number p of clusters: the columns of Z, and the rows of S."""
 
     def gram(self, effects: Tensor) -> Tensor:
         r"""
-        Return :math:`Z^\top (Z C)`: add up, over each cluster's rows, the effects of all clusters that the row is in.
+        Return :math:`Z^\top (Z C)`: the effects of a row's clusters are summed, and these sums over each cluster's
+        rows.
 
         :param effects: `p x t` C, float64, which is not changed.
         :return: `p x t` float64, a new tensor.
@@ -68,7 +69,7 @@ class Rows(Protocol):
 
     def normal_sums(self, num_columns: int, seed: int) -> Tensor:
         r"""
-        Return :math:`Z^\top E` (`p x k`, float64) of independent standard normal E (`N x k`), for samples; seldom.
+        Return :math:`Z^\top E` (`p x k`, float64) for independent standard normal E (`N x k`); it is seldom called.
 
         The same seed, from 0 up, gives the same numbers. A shard's generator is seeded by this seed and the shard's
         number together, so shards are independent of each other.
@@ -77,12 +78,11 @@ class Rows(Protocol):
 
 class LocalRows:
     """
-    Training rows in memory: a product with t columns costs :math:`O(N m t)` and holds `N x t` numbers meanwhile.
+    Hold training rows in memory: a product with t columns costs :math:`O(N m t)` and holds `N x t` numbers meanwhile.
 
     :param incidence: `N x p` Z, without batch dimensions; a shard may have no rows.
     :param targets: `N x t` finite targets Y; times `level` if that is given.
-    :param level: `N` roots of the rows' weights: Z is multiplied by them, and so is the 1 of the moments. (Default:
-        ones.)
+    :param level: `N` square roots of weights, by which Z and the column of ones are multiplied. (Default: ones.)
     """
 
     def __init__(self, incidence: Incidence, targets: Tensor, level: Tensor | None = None) -> None:

@@ -167,7 +167,7 @@ def _of_targets(sizes: Tensor, centers: Tensor) -> Tensor:
 
 class SpacePosterior:
     """
-    The posterior of cluster effects given rows and S (`p x p`), at fixed outputscale s, noise and mean c.
+    Hold the posterior of cluster effects given rows and S (`p x p`), at fixed outputscale s, noise and mean c.
 
     Each column of a solve takes 50 to 200 products of the rows; `6 q` numbers are held for each of up to 32 columns,
     and rank times q for the preconditioner (:class:`~gpytorch_partition.settings.preconditioner_rank`).
@@ -180,7 +180,7 @@ class SpacePosterior:
 
     @cached_property
     def mean_effects(self) -> Tensor:
-        """The posterior means of the cluster effects (`p x 1`); an UnconvergedError if they would be far off."""
+        """Return the posterior means of the cluster effects (`p x 1`); an UnconvergedError if they are too inexact."""
         moments = self._rows.moments()
         sums = moments.sums[:, :1] - (self._values.mean - moments.centers[0]) * moments.sums[:, -1:]
         with doing("solving for means"):

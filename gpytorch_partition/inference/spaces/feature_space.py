@@ -45,7 +45,7 @@ _BLOCK_ENTRIES = 2**24  # numbers (rows times columns) that these sums are, at m
 
 class FeatureSpace:
     r"""
-    The p x p matrix :math:`F^\top G F`, with its eigenpairs (the nonzero ones are K's own) and Cholesky factors.
+    Hold the p x p matrix :math:`F^\top G F`, with its eigenpairs (the nonzero ones are K's own) and Cholesky factors.
 
     Eigenpairs serve every outputscale and noise, at some :math:`10 p^3` operations once; a factor serves one
     outputscale and noise, at :math:`\tfrac23 p^3`. Each is computed at its first use, and kept: up to `3 p^2` numbers
@@ -70,12 +70,12 @@ class FeatureSpace:
 
     @property
     def values(self) -> Tensor:
-        r"""The eigenvalues :math:`\Lambda` (`p`), set to zero where they are zero up to rounding."""
+        r"""Return the eigenvalues :math:`\Lambda` (`p`), set to zero where they are zero up to rounding."""
         return self._eigenpairs[0]
 
     @property
     def basis(self) -> Tensor:
-        """The eigenvectors F V (`p x p`) as effects of the clusters."""
+        """Return the eigenvectors as effects of the clusters, F V (`p x p`)."""
         return self._eigenpairs[1]
 
     @property
@@ -87,7 +87,7 @@ class FeatureSpace:
         return self.is_decomposed or (self._factored is not None and self._factored[0] == (outputscale, noise))
 
     def measure(self, sums: Tensor, squares: Tensor) -> SpectralMeasure:
-        r"""Return the exact spectral measure, from :math:`Z^\top [Y, 1]` and the products of the vectors [Y, 1]."""
+        r"""Return the exact spectral measure; sums are :math:`Z^\top [Y, 1]`, squares :math:`[Y, 1]^\top [Y, 1]`."""
         is_positive = self.values > 0
         positive = self.values[is_positive]
         inside = (self.basis[:, is_positive].mT @ sums) / positive.sqrt().unsqueeze(-1)
@@ -166,9 +166,9 @@ def feature_space_of(covariance: PartitionLinearOperator) -> FeatureSpace:
 
 def measure_of(covariance: PartitionLinearOperator, targets: Tensor) -> SpectralMeasure:
     """
-    Return the exact spectral measure of a covariance of unit scale (`N x N`) and of targets (`N x t`).
+    Return the exact spectral measure of targets (`N x t`) and a covariance of unit scale (`N x N`), from its clusters.
 
-    Targets are centred and scaled, and their coefficients transformed back, so that rounding stays small.
+    Costs :math:`O(N m^2 + p^3)` for p clusters. Targets are centred and scaled meanwhile, so that rounding stays small.
     """
     targets = targets.detach().double()
     centres = targets.mean(0)
@@ -183,13 +183,13 @@ def measure_of(covariance: PartitionLinearOperator, targets: Tensor) -> Spectral
 
 
 class EffectsPosterior(NamedTuple):
-    """The posterior of the effects of p clusters."""
+    """Hold the posterior of the effects of p clusters."""
 
     mean: Tensor  # p x 1, w
     root: Tensor  # p x q, R
 
     def extended(self, places: Tensor, num_clusters: int, deviation: float) -> EffectsPosterior:
-        """Add clusters without rows, with a prior deviation; `places` (`p`) are the new codes of the others."""
+        """Return the posterior with new clusters of a prior deviation; `places` (`p`) are the codes of the old ones."""
         is_new = torch.ones(num_clusters, dtype=torch.bool).index_fill_(0, places, False).nonzero().squeeze(-1)
         if not len(is_new):
             return EffectsPosterior(*(torch.empty_like(part).index_copy_(0, places, part) for part in self))

@@ -30,7 +30,7 @@ _TENSORS = ("sums", "squares", "examples")  # the attributes that are saved as t
 
 class ClusterStatistics:
     r"""
-    The sums :math:`G = Z^\top Z`, :math:`Z^\top [y - c, 1]` and :math:`[y - c, 1]^\top [y - c, 1]` over rows so far.
+    Hold sums over rows: :math:`G = Z^\top Z`, :math:`Z^\top [y - c, 1]` and :math:`[y - c, 1]^\top [y - c, 1]`.
 
     The reference value c (:attr:`center`) is near the mean target of the first rows: squares of targets far from zero
     would lose to rounding what clusters explain.
@@ -70,7 +70,7 @@ class ClusterStatistics:
         return round(float(self.squares[1, 1]))
 
     def add(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Count rows; return the new numbers (`p`) of the old clusters, and the codes of the rows (`n x m`)."""
+        """Count rows; return the new codes (`p`) of the clusters so far, and the codes of the rows (`n x m`)."""
         self.check_partition()
         labels, places = self.partition.labels(x), torch.arange(len(self.sums))
         if isinstance(self.index, SeenClusterIndex):
@@ -82,13 +82,13 @@ class ClusterStatistics:
         return places, codes
 
     def remove(self, x: Tensor, y: Tensor) -> None:
-        """Subtract rows that were added before; a ValueError if counts and sums tell that they were not."""
+        """Subtract rows that were added before; a ValueError if counts and sums show that they were not."""
         self.check_partition()
         self._count(self.codes(self.partition.labels(x)), y, -1)
 
     @property
     def null_clusters(self) -> Tensor:
-        """The code of each partition that stands for all its unseen labels; none where labels are bounded."""
+        """Return the code for unseen labels of each partition (`m`); no codes where labels are bounded."""
         if not isinstance(self.index, SeenClusterIndex):
             return torch.empty(0, dtype=torch.int64)
         ends = [offset + values.numel() for offset, values in zip(self.index.offsets, self.index.values)]
@@ -117,8 +117,7 @@ class ClusterStatistics:
         Return the statistics of the same rows under coarser partitions, exactly, by the labels of p examples.
 
         Clusters of the partitions must be unions of clusters of these (Mondrian trees cut at an earlier lifetime),
-        which is not checked. A ValueError where clusters have no examples, as those of trees and of fast cluster
-        partitions.
+        which is not checked. A ValueError where clusters have no examples, as those of trees and fast clusters.
         """
         if not isinstance(self.index, SeenClusterIndex):
             raise ValueError("expected statistics of unbounded labels, as of Mondrian trees: others have no examples")
@@ -157,7 +156,7 @@ class ClusterStatistics:
         counts = self.counts.clone()
         count_co_occurrences(counts, codes, sign)
         if sign < 0 and bool((counts < 0).any()):
-            raise ValueError("expected rows that were added before: too few rows lie where some of these do")
+            raise ValueError("expected rows that were added before, got others: remove only rows that were added")
         center = self.center if self.num_rows or not len(y) else _near_mean(y.double())
         columns = torch.stack([y.double() - center, torch.ones_like(y, dtype=torch.float64)], -1)
         sums = self.sums + sign * streamed_cluster_sums(codes, columns, self.sums.shape[0])
@@ -212,7 +211,7 @@ class ClusterStatistics:
 
 def merged_states(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Return the state of the rows of both, added while packed.
+    Return the state of two sets of rows together, whose packed counts are added without unpacking.
 
     Labels must be bounded (trees, fast clusters), and partitions the same; else it is a ValueError.
     """
@@ -254,8 +253,8 @@ def _checked_remainder(sums: Tensor, squares: Tensor, before: float) -> tuple[Te
     explained.index_add_(0, partitions, totals[~is_empty].square() / counts[~is_empty])
     if float(strays) > rounding or float(explained.max() - squares[0, 0]) > rounding:
         raise ValueError(
-            "expected rows with the targets that they were added with, got others: what would be left, "
-            f"{num_rows:,} rows, cannot be from any targets"
+            "expected rows with the targets that they were added with, got others, which no "
+            f"targets of the remaining {num_rows:,} rows can explain: remove rows with their own targets"
         )
     if not num_rows:
         return torch.zeros_like(sums), torch.zeros_like(squares)
@@ -263,7 +262,7 @@ def _checked_remainder(sums: Tensor, squares: Tensor, before: float) -> tuple[Te
 
 
 def fingerprint(partition: Partition) -> str:
-    """Return a digest of a partition's type, its tensors, and the versions that a user gave to functions."""
+    """Return a digest of a partition: its type, its tensors, and the versions that a user gave to functions."""
     digest = hashlib.sha256(type(partition).__name__.encode())
     for each in partition.modules():
         if isinstance(each, Partition) and each.version is not None:

@@ -48,7 +48,7 @@ class ClusterOperator(LinearOperator):
 
     @property
     def has_same_clusters(self) -> bool:
-        """Whether S is the covariance of clusters with themselves, and so its own transpose."""
+        """Return whether S is the covariance of clusters with themselves, and so its own transpose."""
         return self._transpose_nonbatch() is self
 
     @property
@@ -57,7 +57,7 @@ class ClusterOperator(LinearOperator):
 
     @property
     def independent_clusters(self) -> Tensor:
-        """The clusters (`p`, bool) whose effects are independent of all others, for any task."""
+        """Return which clusters (`p`, bool) have effects that are independent of those of all others, for any task."""
         return torch.full(self.shape[-1:], self.is_flat, dtype=torch.bool, device=self.device)
 
     def correlated(self, normal: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ class ClusterOperator(LinearOperator):
 
     @property
     def num_nodes(self) -> int:
-        """The number of tree nodes, or memberships, that a product visits, once for each task."""
+        """Return the number of tree nodes, or memberships, that a product visits, counted once for each task."""
         return 0
 
     def dense_block(self, left: Incidence, right: Incidence) -> Tensor | None:
@@ -75,7 +75,7 @@ class ClusterOperator(LinearOperator):
 
 
 class TransposedLinearOperator(LinearOperator):
-    r"""The transpose :math:`A^\top` of an operator A, whose `_t_matmul` is then the product."""
+    r"""Multiply by the transpose :math:`A^\top` of an operator A, whose `_t_matmul` is then the product."""
 
     def __init__(self, base: LinearOperator) -> None:
         super().__init__(base)
@@ -106,7 +106,7 @@ def as_columns(values: Tensor) -> Tensor:
 
 
 def of_columns(product: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Tensor]:
-    """Let a product with matrices take vectors too."""
+    """Decorate a product with matrices so that it takes vectors too."""
 
     @wraps(product)
     def computed(operator: Any, rhs: Tensor) -> Tensor:
@@ -181,7 +181,7 @@ class FlatLinearOperator(ClusterOperator):
 
 
 def has_few_pairs(left: Incidence, right: Incidence) -> bool:
-    """Return whether few enough rows share clusters for a sum over pairs to beat a product with the identity."""
+    """Return whether so few rows share clusters that a sum over pairs is faster than a product with the identity."""
     num_pairs = float(_sizes(left) @ _sizes(right))
     return _COST_OF_PAIR * num_pairs < right.num_rows * right.num_clusters
 

@@ -36,7 +36,7 @@ class MembershipLinearOperator(ClusterOperator):
 
     :param weights: `m` nonnegative weights w of the sets.
     :param memberships: B (`n x m`).
-    :param item_scales: `n` factors a, with which S counts common members only,
+    :param item_scales: `n` factors a of the items, with which S counts only the sets that hold both items,
         :math:`S_{ij} = a_i a_j \sum_s w_s b_{is} b_{js}`. (Default: none.)
 
     Example:
@@ -57,7 +57,7 @@ class MembershipLinearOperator(ClusterOperator):
         )
 
     def root_rows(self, clusters: Tensor) -> csr_matrix:
-        """Return rows of a sparse root: an entry for each set of an item, or for each set, of members or of others."""
+        """Return rows of a sparse root: an entry for each set that holds the item, or for each set (two columns)."""
         values, members = self.weights.detach().double().sqrt().cpu().numpy(), self.memberships.rows(clusters)
         if self.item_scales is not None:
             scales = self.item_scales.detach().double()[clusters].cpu().numpy()
@@ -162,7 +162,7 @@ class MembershipLinearOperator(ClusterOperator):
 
 
 class MembershipRootLinearOperator(LinearOperator):
-    r"""The root :math:`[\sqrt{w_+ / 2}\, 1, \sqrt2 (B - \tfrac12) W^{1/2}]`, or :math:`\mathrm{diag}(a) B W^{1/2}`."""
+    r"""Multiply by :math:`[\sqrt{w_+ / 2}\, 1,\sqrt2 (B - \tfrac12) W^{1/2}]` or :math:`\mathrm{diag}(a) B W^{1/2}`."""
 
     def __init__(self, set_values: Tensor, *, memberships: Memberships, item_scales: Tensor | None = None) -> None:
         super().__init__(set_values, memberships=memberships, item_scales=item_scales)

@@ -159,7 +159,7 @@ def _leaf_sums(layout: TreeLayout, leaf_values: Tensor) -> Tensor:
 
 
 class NodeLinearOperator(LinearOperator):
-    """The matrix :math:`F = [f_v 1_v]_v` (`p x V`): indicators of the leaves below each node, times its value."""
+    """Multiply by :math:`F = [f_v 1_v]_v` (`p x V`): the indicator of the leaves below each node, times its value."""
 
     def __init__(self, node_values: Tensor, *, layout: TreeLayout) -> None:
         super().__init__(node_values, layout=layout)
@@ -187,14 +187,14 @@ class NodeLinearOperator(LinearOperator):
 
 @dataclass(frozen=True, eq=False)
 class TreeExits(Movable):
-    """The exits, where points branch off trees: the last nodes (`E`) that they share with any leaf."""
+    """Hold the exits, where points branch off trees: the last nodes (`E`) that they share with any leaf."""
 
     layout: TreeLayout
     nodes: Tensor
 
     @cached_property
     def places(self) -> Tensor:
-        """The positions (`E`) of the nodes in the order of the layout's sums."""
+        """Return the positions (`E`) of the exits' nodes in the order of `layout.sums.nodes`."""
         order = self.layout.sums.nodes
         position = torch.empty_like(order)
         position[order] = torch.arange(order.numel(), device=order.device)
@@ -210,7 +210,8 @@ class TreeExits(Movable):
 
 class AttachedPathsLinearOperator(ClusterOperator):
     r"""
-    The covariance :math:`S_{eb} = \sum_{u > v_e} w_u 1[b \in u] + q_e 1[b \in v_e]` (`E x p`) of exits and leaves.
+    Multiply by the covariance of exits and leaves, :math:`S_{eb} = \sum_{u > v_e} w_u 1[b \in u] + q_e 1[b \in v_e]`
+    (`E x p`).
 
     Points that leave the trees at an exit e share with a leaf b the weights of the nodes above :math:`v_e`, and the
     part :math:`q_e` of this node's weight that lies before the exit.

@@ -43,7 +43,7 @@ def catboost_trees(model: Any) -> Trees:
     A symmetric tree has one split for all nodes of a level. With depth d it becomes a tree of :math:`2^d` leaves (many
     may be empty); leaf j is node :math:`2^d - 1 + j`. Leaves of other trees are numbered from left to right, unlike in
     CatBoost. Missing values go where `nan_mode` sends them. Categories are whole numbers from -1,024 to 65,535; unknown
-    and missing ones go left. The model lacks the trees that CatBoost dropped for the best iteration.
+    and missing ones go left. Trees after the best iteration, which CatBoost has dropped, are not in the model.
     """
     check_fitted(model, model.is_fitted())
     description = _catboost_description(model)
@@ -153,7 +153,7 @@ def _catboost_tree(children: NDArray[np.int64], splits: list[_Split], repeats: l
 
 def xgboost_trees(model: Any) -> Trees:
     """
-    Read the trees that the `predict` of an XGBoost model uses; of an estimator that stopped early, those up to that.
+    Read the trees that the `predict` of an XGBoost model uses: up to the best iteration, if it stopped early.
 
     Leaves have the numbers of `apply`, if the trees were not pruned. Trees of DART have its weights. A missing value is
     NaN. Categories are numbers truncated to integers; negative and unknown ones go left.

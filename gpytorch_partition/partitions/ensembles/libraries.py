@@ -103,7 +103,7 @@ def num_columns_of(ensemble: Any) -> int | None:
 
 
 def fitted_clone(ensemble: Any, x: np.ndarray, y: np.ndarray, random: np.random.RandomState) -> Any:
-    """Return an ensemble with the same parameters, fitted to other rows, with the trees of one that stopped early."""
+    """Return an ensemble with the same parameters, fitted to other rows; it has as many trees if it stopped early."""
     if not hasattr(ensemble, "get_params"):
         return _trained_again(ensemble, x, y)
     clone = _clone(ensemble)

@@ -18,12 +18,12 @@ ZERO = float(np.float32(1e-35))  # LightGBM takes values up to this magnitude fo
 
 class Trees(NamedTuple):
     r"""
-    Trees of an ensemble side by side: m trees with V nodes, tree after tree, the root of each first.
+    Hold trees of an ensemble side by side: m trees with V nodes, tree after tree, the root of each first.
 
     A point goes left at a node if its value in the node's column is at most the threshold. Where the node has a set of
     categories, it goes left if the range of numbers around the value is in the set. A missing value goes where
     `missing_left` sends it. In columns with `level_counts` values are levels 0, 1, ..., and other values are missing.
-    Thresholds there compare the places that each tree gives its levels.
+    There each tree gives its levels an order, and thresholds are compared with the place of a level in it.
     """
 
     column: NDArray[np.int32]  # (V,) 0 at leaves
@@ -55,7 +55,7 @@ class Tree(NamedTuple):
 
 
 class Categories(NamedTuple):
-    """The nodes that test categories, and their sets of categories, as fields of :class:`Trees`."""
+    """Hold the nodes that test categories, and their sets of categories, as fields of :class:`Trees`."""
 
     category_set: NDArray[np.int32]
     category_sets: NDArray[np.uint32]
@@ -71,7 +71,7 @@ def joined(
     weights: Any = None,
     handles_missing: bool = True,
 ) -> Trees:
-    """Join trees of the same D columns side by side; their categories, by default, go left."""
+    """Return trees of the same D columns side by side; by default, the categories of a node go left."""
     starts = _node_starts(trees)
     children = np.concatenate([tree.children + start for tree, start in zip(trees, starts)])
     is_inner = np.concatenate([tree.children[:, 0] >= 0 for tree in trees])
@@ -97,8 +97,8 @@ def joined(
 def whole_number_categories(
     trees: list[Tree], num_columns: int, *, on_left: bool, zero_begins: float = 0.0
 ) -> Categories:
-    """
-    Return the categories of trees in which category c is all numbers from c to below c + 1.
+    r"""
+    Return the categories of trees where a number x counts as category c if :math:`c \le x < c + 1`.
 
     :param on_left: Whether the categories of a node go left; all others go to the other side.
     :param zero_begins: The number where category 0 begins.

@@ -165,10 +165,10 @@ class MondrianPartition(Partition):
     @property
     def lifetime(self) -> float:
         """
-        The lifetime, in units of 1 / x; 0 while the partition is not fitted.
+        Return the lifetime, in units of 1 / x; 0 while the partition is not fitted.
 
-        It can be set to any positive value up to :attr:`max_lifetime`, others are a `ValueError`; cached rows are not
-        labelled again.
+        It can be set to a positive value up to :attr:`max_lifetime`, else a `ValueError`; cached rows keep their
+        labels.
         """
         return floats_of(self.lifetime_bits).item()
 
@@ -186,12 +186,12 @@ class MondrianPartition(Partition):
 
     @property
     def max_lifetime(self) -> float:
-        """The terminal lifetime, the time of the latest possible cut; 0 while the partition is not fitted."""
+        """Return the terminal lifetime, the time of the latest possible cut; 0 while the partition is not fitted."""
         return floats_of(self.max_lifetime_bits).item()
 
     def cut(self, lifetime: float) -> MondrianPartition:
         """
-        Return a copy with the same trees and another lifetime; cells of the shorter one are unions of cells.
+        Return a copy with the same trees and another lifetime; cells of a shorter lifetime are unions of these cells.
 
         Example:
             >>> x = torch.rand(100, 2, generator=torch.Generator().manual_seed(0))
@@ -359,7 +359,7 @@ class MondrianPartition(Partition):
 
 
 class View(NamedTuple):
-    """Points as some trees see them: mapped by their projections, and moved into the outermost box."""
+    """Hold points as some trees see them: mapped by projections, and moved into the outermost box if outside."""
 
     trees: slice
     points: Tensor  # (trees, n, K), or (1, n, K) if all trees see the same points; float64
@@ -388,7 +388,7 @@ def _check_sizes(num_trees: int, lifetime: float | None, max_lifetime: float | N
 
 
 class LeafRows(Incidence):
-    """One-hot rows (`N x p`) of the p leaves of the trees restricted to these rows."""
+    """Hold one-hot rows (`N x p`) of the p leaves of the trees restricted to these rows."""
 
     def __init__(self, codes: Tensor, trees: MondrianTrees) -> None:
         super().__init__(codes, trees.num_leaves)
@@ -396,7 +396,7 @@ class LeafRows(Incidence):
 
 
 class AttachedRows(Incidence):
-    """One-hot rows (`N x E`) of the E exits at which other points leave these trees, as in :class:`Attachments`."""
+    """Hold one-hot rows (`N x E`) of the E exits where other points leave these trees, as in :class:`Attachments`."""
 
     def __init__(self, codes: Tensor, trees: MondrianTrees, nodes: Tensor, times: Tensor) -> None:
         super().__init__(codes, len(nodes))

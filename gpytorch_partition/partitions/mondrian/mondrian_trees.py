@@ -30,7 +30,7 @@ Coordinates = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Cells(NamedTuple):
-    """The cells of trees at some lifetime and their codes: each tree's cells, then its null cell, which has no rows."""
+    """The cells of trees at some lifetime, with codes: the cells of a tree, then its null cell, which has no rows."""
 
     of_leaves: Tensor  # (p,) code of the cell of each leaf
     nulls: Tensor  # (m,) code of each tree's null cell
@@ -44,7 +44,7 @@ class Cells(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MondrianTrees:
-    """Mondrian trees side by side: m trees with V nodes and p leaves, numbered as in :class:`TreeLayout`."""
+    """Hold Mondrian trees side by side: m trees with V nodes and p leaves, numbered as in :class:`TreeLayout`."""
 
     left: Tensor  # (V,) lower part of each node; a leaf is its own lower and upper part
     right: Tensor  # (V,) upper part of each node
@@ -64,12 +64,12 @@ class MondrianTrees:
 
     @cached_property
     def layout(self) -> TreeLayout:
-        """The trees as intervals of leaves; `32 V + 8 p` bytes more, kept from the first use on."""
+        """Return the trees as intervals of leaves; `32 V + 8 p` bytes more, kept from the first use on."""
         return lay_out_trees(self.left, self.right, self.tree_nodes)
 
     @property
     def births(self) -> Tensor:
-        """Times at which the `V` nodes begin: 0 for a root, the time of the parent's cut for others."""
+        """Return the times at which the `V` nodes begin: 0 for a root, the time of the parent's cut for others."""
         births = self.cut_times[self.layout.parent]
         births[self.tree_nodes[:-1]] = 0
         return births
@@ -94,7 +94,7 @@ class Attachments(NamedTuple):
     times: Tensor  # (E,) time of the cut that separates them from its rows; infinite for points in a leaf's cell
 
     def cells(self, trees: MondrianTrees, cells: Cells, lifetime: float) -> Tensor:
-        """Return the code of the cell of each exit's points (`E`) at a lifetime: the null cell from the exit on."""
+        """Return the code of each exit's cell (`E`) at a lifetime: the null cell after the time of the exit."""
         tree = torch.searchsorted(trees.tree_nodes, self.nodes, right=True) - 1
         return torch.where(self.times > lifetime, cells.of_leaves[trees.node_low[self.nodes]], cells.nulls[tree])
 
@@ -140,7 +140,7 @@ class _Growth:
 
 
 def grown(front: Front, num_trees: int, num_rows: int, lifetime: float) -> tuple[MondrianTrees, Tensor]:
-    """Grow the trees restricted to the rows of a front, up to a lifetime; return them and each row's leaf."""
+    """Grow trees of the cuts that separate a front's points, up to a lifetime; return them and each point's leaf."""
     growth = _Growth(num_trees, front.item.numel(), front.x.device)
     roots = torch.arange(num_trees, device=front.x.device)
     descend(partial(_grow, growth, lifetime), front, roots, roots)
@@ -180,7 +180,7 @@ def _starts(sizes: list[int]) -> list[int]:
 def attach(
     front: Front, trees: MondrianTrees, numbers: Tensor, coordinates: Coordinates, lifetime: float
 ) -> Attachments:
-    """Let points descend until a cut separates them from all rows of the trees, and return their exits."""
+    """Return where points leave trees: the cut that separates each point from all rows of a node."""
     exits = _Exits(front)
 
     def follow(front: Front, known: Tensor, tree: Tensor) -> tuple[Front, Tensor, Tensor]:

@@ -56,7 +56,7 @@ _BOX_NUMEL = 2**19
 
 
 class Boxes(NamedTuple):
-    """Nested boxes, L in all, one per row, each inside the next."""
+    """Hold nested boxes, L in all, one per row, each inside the next."""
 
     lower: Tensor  # (L, D)
     upper: Tensor  # (L, D)
@@ -77,7 +77,7 @@ class Boxes(NamedTuple):
         )
 
     def levels(self, x: Tensor) -> Tensor:
-        """Return the number of the smallest box that holds each point (`n`) of `n x D`; the outermost must hold all."""
+        """Return the number (`n`) of the smallest box that holds each point (`n x D`); the outermost must hold all."""
         levels = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device)
         outside = torch.arange(x.shape[0], device=x.device)
         for lower, upper in zip(self.lower, self.upper):
@@ -91,7 +91,7 @@ class Boxes(NamedTuple):
 
 class Nodes(NamedTuple):
     """
-    Nodes of trees (M) on the outermost of L nested boxes: level j of a node is its intersection with box j.
+    Hold nodes of trees (M) on the outermost of L nested boxes: level j of a node is its intersection with box j.
 
     Every level has a key, and a next cut in the gap around the level below. A level that is empty or cannot be cut has
     an infinite time.
@@ -113,7 +113,7 @@ class Cuts(NamedTuple):
 
 class Front(NamedTuple):
     """
-    Points that descend some trees on the outermost of nested boxes; points in one node descend together.
+    Hold points that descend some trees on the outermost of nested boxes; points in one node descend together.
 
     An *item* is a point in a tree, with the number `tree * n + row` for n points. Every node holds an item, or did.
     """
@@ -136,7 +136,7 @@ class Front(NamedTuple):
 
     @property
     def is_wide(self) -> bool:
-        """Whether the nodes' boxes on all levels are too many to hold at a time, and the nodes can be divided."""
+        """Return whether the nodes' boxes on all levels are too many for the memory, and the nodes can be divided."""
         return self.num_nodes > 1 and self.num_nodes * self.boxes.lower.numel() > _BOX_NUMEL
 
     def next_cuts(self) -> Cuts:
@@ -172,7 +172,7 @@ class Front(NamedTuple):
 
 
 def descend(step: Callable[..., tuple[Any, ...]], front: Front, *of_nodes: Tensor) -> None:
-    """Let points descend by steps of a front and values of its nodes, in parts of bounded size, until none is left."""
+    """Call a step on a front and on values of its nodes, then on what it returns, in parts, until no point is left."""
     parts: list[tuple[Any, ...]] = [(front, *of_nodes)]
     while parts:
         front, *known = parts.pop()

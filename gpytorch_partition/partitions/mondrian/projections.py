@@ -25,7 +25,7 @@ ROTATIONS = "rotations"
 
 
 class Projections(NamedTuple):
-    """Linear maps of points around a center; without matrices, trees see the columns unchanged."""
+    """Hold linear maps of points around a center; without matrices, trees see the columns unchanged."""
 
     matrices: Tensor  # (r, D, K), or (r, 1, D) for diagonals, float64: r = 0 for none, 1 for all trees, or m
     center: Tensor  # (D,) float64, the point that is mapped to the origin
