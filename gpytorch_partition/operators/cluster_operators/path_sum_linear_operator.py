@@ -99,12 +99,13 @@ class PathSumLinearOperator(ClusterOperator):
         """
         above = node_path_sums(self.layout, self.node_weights)
         num_sets, size = leaves.shape[:2]
+        numbers = torch.arange(size, device=above.device)
         first, second = torch.tril_indices(size, size, device=above.device)
         total = torch.zeros(len(first), num_sets, dtype=torch.float64, device=above.device)
         for tree in leaves.unbind(-1):
             ordered, order = tree.sort(-1)
             entries = _entries_in_order(self.layout, above, ordered.long().T.contiguous())
-            rank = torch.empty_like(order).scatter_(-1, order, torch.arange(size).expand_as(order)).T.contiguous()
+            rank = torch.empty_like(order).scatter_(-1, order, numbers.expand_as(order)).T.contiguous()
             ranks = rank.index_select(0, first), rank.index_select(0, second)
             places = torch.maximum(*ranks).mul_(size).add_(torch.minimum(*ranks))
             total += entries.flatten(0, 1).gather(0, places)
