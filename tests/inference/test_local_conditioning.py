@@ -108,6 +108,23 @@ def test_draws_are_kept_for_later_calls_and_threads(monkeypatch):
         assert torch.equal(model(NEW).variance, first)
 
 
+@pytest.mark.parametrize("block", [0, 1])
+def test_an_interrupted_draw_is_drawn_again(block, monkeypatch):
+    model, original, number = model_of(FORESTS["all heights"](), 1.0).eval(), ClusterPosterior._solve, iter(range(99))
+
+    def interrupted(*args):
+        if next(number) == block:
+            raise KeyboardInterrupt
+        return original(*args)
+
+    with many_rows(), torch.no_grad(), SAMPLES:
+        expected = copy.deepcopy(model)(NEW).variance
+        monkeypatch.setattr(ClusterPosterior, "_solve", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model(NEW).variance.sum().item()
+        assert torch.equal(model(NEW).variance, expected)
+
+
 def test_threads_share_the_draws(monkeypatch):
     model, drawn = model_of(FORESTS["all heights"](), 1.0).eval(), blocks_drawn(monkeypatch)
 

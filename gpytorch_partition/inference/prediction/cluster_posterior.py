@@ -61,6 +61,7 @@ _MOST_COPIED = 2**30  # bytes of the sorted codes and loadings: a million rows o
 _MOST_KEPT = 2**31  # bytes of the draws that are kept
 _MOST_DRAWS = 0.5  # draws beside local predictions, in samples that they replace
 _LEAST_SHARE = 0.1  # of a local variance, that is believed to remain when draws are counted
+_SEEDS = 0x9E3779B1  # from one block of draws to the next: generators on a CPU take the low 32 bits of a seed
 _COLUMNS = 16  # samples solved for at once: with more, each takes longer
 _ORDERED_COLUMNS = 32  # the same for sorted rows
 
@@ -167,12 +168,11 @@ class ClusterPosterior:
         means = reduce(add, (points.row_values(table) for points, table in zip(self.points, draws.mean_effects)))
         return (means - local.means(draws.targets)).square().mean(-1)
 
-    def drawn_targets(self) -> Iterator[TargetDraws]:
-        """Draw targets less their prior mean, by the probe seed, with the posterior means given each; without end."""
-        generator = solver_generator(probe_seed.value(), "samples", self.noisy.device)
-        prepared = self._prepared(_MANY_SAMPLES, _FEW_RANK_FACTOR)  # which one block of draws repays
-        while True:
-            yield prepared._targets(generator)
+    def drawn_targets(self, first: int = 0) -> Iterator[TargetDraws]:
+        """Draw targets, with the posterior means given each, in blocks from a first one on; without end."""
+        prepared, seed = self._prepared(_MANY_SAMPLES, _FEW_RANK_FACTOR), probe_seed.value()
+        for block in count(first):
+            yield prepared._targets(solver_generator(seed + block * _SEEDS, "samples", self.noisy.device))
 
     def _targets(self, generator: torch.Generator) -> TargetDraws:
         _, function, errors = self._joint_draw(_ORDERED_COLUMNS, generator)
@@ -450,13 +450,14 @@ class KeptDraws:
             return posterior.drawn_targets()
         key = (posterior.noisy, probe_seed.value(), variance_tolerance.value())
         if self._targets is None or self._targets.key != key:
-            self._targets = _KeptTargets(key, posterior.drawn_targets())
+            self._targets = _KeptTargets(key, posterior)
         return iter(self._targets)
 
 
 class _KeptTargets:
-    def __init__(self, key: tuple[Any, ...], fresh: Iterator[TargetDraws]) -> None:
-        self.key, self._fresh = key, fresh
+    def __init__(self, key: tuple[Any, ...], posterior: ClusterPosterior) -> None:
+        self.key, self._posterior = key, posterior
+        self._fresh: Iterator[TargetDraws] | None = None
         self._known: list[TargetDraws] = []
         self._lock = Lock()
 
@@ -464,8 +465,13 @@ class _KeptTargets:
         for number in count():
             with self._lock:  # for threads that predict with one model
                 if number == len(self._known):
-                    self._known.append(next(self._fresh))
+                    self._draw(number)
             yield self._known[number]
+
+    def _draw(self, number: int) -> None:
+        fresh, self._fresh = self._fresh or self._posterior.drawn_targets(number), None
+        self._known.append(next(fresh))
+        self._fresh = fresh  # an iterator that was interrupted has ended
 
 
 class EffectTables:
