@@ -150,8 +150,9 @@ class num_variance_samples(_local_value):  # noqa: N801
     Use it for more exact variances of very many points, or for faster ones. Each costs one solve, for any number of
     points. A variance (without the noise) is within :math:`\sqrt{2 / n}` of the exact one, a standard deviation within
     half of that (one standard error): 3.1 % for 512 samples. Draws are kept with a model, up to 2 GiB, for later calls
-    of more points than samples. Forests over several heights take fewer draws, for the same error. Estimators take as
-    many as deviations of new observations need, to within 3 % at 95 % of points, but no more than this number.
+    of more points than samples. Forests over several heights take fewer draws, of another kind, for the same error on
+    average over the points of a call. Estimators take as many as deviations of new observations need, to within 3 % at
+    95 % of points, but no more than this number.
 
     :raises ValueError: If it is less than two.
     """

@@ -59,8 +59,8 @@ _FEW_RANK_FACTOR = 2  # the same for a few blocks of draws
 _MOST_BYTES = 2**30  # size of the larger preconditioner
 _MOST_COPIED = 2**30  # bytes of the sorted codes and loadings: a million rows of the default model would be 5 GiB
 _MOST_KEPT = 2**31  # bytes of the draws that are kept
-_MOST_DRAWS = 0.5  # draws beside local predictions, in samples that they replace
-_LEAST_SHARE = 0.1  # of a local variance, that is believed to remain when draws are counted
+_MOST_DRAWS = 0.5  # draws that replace a sample, above which samples are drawn
+_LEAST_SHARE = 0.1  # least variance, in those of the errors of local predictors
 _SEEDS = 0x9E3779B1  # from one block of draws to the next: generators on a CPU take the low 32 bits of a seed
 _COLUMNS = 16  # samples solved for at once: with more, each takes longer
 _ORDERED_COLUMNS = 32  # the same for sorted rows
@@ -150,18 +150,23 @@ class ClusterPosterior:
         return not self.has_factor and have_local_predictors(self.covariances)
 
     def _local_variances(self, num_samples: int, kept: KeptDraws) -> Tensor | None:
-        """Return latent variances (`N_test`) as exact as those of so many samples, from fewer draws; None if not so."""
+        r"""
+        Return latent variances (`N_test`) from the number of draws, :math:`\rho^2` times as many, that is as exact.
+
+        The mean of :math:`\rho^2` over the points is that of the first block. None if it is large.
+        """
         local = local_predictors(self.covariances, self.points, self._noise_diagonal.squeeze(-1))
         blocks = kept.of_targets(self, num_samples)
         squares = self._squared_differences(local, next(blocks))
-        least = (_LEAST_SHARE * local.variances).clamp_min(torch.finfo(squares.dtype).tiny)
-        share = float((squares / torch.maximum(local.variances - squares, least)).square().mean())
-        if share > _MOST_DRAWS:
+        least = _LEAST_SHARE * local.variances
+        shares = squares / torch.maximum(local.variances - squares, least).clamp_min(torch.finfo(least.dtype).tiny)
+        draws_per_sample = float(shares.square().mean())
+        if draws_per_sample > _MOST_DRAWS:
             return None
-        num_blocks = max(1, round(share * num_samples / _ORDERED_COLUMNS))
+        num_blocks = max(1, round(draws_per_sample * num_samples / _ORDERED_COLUMNS))
         for block in progress(islice(blocks, num_blocks - 1), "predictive variances", num_blocks - 1):
             squares += self._squared_differences(local, block)
-        return (local.variances - squares / num_blocks).clamp_min(0)
+        return torch.maximum(local.variances - squares / num_blocks, least)
 
     def _squared_differences(self, local: LocalPredictors, draws: TargetDraws) -> Tensor:
         """Return mean squares (`N_test`) of posterior means less local predictions."""
@@ -419,7 +424,8 @@ class KeptDraws:
     """
     Hold the draws of posterior effects of one model, from which variances of any points are sums.
 
-    They are kept for later calls with the same number of samples, seed and tolerance, up to 2 GiB in all.
+    They are kept for later calls with the same number of samples, seed and tolerance: up to 2 GiB of samples, and as
+    much of the draws beside local predictors, with the rows and the preconditioner that these were prepared with.
     """
 
     def __init__(self) -> None:

@@ -1,14 +1,16 @@
 r"""
 Predictors of the function at a point from its nearest rows, whose errors have variances that are known exactly.
 
-Let :math:`w^\top y_L` predict :math:`f_*` from the targets of some rows L. As the posterior mean m is the projection on
-all targets, :math:`f_* - w^\top y_L` is the sum of :math:`f_* - m` and :math:`m - w^\top y_L`, which are uncorrelated
-(law of total variance):
+Let :math:`f_*` be the function at a point, y the training targets less their prior mean, and :math:`w^\top y_L` any
+linear predictor from some training rows L. The posterior mean m is the projection of :math:`f_*` on all targets, so
+:math:`f_* - m` is uncorrelated with them, and with :math:`m - w^\top y_L`. The variance v of :math:`f_* - m` is then
 
-.. math:: v = v_L - E (m - w^\top y_L)^2, \quad v_L = k_{**} - 2 w^\top k_L + w^\top (K_L + D_L) w.
+.. math:: v = v_L - E (m - w^\top y_L)^2, \quad v_L = k_{**} - 2 w^\top k_L + w^\top (K_L + D_L) w,
 
-Draws of the targets estimate the second term, for any w. Where it is a share :math:`\rho` of v, S draws have the
-relative error :math:`\rho \sqrt{2 / S}`, and those of :math:`f_* - m` itself :math:`\sqrt{2 / S}`.
+with :math:`k_{**}` the prior variance, :math:`k_L` the covariances of the point with the rows, :math:`K_L` those among
+the rows, and :math:`D_L` their noise. The expectation is over targets from the prior: draws of them estimate it. Where
+it is :math:`\rho v`, S draws have the relative error :math:`\rho \sqrt{2 / S}`, and draws of :math:`f_* - m` itself
+:math:`\sqrt{2 / S}`: :math:`\rho^2 S` draws are as exact as S samples.
 """
 
 from __future__ import annotations
@@ -23,7 +25,6 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import PathSumLinearOperator
 from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 
@@ -50,16 +51,20 @@ def have_local_predictors(covariances: Sequence[PartitionLinearOperator]) -> boo
     r"""
     Return whether the nearest rows tell most about a point, as for forests over several heights.
 
-    With 200 trees in 8 columns, 16 rows left :math:`\rho` = .37 and .33 at 10,000 and 100,000 training rows. 32 rows
-    left .86 and 2.3 to fast clusters, and 6 to Mondrian trees, whose clusters reach farther.
+    With 200 trees in 8 columns, 16 rows gave :math:`\rho` = .37 and .33 at 10,000 and 100,000 training rows. For fast
+    clusters 32 rows gave .86 and 2.3, and for Mondrian trees 6: their clusters reach farther.
     """
-    return all(isinstance(term.cluster_operator, PathSumLinearOperator) for term in covariances)
+    return all(term.cluster_operator.reaches_nearest for term in covariances)
 
 
 def local_predictors(
     covariances: Sequence[PartitionLinearOperator], points: Sequence[LoadedRows], noise: Tensor
 ) -> LocalPredictors:
-    """Return the best predictors from the rows that share most clusters with a point, given the noise (`N`)."""
+    """
+    Return the best predictors from the rows that share most clusters with a point, given the noise (`N`).
+
+    Clusters are those of the first term.
+    """
     num_points = points[0].rows.num_rows
     blocks = [slice(start, start + _POINTS) for start in range(0, num_points, _POINTS)]
     found = [_of_block(covariances, [_selected(each, block) for each in points], noise) for block in blocks]

@@ -27,6 +27,7 @@ class ClusterOperator(LinearOperator):
 
     is_flat = False  #: whether the effects of all clusters are independent, as those of flat partitions are
     has_equal_weights = False  #: whether S is one number times the identity, by construction
+    reaches_nearest = False  #: whether a point's nearest rows tell most about it, and `grams` has their covariances
     num_tasks = 1  #: number T of tasks that each cluster has an effect on, numbered c T + t
 
     def root(self) -> LinearOperator:

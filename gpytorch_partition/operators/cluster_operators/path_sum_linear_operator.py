@@ -47,6 +47,8 @@ class PathSumLinearOperator(ClusterOperator):
                 [1., 2., 3.]], dtype=torch.float64)
     """
 
+    reaches_nearest = True
+
     def __init__(self, node_weights: Tensor, *, layout: TreeLayout) -> None:
         super().__init__(node_weights, layout=layout)
         self.node_weights = node_weights
