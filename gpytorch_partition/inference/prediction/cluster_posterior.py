@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from itertools import count, islice
+from itertools import count
 from operator import add
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from linear_operator import settings as linear_settings
@@ -23,7 +23,8 @@ from torch import Tensor
 from gpytorch_partition.clusters.co_occurrence import streamed_cluster_sums
 from gpytorch_partition.clusters.incidence import Incidence, same_codes
 from gpytorch_partition.inference.prediction.local_conditioning import (
-    LocalPredictors,
+    MOST_DRAWS,
+    TargetDraws,
     have_local_predictors,
     local_predictors,
 )
@@ -59,8 +60,6 @@ _FEW_RANK_FACTOR = 2  # the same for a few blocks of draws
 _MOST_BYTES = 2**30  # size of the larger preconditioner
 _MOST_COPIED = 2**30  # bytes of the sorted codes and loadings: a million rows of the default model would be 5 GiB
 _MOST_KEPT = 2**31  # bytes of the draws that are kept
-_MOST_DRAWS = 0.5  # draws that replace a sample, above which samples are drawn
-_LEAST_SHARE = 0.1  # least variance, in those of the errors of local predictors
 _SEEDS = 0x9E3779B1  # from one block of draws to the next: generators on a CPU take the low 32 bits of a seed
 _COLUMNS = 16  # samples solved for at once: with more, each takes longer
 _ORDERED_COLUMNS = 32  # the same for sorted rows
@@ -139,39 +138,13 @@ class ClusterPosterior:
         a more precise method exists.
         """
         num_samples, kept = num_variance_samples.value(), self.kept or KeptDraws()
-        variances = self._local_variances(num_samples, kept) if self._may_be_local else None
-        if variances is not None:
-            return variances
+        if not self.has_factor and have_local_predictors(self.covariances):
+            local = local_predictors(self.covariances, self.points, self._noise_diagonal.squeeze(-1))
+            variances = local.function_variances(self.points, kept.of_targets(self, num_samples), num_samples)
+            if variances is not None:
+                return variances
         blocks = (self._deviations(tables) for tables in kept.of(self, num_samples))
         return reduce(add, (block.square().sum(-1) for block in blocks)) / num_samples
-
-    @property
-    def _may_be_local(self) -> bool:
-        return not self.has_factor and have_local_predictors(self.covariances)
-
-    def _local_variances(self, num_samples: int, kept: KeptDraws) -> Tensor | None:
-        r"""
-        Return latent variances (`N_test`) from the number of draws, :math:`\rho^2` times as many, that is as exact.
-
-        The mean of :math:`\rho^2` over the points is that of the first block. None if it is large.
-        """
-        local = local_predictors(self.covariances, self.points, self._noise_diagonal.squeeze(-1))
-        blocks = kept.of_targets(self, num_samples)
-        squares = self._squared_differences(local, next(blocks))
-        least = _LEAST_SHARE * local.variances
-        shares = squares / torch.maximum(local.variances - squares, least).clamp_min(torch.finfo(least.dtype).tiny)
-        draws_per_sample = float(shares.square().mean())
-        if draws_per_sample > _MOST_DRAWS:
-            return None
-        num_blocks = max(1, round(draws_per_sample * num_samples / _ORDERED_COLUMNS))
-        for block in progress(islice(blocks, num_blocks - 1), "predictive variances", num_blocks - 1):
-            squares += self._squared_differences(local, block)
-        return torch.maximum(local.variances - squares / num_blocks, least)
-
-    def _squared_differences(self, local: LocalPredictors, draws: TargetDraws) -> Tensor:
-        """Return mean squares (`N_test`) of posterior means less local predictions."""
-        means = reduce(add, (points.row_values(table) for points, table in zip(self.points, draws.mean_effects)))
-        return (means - local.means(draws.targets)).square().mean(-1)
 
     def drawn_targets(self, first: int = 0) -> Iterator[TargetDraws]:
         """Draw targets, with the posterior means given each, in blocks from a first one on; without end."""
@@ -413,11 +386,7 @@ def _share_effects(covariance: LinearOperator, cross: LinearOperator) -> bool:
     return are_comparable and same_codes(covariance.left, cross.right)
 
 
-class TargetDraws(NamedTuple):
-    """Draws of the training rows' targets from the prior, and the posterior means given each."""
-
-    mean_effects: list[Tensor]  # `p x kt` of each term
-    targets: Tensor  # N x t
+_CREATED = Lock()  # for threads that predict with one model: its draws are created by one of them
 
 
 class KeptDraws:
@@ -452,12 +421,13 @@ class KeptDraws:
 
     def of_targets(self, posterior: ClusterPosterior, num_samples: int) -> Iterator[TargetDraws]:
         """Return blocks of draws, each drawn when it is asked for; kept if those for so many samples can be."""
-        if posterior.num_bytes(num_samples) * _MOST_DRAWS > _MOST_KEPT:
+        if posterior.num_bytes(num_samples) * MOST_DRAWS > _MOST_KEPT:
             return posterior.drawn_targets()
         key = (posterior.noisy, probe_seed.value(), variance_tolerance.value())
-        if self._targets is None or self._targets.key != key:
-            self._targets = _KeptTargets(key, posterior)
-        return iter(self._targets)
+        with _CREATED:
+            if self._targets is None or self._targets.key != key:
+                self._targets = _KeptTargets(key, posterior)
+            return iter(self._targets)
 
 
 class _KeptTargets:
@@ -469,7 +439,7 @@ class _KeptTargets:
 
     def __iter__(self) -> Iterator[TargetDraws]:
         for number in count():
-            with self._lock:  # for threads that predict with one model
+            with self._lock:
                 if number == len(self._known):
                     self._draw(number)
             yield self._known[number]
