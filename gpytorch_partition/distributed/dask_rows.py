@@ -155,7 +155,7 @@ def on_shards(client: Client, name: str, function: Callable[..., Any], *columns:
 
 
 def reduced(client: Client, merge: Task, parts: list[Future], fan_in: int = FAN_IN) -> Future:
-    """Merge all parts to one, by a tree that depends only on their number; ready parts are merged first."""
+    """Merge all parts to one; their number decides which are merged, and each merge runs when its own are ready."""
     level, token = 0, uuid4().hex[:8]
     while len(parts) > 1:
         level += 1

@@ -88,7 +88,7 @@ def checked_determinants(least: float, *, is_fatal: bool, most: int) -> Iterator
 
 
 def current_check() -> _Check | None:
-    """Return the check of this context."""
+    """Return the check that :func:`checked_determinants` set around this code, or None."""
     return _CHECK.get()
 
 

@@ -202,6 +202,7 @@ class Partition(torch.nn.Module):
         return f"{counted(self.num_partitions, 'partition')}{clusters}"
 
     def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors, by name, that labels depend on."""
         return dict(self.named_buffers())
 
     def has_tensors(self, tensors: list[Tensor]) -> bool:

@@ -243,7 +243,7 @@ def _exact(smooth: Kernel) -> Kernel:
 def weighted_parts(
     parts: Mapping[str, Kernel], outputscales: Mapping[str, float], columns: Standardization | None
 ) -> StandardizedKernel:
-    """Return the sum with fixed weights, for points in the units of the training rows; columns are None if unfitted."""
+    """Return the sum with fixed weights, for points in users' units; without units (None) to load a state into."""
     return StandardizedKernel(weighted_sum(parts, outputscales), columns).requires_grad_(False)
 
 

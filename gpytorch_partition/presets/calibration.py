@@ -296,8 +296,8 @@ def widened_to_hold(choice: Choice) -> Choice:
     """
     Return the choice with larger variances if 90 % intervals hold too few of the held-out rows; means do not change.
 
-    If targets have two values, the rarer one lies just outside intervals whose mean square is right. Intervals of
-    Student's t leave out a fifth of gross errors.
+    Two cases need this: targets of two values, of which the rarer one lies just outside intervals of the right mean
+    square; and a quarter of gross errors, of which intervals of Student's t hold too few.
     """
     distances, (least, wanted) = _distances(choice), _INSIDE if choice.tails is None else _INSIDE_OF_TAILS
     if not float((distances <= 1).double().mean()) < least:

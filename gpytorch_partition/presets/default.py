@@ -65,16 +65,17 @@ def default_model(
 
     The choice maximizes the predictive density of held-out rows, by folds whose forests and lengthscales are learned
     without them (Rasmussen & Williams 2006, section 5.3). Weights come from a quarter of the rows, but 700 at least and
-    1,500 at most. All variances are then multiplied by n / (n - p) for these n rows and the p values chosen. Where
-    there are more than 1.7 times as many rows, all of them, held out in folds, set the scale of the weights and the
-    noise (:func:`~gpytorch_partition.presets.calibration.calibrate`). The variance that inducing points leave out is
-    added where it is larger than at 95 % of new rows (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`).
+    1,500 at most. All variances are then multiplied by n / (n - p) for these n rows and the p values chosen. The
+    variance that inducing points leave out is added where it is larger than at 95 % of new rows
+    (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`).
 
     The noise varies with x, as a forest of squared residuals predicts it
     (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), where that gains 3 nats; where held-out
     rows are then predicted clearly worse, only the noise of new observations does. Where held-out rows gain 5 nats,
     noise is Student's t (:class:`~gpytorch_partition.likelihoods.StudentTLikelihood`), and outliers are discounted
-    where that predicts all of them better (:func:`~gpytorch_partition.presets.heavy_tails.with_heavy_tails`).
+    where that predicts all of them better (:func:`~gpytorch_partition.presets.heavy_tails.with_heavy_tails`). Last,
+    where there are more than 1.7 times as many rows as weights come from, all of them, held out in folds, set the scale
+    of the weights and the noise (:func:`~gpytorch_partition.presets.calibration.calibrate`).
 
     Nothing is left to train. The model computes in float64. A prediction of new targets is `model.likelihood(model(x),
     x)` for x in float64, above 2,000 rows within :class:`~gpytorch_partition.settings.iterative`.

@@ -102,6 +102,7 @@ class LocalRows:
         return self.incidence.cluster_sums(values if self.level is None else values * self.level.square())
 
     def moments(self) -> Moments:
+        """Return sums and squares of the rows' values by cluster."""
         return self._moments
 
     def normal_sums(self, num_columns: int, seed: int) -> Tensor:

@@ -106,9 +106,11 @@ class Nodes(NamedTuple):
 
 
 class Cuts(NamedTuple):
+    """Hold M cuts of Mondrian trees."""
+
     times: Tensor  # (M,)
-    dimensions: Tensor  # (M,)
-    places: Tensor  # (M,)
+    dimensions: Tensor  # (M,) columns that are cut
+    places: Tensor  # (M,) values of these columns
 
 
 class Front(NamedTuple):
