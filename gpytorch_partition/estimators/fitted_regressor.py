@@ -201,11 +201,13 @@ class FittedRegressor:
         Return the number n of samples with which deviations of new observations are within 3 %, at 95 % of rows.
 
         Their error is :math:`h \sqrt{2 / n} / 2`, where h is the function's share in the variance. The variance of the
-        function at a row that was not learned from is :math:`v / (1 - v / \sigma^2)`, v being that at the row.
+        function at a row that was not learned from is :math:`v / (1 - v / \sigma^2)`, v being that at the row,
+        from pilot samples.
         """
         some = self.train_x[torch.linspace(0, len(self.train_x) - 1, _PILOT_ROWS).long()]
         with settings.num_variance_samples(_PILOT_SAMPLES):
-            variances, noise = marginal_variances(self.model(some)), noise_variances(self.likelihood, some)
+            found, noise = marginal_variances(self.model(some)), noise_variances(self.likelihood, some)
+        variances = _with_true_spread(found, _PILOT_SAMPLES)
         left_out = variances / (1 - variances / noise).clamp_min(0.05)
         share = float((left_out / (left_out + noise)).quantile(0.95))
         return max(_PILOT_SAMPLES, math.ceil(0.5 * (norm.ppf(0.975) * share / _ACCURACY) ** 2))
@@ -375,6 +377,18 @@ def checked_quantiles(quantiles: Any) -> np.ndarray:
 def gaussian_quantiles(mean: np.ndarray, std: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     """Return quantiles of Gaussians (`*shape x q`), given means and standard deviations (`*shape`)."""
     return mean[..., None] + std[..., None] * norm.ppf(probabilities)
+
+
+def _with_true_spread(estimates: Tensor, num_samples: int) -> Tensor:
+    r"""
+    Return variances (`n`), estimated from samples, moved towards their mean until they spread as the true ones do.
+
+    The estimate of a variance v from S samples is :math:`v \chi_S^2 / S`, so the mean of :math:`2 / (S + 2)` of squared
+    estimates is the part of their spread that is error.
+    """
+    mean, error = estimates.mean(), 2 / (num_samples + 2) * estimates.square().mean()
+    true_share = (1 - error / estimates.var().clamp_min(torch.finfo(estimates.dtype).tiny)).clamp_min(0)
+    return mean + true_share.sqrt() * (estimates - mean)
 
 
 # States, of tensors and plain values.

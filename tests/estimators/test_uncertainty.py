@@ -153,6 +153,19 @@ def test_a_column_of_targets_is_judged_as_numbers():
     assert np.array_equal(model.judge(NEW, y[:, None]).log_density, model.judge(NEW, y).log_density)
 
 
+@pytest.mark.parametrize("spread", [0.0, 0.3, 1.0])
+def test_estimated_variances_spread_as_the_true_ones(spread):
+    """Draws of chi squared, whose quantiles are further out by a quarter."""
+    random = np.random.RandomState(0)
+    true = np.exp(spread * random.randn(20_000))
+    estimates = torch.from_numpy(true * random.chisquare(32, 20_000) / 32)
+    found = fitted_regressor._with_true_spread(estimates, 32)
+    wanted = np.quantile(true, 0.95)
+    assert float(found.quantile(0.95)) == pytest.approx(wanted, rel=0.04)
+    assert float(found.mean()) == pytest.approx(float(estimates.mean()), rel=1e-9)
+    assert float(estimates.quantile(0.95)) > 1.05 * wanted or spread == 1.0
+
+
 def test_as_many_samples_as_deviations_of_observations_need(monkeypatch):
     """By the function's share in the variance at rows that were not learned from, against dense algebra."""
     random = np.random.RandomState(0)
@@ -165,6 +178,7 @@ def test_as_many_samples_as_deviations_of_observations_need(monkeypatch):
     left_out = (1 / inverse.diagonal() - noise)[torch.linspace(0, 299, 200).long()]  # Rasmussen & Williams, eq. 5.12
     share = float((left_out / (left_out + noise)).quantile(0.95))
     expected = 0.5 * (1.96 * share / 0.03) ** 2
+    monkeypatch.setattr(fitted_regressor, "_with_true_spread", lambda variances, _: variances)  # these are exact
     assert fit._num_samples_beside_noise == pytest.approx(expected, rel=0.02)
     monkeypatch.setattr(fitted_regressor.max_cholesky_size, "value", lambda: 100)
     monkeypatch.setattr(FittedRegressor, "_chosen_number", lambda self: 70)
