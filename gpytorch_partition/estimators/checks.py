@@ -75,6 +75,7 @@ def _is_number(value: Any, kind: type) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
+@np.errstate(over="ignore")
 def check_magnitudes(values: np.ndarray, name: str) -> None:
     """Refuse numbers beyond 1e100, and numbers that are not the same but all differ by less than 1e-100."""
     values = np.where(np.isnan(values), 0.0, values)

@@ -62,6 +62,7 @@ class ReadsTables:
     _told: list[str] | None = None  # warnings of rows outside the training range, where they are given once
     _for_new_holes = "the prediction is that of a typical value, and as sure as if the cell were known"
 
+    @np.errstate(over="ignore", invalid="ignore")  # of sums of huge numbers, by which scikit-learn looks for NaN
     def _read(self, X: Any, y: Any = NO_TARGETS, *, reset: bool, **options: Any) -> Any:
         """
         Return rows (`N x D`, float64) and, if given, targets; options are those of `validate_data`.

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gpytorch_partition.inputs.numbers import refuse_mask
 
+_MOST_RATIO = 1e30  # of weights above 0: noise is 1 / w, which float32 must hold
 _UNIT_SHARE = 0.9  # share of the rows that weigh the unit or less
 
 
@@ -80,6 +81,12 @@ def _check_values(weights: np.ndarray) -> None:
     if not weights.any():
         raise ValueError(
             "expected weights of rows (sample_weight) that are not all zero, got zero for all: no row is left"
+        )
+    least, most = weights[weights > 0].min(), weights.max()
+    if not least >= most / _MOST_RATIO:
+        raise ValueError(
+            f"expected weights of rows (sample_weight) within a factor of {_MOST_RATIO:g}, got {least:g} to {most:g}: "
+            "give rows of less a weight of 0, which leaves them out"
         )
 
 

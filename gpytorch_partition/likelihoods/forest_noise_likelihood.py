@@ -193,7 +193,7 @@ def grow_residual_forest(
         num_trees,
         min_samples_leaf=max(5, int(len(rows) ** 0.5 / 2)) if min_samples_leaf is None else min_samples_leaf,
         max_features=0.5,
-        max_samples=min(1.0, _MAX_SAMPLES / len(rows)),
+        max_samples=min(len(rows), _MAX_SAMPLES),
         oob_score=True,
         random_state=random_state_of(random_state),
         n_jobs=n_jobs,

@@ -158,6 +158,20 @@ def test_masked_weights():
         PartitionGPRegressor("mondrian").fit(X, Y, np.ma.masked_greater(np.abs(Y), 1.0))
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("rows", "targets", "weights", "message"),
+    [
+        (1.7e308 * np.sign(X), Y, None, "choose another unit"),
+        (X, 1.7e308 * np.sign(Y), None, "choose another unit"),
+        (X, Y, 10.0 ** np.linspace(-20, 20, 60), "within a factor of 1e"),
+    ],
+)
+def test_huge_numbers_are_refused_without_a_warning_of_numpy(rows, targets, weights, message):
+    with pytest.raises(ValueError, match=message):
+        PartitionGPRegressor("mondrian").fit(rows, targets, weights)
+
+
 @pytest.mark.parametrize("names", [[10, 20, 30], pd.MultiIndex.from_product([["a"], [1, 2, 3]])])
 def test_columns_in_another_order(names):
     table = pd.DataFrame(X, columns=names)

@@ -15,7 +15,7 @@ from linear_operator.settings import max_cholesky_size
 from sklearn.ensemble import RandomForestRegressor
 
 from gpytorch_partition import FastClusterKernel, fit_exact_gp, settings
-from gpytorch_partition.likelihoods import ForestNoise, ForestNoiseGaussianLikelihood
+from gpytorch_partition.likelihoods import ForestNoise, ForestNoiseGaussianLikelihood, grow_residual_forest
 from gpytorch_partition.models import PartitionGP
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -111,6 +111,11 @@ def test_batches_of_points():
     noise = likelihood_of().noise_covar
     expected = torch.stack([noise(points).diagonal(dim1=-1, dim2=-2) for points in both])
     torch.testing.assert_close(noise(both).diagonal(dim1=-1, dim2=-2), expected)
+
+
+@pytest.mark.filterwarnings("error")
+def test_few_residuals_give_no_warning():
+    assert np.isfinite(grow_residual_forest(X[:5], X[:5, 1], num_trees=10, random_state=0).predict(X[:2].numpy())).all()
 
 
 def test_missing_values():
