@@ -28,7 +28,7 @@ class ClusteringKernel(PartitionKernel):
     Compare points by clusters of a randomised clusterer of scikit-learn (Davies & Ghahramani 2014, section 4.1.1).
 
     Use it if the shape of the data's clusters is known: round (K-means), Gaussian (mixtures, with their number chosen
-    by a Dirichlet process: `BayesianGaussianMixture`, section 2.4), dense (DBSCAN, HDBSCAN), or merged bottom up
+    by a Dirichlet process: `BayesianGaussianMixture`, section 2.3), dense (DBSCAN, HDBSCAN), or merged bottom up
     (agglomerative). It is unsupervised, and may be built on more rows than have targets. Standardize columns.
 
     All parameters, their errors and costs are those of :class:`~gpytorch_partition.partitions.ClusteringPartition`,
