@@ -335,6 +335,17 @@ class CountedRows(NamedTuple):
         if rows is None:
             return self
         warn_of_copies(len(self.X) - len(rows), len(self.X))
+        return self._of_rows(rows)
+
+    def besides(self, kept: CountedRows) -> CountedRows:
+        """Return the rows that are not among those kept."""
+        rows = np.arange(len(self.y))
+        if kept.numbers is None:
+            return self._of_rows(rows[:0])
+        given = rows if self.numbers is None else self.numbers
+        return self._of_rows(np.flatnonzero(~np.isin(given, kept.numbers)))
+
+    def _of_rows(self, rows: np.ndarray) -> CountedRows:
         numbers = rows if self.numbers is None else self.numbers[rows]
         return CountedRows(self.X[rows], self.y[rows], some_of(self.weights, rows), numbers)
 

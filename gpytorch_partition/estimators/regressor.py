@@ -71,6 +71,7 @@ from gpytorch_partition.explain.importance import importance
 from gpytorch_partition.explain.kernel_parts import KernelExpansion, nearest_rows
 from gpytorch_partition.explain.summary import model_summary, title_of
 from gpytorch_partition.inputs.numbers import MOST_PARTITIONS, random_state_of
+from gpytorch_partition.inputs.row_choice import warn_of_recurring_rows
 from gpytorch_partition.inputs.row_weights import checked_weights
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.linalg.parallel import threads_for
@@ -89,6 +90,7 @@ _WIDENS = (
 )
 _FIT_THERE = "Leave these rows out, or fit to some from there"
 _OF_FITS = ("kernel", "num_partitions", "max_iterations", "dtype", "random_state", "n_jobs", "options")
+_MOST_COPIES, _LEAST_OF_COPIES = 1_000, 0.8  # rows left out that are predicted, and the share that intervals must hold
 _PARAMETERS = ("kernel", "categorical_features", "num_partitions", "max_iterations", "dtype")  # of a state
 _RESULTS = ("log_marginal_likelihood_value_", "at_bounds_", "n_iter_", "seconds_", "left_out_")  # of a state
 _LEARNED = ("_constant_columns", "_constants", "_counted_rows")  # of a state
@@ -178,7 +180,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         Build the kernel and choose the hyperparameters.
 
         Rows that are copies of others, target included, are left out, with a warning, where they would count as rows
-        without noise (:func:`~gpytorch_partition.inputs.row_choice.rows_without_copies`).
+        without noise (:func:`~gpytorch_partition.inputs.row_choice.rows_without_copies`). If intervals of 90 % then
+        hold less than 80 % of the copies, these are rows that recur, as new rows do: the model is fitted to all.
 
         :param X: `N x D` rows: an array of finite numbers (`"auto"` and `"forest"` take NaN for a missing value), or a
             table (docs/tables.md).
@@ -210,24 +213,35 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         check_magnitudes(data.y, "y")
         warn_of_rounding(data.y)
         warn_of_rounding(data.X, "numbers of a column of X")
-        data = data.without_copies()
-        blocks = data.blocks(blocks)
-        rows = data.X if unlabelled is None else np.concatenate([data.X, _checked_unlabelled(self, unlabelled)])
+        others = None if unlabelled is None else _checked_unlabelled(self, unlabelled)
+        distinct = data.without_copies()
+        with verbosity(self.verbose), recorded_stages() as self.seconds_, threads_for(len(distinct.y)):
+            self._fit_rows(distinct, blocks, others)
+            if self._misses_copies(data.besides(distinct)):
+                self._fit_rows(data, blocks, others)
+        if self._known.has_several:
+            self.at_bounds_ = noises_at_bound(self.model_, self.target_names_.tolist())
+        return self
+
+    def _fit_rows(self, data: CountedRows, blocks: Blocks | None, unlabelled: np.ndarray | None) -> None:
+        rows = data.X if unlabelled is None else np.concatenate([data.X, unlabelled])
         columns, unit = columns_of(self, self.kernel, rows), target_unit(data.y, data.weights)
         x, points, targets = columns.apply_array(data.X), columns.apply_array(rows), unit.apply_array(data.y)
         parameters = {name: getattr(self, name) for name in _OF_FITS}
-        fit = RegressionFit(x, targets, unit, data.numbers, data.weights, blocks, self._categories, **parameters)
-        with (
-            verbosity(self.verbose),
-            doing(f"fitting {len(targets):,} rows"),
-            recorded_stages() as self.seconds_,
-            threads_for(len(targets)),
-        ):
-            found = fit.run(data.y, points, self.budget)
+        counted = data.numbers, data.weights, data.blocks(blocks), self._categories
+        with doing(f"fitting {len(targets):,} rows"):
+            found = RegressionFit(x, targets, unit, *counted, **parameters).run(data.y, points, self.budget)
         self._learn(found, columns, unit)
-        if self._known.has_several:
-            self.at_bounds_ = noises_at_bound(found.model, self.target_names_.tolist())
-        return self
+
+    def _misses_copies(self, copies: CountedRows) -> bool:
+        """Return whether intervals of 90 % hold few of the copies that were left out, and warn of it."""
+        if not len(copies.y) or self._known.has_several:
+            return False
+        some = slice(_MOST_COPIES)
+        share = float(self._known.judgement(copies.X[some], copies.y[some], None).coverage())
+        if share < _LEAST_OF_COPIES:
+            warn_of_recurring_rows(share)
+        return share < _LEAST_OF_COPIES
 
     @all_or_nothing
     def fit_chunks(self, chunks: Any, target: str | None = None, *, sample_rows: int = 100_000) -> Any:

@@ -70,6 +70,15 @@ def warn_of_copies(num_copies: int, num_rows: int) -> None:
     warnings.warn(told_of_copies(num_copies, num_rows), UserWarning, stacklevel=level_of_caller())
 
 
+def warn_of_recurring_rows(share: float) -> None:
+    warnings.warn(
+        f"intervals of 90 % held {share:.0%} of the copies that were left out, so these are rows that recur, as new "
+        "rows do: the model is fitted again, to all rows",
+        UserWarning,
+        stacklevel=level_of_caller(),
+    )
+
+
 def _first_like(cells: np.ndarray) -> NDArray[np.int64]:
     """For each row, the number of the first row with the same cells (`N`)."""
     _, first, which = np.unique(_keys(cells), return_index=True, return_inverse=True)

@@ -31,7 +31,7 @@ from gpytorch_partition.presets.assembly import assembled
 from gpytorch_partition.presets.data import Blocks, PartInputs, Split, TrainingData, folds, some_of
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import SMOOTH, new_parts, smooth_part
-from gpytorch_partition.presets.weights_and_noise import Choice, HeldOutRows, unseen_log_ratios
+from gpytorch_partition.presets.weights_and_noise import Choice, HeldOutRows, is_worse, unseen_log_ratios
 from gpytorch_partition.progress import stage
 from gpytorch_partition.tables import NumberView
 from gpytorch_partition.training.predictive_density import EXPONENTS, fit_factors
@@ -40,6 +40,7 @@ _NUM_FACTORS = 2  # chosen by the judging rows, which they fit better than new r
 # Shares of held-out rows in intervals of 90 %: the least one, and the one that larger variances reach. Student's t
 # loses a nat where intervals must reach a fifth of gross errors.
 _INSIDE, _INSIDE_OF_TAILS = (0.85, 0.9), (0.82, 0.85)
+_ENOUGH_SQUARES = 1_000  # squared errors that suffice to compare two choices
 _SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)  # of the variance that missing cells add
 _MOST_INCOMPLETE = 300  # held-out rows with missing cells, whose densities are summed
 _OFFSETS = (1.0, 0.75, 0.5, 0.25)  # shares of the mean error that predictions may get
@@ -52,8 +53,9 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
     Return the choice with variances that suit models of all rows.
 
     - The mean variance of the smooth part that inducing points do not span is added to the noise.
-    - Models of four fifths of the rows predict the held-out rows, without those that chose. A forest of their residuals
-      models how the noise varies.
+    - Models of four fifths of the rows predict the held-out rows, without those that chose. Where their squared errors
+      are clearly less with constant noise, noise varies for new observations only. A forest of the residuals models how
+      it varies.
     - A factor of all variances, one of the noise, and its exponent maximize the density of these rows. The models
       predict again with that noise.
     - Both factors are chosen again. The second factor of the noise applies to new observations alone, which changes
@@ -72,6 +74,9 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
     splits = folds(len(data.x), options.num_calibration_folds, setup.random, data.blocks)
     splits = [split for split in splits if len(np.setdiff1d(split[1], choice.rows))]  # whole groups may have chosen
     models, seen = _predicted_folds(choice, splits, data, setup, own.weights)
+    even = _smoothing_evenly(choice, data, setup)
+    if even is not None and _is_predicted_better(even, models, seen, data, setup):
+        choice, seen = even, _joined([_held_out(even, model, data, setup, own.weights) for model in models])
     with stage("noise", level=2):
         forest, ratios = _residual_forest(choice, seen, data, setup)
         choice = _with_noise(choice, seen, forest, options)
@@ -85,6 +90,25 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
     with stage("inducing points", level=2):
         threshold = _threshold(choice, splits[0], data, setup)
     return replace(choice, log_density=choice.log_density - unit, threshold=threshold)
+
+
+def _smoothing_evenly(choice: Choice, data: TrainingData, setup: Setup) -> Choice | None:
+    """Return the choice of constant noise, which varies for new observations only; None where it does not vary."""
+    if choice.constant is None or choice.smooths_evenly:
+        return None
+    noise = choice.constant.noise + _unspanned_variance(choice.constant, data, setup.again())
+    even = replace(choice.constant, noise=noise, smooths_evenly=True)
+    return replace(even, exponent=choice.exponent, noise_forest=choice.noise_forest)
+
+
+def _is_predicted_better(
+    choice: Choice, models: list[_FoldModel], seen: _HeldOut, data: TrainingData, setup: Setup
+) -> bool:
+    """Return whether squared errors by another choice are clearly less, for the rows of the first folds."""
+    number = 1 + int(np.searchsorted(np.cumsum([len(model.points) for model in models]), _ENOUGH_SQUARES))
+    only_means = [model._replace(num_variances=0) for model in models[:number]]  # which draw no random numbers
+    errors = torch.cat([_held_out(choice, model, data, setup, None).residuals for model in only_means])
+    return is_worse(seen.residuals[: len(errors)].square(), errors.square())
 
 
 def _predicted_folds(
@@ -171,7 +195,8 @@ def _fold_model(choice: Choice, fold: Split, data: TrainingData, setup: Setup, *
     points = torch.from_numpy(setup.random.permutation(np.setdiff1d(fold[1], choice.rows.numpy())))
     with stage("growing trees without a fold", level=2):
         some, setup = _learned_from(fold[0], data, setup)
-        parts = new_parts(PartInputs.of(some, setup, choice.lengthscales), names=choice.outputscales)
+        names = choice.outputscales.keys() | (choice.constant.outputscales if choice.constant else {})
+        parts = new_parts(PartInputs.of(some, setup, choice.lengthscales), names)
     return _FoldModel(parts, some, data.new_rows[points], points, min(num_variances, len(points)))
 
 

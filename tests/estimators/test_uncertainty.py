@@ -11,7 +11,7 @@ from gpytorch.settings import skip_posterior_variances
 from scipy.stats import norm, t
 
 from gpytorch_partition import LandmarkKernel, settings
-from gpytorch_partition.estimators import PartitionGPRegressor, fitted_regressor, regression_fit
+from gpytorch_partition.estimators import PartitionGPRegressor, fitted_regressor, regression_fit, regressor
 from gpytorch_partition.estimators.fitted_regressor import FittedRegressor, predictive
 from gpytorch_partition.explain.dependence import averages
 from gpytorch_partition.likelihoods import FITCGaussianLikelihood
@@ -146,6 +146,26 @@ def test_the_factor_of_few_rows_changes_no_mean(monkeypatch):
 def test_one_row_is_refused():
     with pytest.raises(ValueError, match="expected two rows or more.*got 1 sample"):
         PartitionGPRegressor("forest", 10).fit(NEW[:1], [1.0])
+
+
+@pytest.mark.parametrize("least", [0.0, 0.8])
+def test_rows_that_recur_count_where_intervals_hold_few_of_their_copies(least, monkeypatch):
+    """Of new rows two in five are one of twenty, with targets that the others say nothing of."""
+    monkeypatch.setattr(regressor, "_LEAST_OF_COPIES", least)
+    random = np.random.RandomState(0)
+    points, values = random.randn(20, 2), random.choice([-8.0, 8.0], 20)
+
+    def drawn(number):
+        x, recurs, which = random.randn(number, 2), random.rand(number) < 0.4, random.randint(0, 20, number)
+        y = np.where(recurs, values[which], x[:, 0] + 0.1 * random.randn(number))
+        return np.where(recurs[:, None], points[which], x), y
+
+    with pytest.warns(UserWarning, match="copies") as told:
+        model = PartitionGPRegressor("forest", 50, random_state=0).fit(*drawn(200))
+    assert any("rows that recur" in str(warning.message) for warning in told) == (least > 0)
+    coverage = model.judge(*drawn(500)).coverage()
+    assert coverage > 0.85 if least else coverage < 0.7
+    assert len(model.model_.train_targets) == 200 if least else len(model.model_.train_targets) < 150
 
 
 def test_a_column_of_targets_is_judged_as_numbers():

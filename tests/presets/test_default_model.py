@@ -529,6 +529,19 @@ def test_many_rows_are_calibrated_on_all_of_them(monkeypatch):
     assert 0.82 < ((y - mean).abs() <= 1.645 * std).double().mean() < 0.97
 
 
+@pytest.mark.parametrize("is_worse", [True, False])
+def test_rows_that_did_not_choose_decide_whether_they_are_smoothed_evenly(is_worse, monkeypatch):
+    compared = []
+    monkeypatch.setattr(calibration, "is_worse", lambda *squares: compared.append(squares) or is_worse)
+    model = default_model(X, SMOOTH + (0.01 + 0.5 * (X[:, 2] > 0.5)) * NORMAL, **chosen_by(100))
+    of_rows, of_new = (model.likelihood.noise_covar(x, shape=X.shape[:1]).diagonal() for x in ([X], X))
+    assert (of_rows.max() < 1.01 * of_rows.min()) == is_worse
+    assert of_new.max() > 5 * of_new.min()
+    ((squares, others),) = compared
+    assert len(squares) == len(others) == 200
+    assert not torch.equal(squares, others)
+
+
 @pytest.mark.slow
 def test_the_kernel_in_a_model_of_ones_own():
     y = SMOOTH + 0.1 * NORMAL
