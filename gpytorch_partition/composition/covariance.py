@@ -84,7 +84,7 @@ class PartitionProductKernel(ProductKernel):
     A product of kernels, one of them a partition kernel, in any order.
 
     Its cost is linear with kernels whose covariance has a low rank (`LinearKernel`, random features), constants and
-    kernels of tasks (`IndexKernel`). With any other kernel it is dense, and refused above `max_cholesky_size` rows.
+    kernels of tasks (`IndexKernel`). With any other kernel it is dense, and refused above 10,000 rows.
     """
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:

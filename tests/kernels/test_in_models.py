@@ -201,3 +201,28 @@ def test_traces_are_refused_with_what_to_save_instead(name):
 
     with torch.no_grad(), pytest.raises(RuntimeError, match="TorchScript.*state_dict"):
         torch.jit.trace(Covariance(), X[:5], check_trace=False)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_transforms_of_functions_are_refused_and_leave_nothing_behind(name):
+    """Labels of rows that were computed inside a transform are no plain tensors, and were kept for later calls."""
+    model = Model(X, Y, ScaleKernel(kernel_of(name)), gpytorch.likelihoods.GaussianLikelihood())
+    model.eval()
+    points, expected = X[:5] + 0.1, ScaleKernel(kernel_of(name))(X[:5] + 0.1, X).to_dense()
+
+    def mean(x):
+        return model(x).mean.sum()
+
+    def covariance(parameters):
+        return torch.func.functional_call(model.covar_module, parameters, (points, X)).to_dense().sum()
+
+    for transformed in (
+        lambda: torch.func.grad(mean)(points),
+        lambda: torch.func.grad(covariance)(dict(model.covar_module.named_parameters())),
+        lambda: torch.func.vmap(lambda x: model.covar_module(x, X).to_dense())(points.unsqueeze(1)),
+        lambda: torch.func.jvp(mean, (points,), (points,)),
+    ):
+        with pytest.raises(RuntimeError, match=r"torch\.func.*batch.*torch\.autograd\.grad"):
+            transformed()
+    torch.testing.assert_close(model.covar_module(points, X).to_dense(), expected)
+    assert model(points).mean.isfinite().all()

@@ -10,11 +10,12 @@ import pytest
 import scipy.optimize
 import scipy.stats
 import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from linear_operator.utils.errors import NotPSDError
 from sklearn.exceptions import ConvergenceWarning
 
-from gpytorch_partition import FastClusterKernel, settings
+from gpytorch_partition import FastClusterKernel, PartitionKernel, settings
 from gpytorch_partition.linalg.parallel import minimize_lbfgsb
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.operators import guards as solver
@@ -102,6 +103,16 @@ def test_settings_given_in_an_iterative_context_of_the_callers_win():
     ):
         maximize_marginal_likelihood(model, model.likelihood, max_iterations=3)
     assert solves.call_count > 0
+
+
+def test_a_kernel_of_a_sum_that_explains_nothing_leaves_the_others():
+    x, y = problem()
+    chance = PartitionKernel(lambda x: (1e4 * x[:, :1]).floor().long() % 7)
+    model = PartitionGP(x, y, GaussianLikelihood(), ScaleKernel(RBFKernel()) + ScaleKernel(chance)).to(x)
+    with pytest.warns(ConvergenceWarning, match="explains nothing, and predictions are those without it"):
+        maximize_marginal_likelihood(model, model.likelihood)
+    error = (model.eval()(x).mean - y).square().mean()
+    assert error < 0.8 * y.var()
 
 
 def test_nothing_to_train_is_an_error():
