@@ -95,8 +95,8 @@ class ClusterKernel(Kernel):
             self.columns = chosen.to(own.device)
 
     def extra_repr(self) -> str:
-        if told := without_values(self):
-            return told
+        if unknown := without_values(self):
+            return unknown
         told = [self._described()]
         told += [f"active_dims={listed(self.columns.numbers.tolist())}"] if self.columns.numbers.numel() else []
         told += [f"batch_shape={tuple(self.batch_shape)}"] if self.batch_shape else []

@@ -44,7 +44,7 @@ NOISE_AT_BOUND = (
 # Consequences for predictions of a hyperparameter at its lower bound.
 _MEANINGS = {
     "noise": NOISE_AT_BOUND,
-    "outputscale": "the kernel explains nothing, and predictions are those without it: of no other kernel, the constant mean",
+    "outputscale": "the kernel explains nothing, so predictions are those of the others, or the constant mean",
 }
 
 

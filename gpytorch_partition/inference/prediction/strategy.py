@@ -18,7 +18,7 @@ from linear_operator import to_linear_operator
 from linear_operator.operators import (
     CholLinearOperator,
     LinearOperator,
-    MatmulLinearOperator,
+    RootLinearOperator,
     TriangularLinearOperator,
     ZeroLinearOperator,
 )
@@ -214,7 +214,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
             return super().exact_predictive_covar(test_test_covar, test_train_covar)
         prior, cross = to_linear_operator(test_test_covar), to_linear_operator(test_train_covar)
         if rows is None and self._factor is not None:
-            return prior + MatmulLinearOperator(-cross.to_dense(), self._factor.solve(cross.to_dense().mT))
+            return prior + RootLinearOperator(self._factor.root.solve(cross.to_dense().mT).mT).mul(-1)
         noisy = self._noisy
         left_out: tuple[Tensor, ...] = ()
         if not self._is_dense and not _carries_gradients(test_test_covar):
@@ -236,7 +236,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         )
 
     @cached_property
-    def _factor(self) -> LinearOperator | None:
+    def _factor(self) -> CholLinearOperator | None:
         """The factor of a covariance with correlated noise; None for independent noise, and for many rows."""
         noisy = self.lik_train_train_covar.evaluate_kernel()
         if isinstance(noisy, PartitionAddedDiagLinearOperator) or not is_small(noisy):
