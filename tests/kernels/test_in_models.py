@@ -203,6 +203,34 @@ def test_traces_are_refused_with_what_to_save_instead(name):
         torch.jit.trace(Covariance(), X[:5], check_trace=False)
 
 
+class _Warped(Model):
+    """A model of warped points, as of BoTorch's Warp or a network."""
+
+    def __init__(self):
+        super().__init__(X, Y, kernel_of("forest"), gpytorch.likelihoods.GaussianLikelihood())
+        self.exponent = torch.nn.Parameter(torch.tensor(1.2))
+
+    def forward(self, x):
+        return super().forward(x.abs() ** self.exponent)
+
+
+@pytest.mark.parametrize("most_dense", [800, 10])
+def test_points_with_gradients_by_parameters_alone_are_predicted(most_dense):
+    model, new = _Warped(), X[:5] + 0.1
+    with pytest.raises(RuntimeError, match="piecewise constant in x"):
+        model(X)
+    model.eval()
+    with iterative(), linear_operator.settings.max_cholesky_size(most_dense):
+        predicted = model(new)
+        mean, variance = predicted.mean, predicted.variance
+        with torch.no_grad():
+            expected = Model(X.abs() ** 1.2, Y, kernel_of("forest"), model.likelihood).eval()(new.abs() ** 1.2)
+            torch.testing.assert_close(mean, expected.mean, rtol=1e-3, atol=1e-3)
+            torch.testing.assert_close(variance, expected.variance, rtol=2e-2, atol=0)
+        with pytest.raises(RuntimeError, match="piecewise constant in x"):
+            model(new.requires_grad_())
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_transforms_of_functions_are_refused_and_leave_nothing_behind(name):
     """Labels of rows that were computed inside a transform are no plain tensors, and were kept for later calls."""
