@@ -12,6 +12,7 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor
 from torch.nn import ModuleList
 
+from gpytorch_partition.callers import not_compiled
 from gpytorch_partition.descriptions import listed, module_repr, without_values
 from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
 from gpytorch_partition.inputs.kernel_columns import BuildingRange, Columns, OtherUnitsWarning
@@ -114,10 +115,12 @@ class ClusterKernel(Kernel):
         inside = ((key, child) for key, child in self.named_children() if isinstance(child, Kernel | ModuleList))
         return module_repr(self._get_name(), self.extra_repr(), inside)
 
+    @not_compiled
     def __call__(self, x1: Tensor, x2: Tensor | None = None, diag: bool = False, **params: Any) -> Any:
         self._check_call(x1, x1 if x2 is None else x2, params)
         return super().__call__(x1, x2, diag=diag, **params)
 
+    @not_compiled
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
         self._check_call(x1, x2, params)
         self._warn_of_other_units(x1, x2)

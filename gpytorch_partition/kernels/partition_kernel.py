@@ -204,7 +204,8 @@ def _depends_on_parameters_only(x: Tensor) -> bool:
     """Whether points have gradients by parameters alone, as of a warp or a network, which predictions do not need."""
     if x.grad_fn is None:
         return isinstance(x, torch.nn.Parameter)
-    seen, nodes = set(), [x.grad_fn]
+    seen: set[Any] = set()
+    nodes = [x.grad_fn]
     while nodes:
         node = nodes.pop()
         if not isinstance(getattr(node, "variable", None), torch.nn.Parameter | None):

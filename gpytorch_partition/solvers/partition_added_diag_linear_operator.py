@@ -16,6 +16,7 @@ from linear_operator.operators import (
 from linear_operator.utils.memoize import cached
 from torch import Tensor
 
+from gpytorch_partition.callers import not_compiled
 from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.operators.guards import CovarianceOperator
 from gpytorch_partition.operators.sums_and_roots import exact_root, sum_of_roots
@@ -161,6 +162,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
             return super()._solve(rhs, preconditioner, num_tridiag)
         return choose_solver(self, "solve").solve(rhs)
 
+    @not_compiled
     def inv_quad_logdet(
         self, inv_quad_rhs: Tensor | None = None, logdet: bool | None = False, reduce_inv_quad: bool | None = True
     ) -> tuple[Tensor | None, Tensor | None]:

@@ -25,6 +25,7 @@ from linear_operator.operators import (
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.callers import not_compiled
 from gpytorch_partition.inference.prediction.cluster_posterior import (
     ClusterPosterior,
     EffectTables,
@@ -73,6 +74,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
 
     num_samples_beside_noise: int | None = None  # for deviations of new observations, once an estimator has chosen it
 
+    @not_compiled
     def __init__(self, train_inputs: Any, train_prior_dist: Any, train_labels: Tensor, likelihood: Any) -> None:
         # Evaluated before the likelihood adds noise, so that noise is added to our operator and not to the lazy kernel.
         covariance = train_prior_dist.lazy_covariance_matrix.evaluate_kernel()
@@ -101,6 +103,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
     def _is_dense(self) -> bool:
         return self.num_train <= linear_settings.max_cholesky_size.value()
 
+    @not_compiled
     def exact_prediction(self, test_mean: Tensor, test_test_covar: Any, test_train_covar: Any) -> tuple[Tensor, Any]:
         """Return the predictive mean and covariance; the mean is no dense product, whose rounding depends on N_test."""
         mean = self.exact_predictive_mean(test_mean, test_train_covar)
