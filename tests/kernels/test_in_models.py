@@ -6,6 +6,7 @@ import gpytorch
 import linear_operator
 import pytest
 import torch
+import torch._dynamo.testing
 from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
 from gpytorch.priors import GammaPrior
 from gpytorch.settings import eval_cg_tolerance
@@ -254,3 +255,11 @@ def test_transforms_of_functions_are_refused_and_leave_nothing_behind(name):
             transformed()
     torch.testing.assert_close(model.covar_module(points, X).to_dense(), expected)
     assert model(points).mean.isfinite().all()
+
+
+def test_compilers_run_kernels_as_they_are():
+    """They took a minute to look at the code of a kernel, found dozens of graphs, and filled pages of logs."""
+    kernel, counter = kernel_of("mondrian"), torch._dynamo.testing.CompileCounter()
+    compiled = torch.compile(lambda x: 2 * kernel(x, X).to_dense(), backend=counter)
+    assert torch.equal(compiled(X[:5]), 2 * kernel(X[:5], X).to_dense())
+    assert counter.frame_count <= 2  # they were 219
