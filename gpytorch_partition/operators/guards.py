@@ -237,7 +237,8 @@ class CovarianceOperator(LinearOperator):
         return self.expand(*batch_shape, *self.matrix_shape)._mul_constant(constant.expand(batch_shape))
 
     def _prod_batch(self, dim: int) -> LinearOperator:
-        elements = [self[(slice(None),) * dim + (element,)] for element in range(self.shape[dim])]
+        covariance = self.evaluate_kernel()  # kernels that are indexed lose gradients
+        elements = [covariance[(slice(None),) * dim + (element,)] for element in range(self.shape[dim])]
         return reduce(self._product_with, elements)
 
 
