@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from textwrap import indent
 from typing import Any
 
+from torch.nn import Module
+
 _MOST_LISTED = 6
 
 
@@ -45,6 +47,11 @@ def listed(values: Sequence[Any]) -> str:
     shown = [f"{float(value):.3g}" for value in values[:_MOST_LISTED]]
     more = len(values) - len(shown)
     return f"[{', '.join(shown)}{f', ... {more} more' if more else ''}]"
+
+
+def without_values(module: Module) -> str:
+    """Return the description of a module on the meta device, whose numbers are not there; nothing for others."""
+    return "on the meta device, without values" if any(tensor.is_meta for tensor in module.buffers()) else ""
 
 
 def module_repr(name: str, extra: str, children: Iterator[tuple[str, Any]]) -> str:
