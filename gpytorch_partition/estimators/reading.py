@@ -21,7 +21,7 @@ from gpytorch_partition.estimators.given_kernels import OF_STATE, name_of, sees_
 from gpytorch_partition.inputs.numbers import refuse_mask
 from gpytorch_partition.inputs.row_choice import rows_without_copies, warn_of_copies
 from gpytorch_partition.inputs.row_weights import RowWeights
-from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_of_odd
+from gpytorch_partition.inputs.text_targets import Remedies, composed, odd_targets, told_of_odd
 from gpytorch_partition.inputs.training_rows import decode_missing
 from gpytorch_partition.presets.data import Blocks, some_of
 from gpytorch_partition.tables import NumberView, TableEncoder
@@ -72,7 +72,7 @@ class ReadsTables:
         _check_rows(X)
         if has_targets := not (isinstance(y, str) and y == NO_TARGETS):
             check_targets(y, bool(options.get("y_numeric")))
-            y = as_pandas(y)
+            y = composed(as_pandas(y))
         if reset:
             vars(self).pop("encoder_", None)
         if (is_table(X) or self.categorical_features is not None) if reset else self.encoder_ is not None:
@@ -270,12 +270,12 @@ def has_several(y: Any) -> bool:
 def name_of_target(y: Any) -> list[str] | None:
     """Return the name of one target, such as a Series, in a list; None if it has none."""
     name = getattr(y, "name", None)
-    return [str(name)] if isinstance(name, str | int) and name != "" else None
+    return [composed(str(name))] if isinstance(name, str | int) and name != "" else None
 
 
 def read_targets(X: Any, y: Any) -> tuple[NDArray[np.float64], list[str] | None]:
     """Return several targets as `N x T` numbers, NaN for missing entries, and their names where y is a data frame."""
-    values, names = target_values(y), [str(name) for name in y.columns] if hasattr(y, "columns") else None
+    values, names = target_values(y), [composed(str(name)) for name in y.columns] if hasattr(y, "columns") else None
     check_consistent_length(*X.values() if isinstance(X, Mapping) else [X], values)
     for number, count in enumerate((~np.isnan(values)).sum(0)):
         if count < FEWEST_ENTRIES:

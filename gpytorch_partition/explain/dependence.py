@@ -20,6 +20,7 @@ from gpytorch_partition.explain.given_columns import column_names, first_names, 
 from gpytorch_partition.explain.kernel_parts import strategy_of
 from gpytorch_partition.inference.prediction.predictive_covariance import predictive_covariance
 from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.inputs.text_targets import composed
 from gpytorch_partition.inputs.training_rows import encode_missing
 from gpytorch_partition.likelihoods.noise_likelihoods import unspanned_variances
 from gpytorch_partition.models import CoregionalizedGP, PartitionGP
@@ -117,7 +118,7 @@ def number_of_class(wanted: Any, classes: list[Any]) -> int:
     """Return the number of a class among all classes; None stands for the second of two."""
     if wanted is None and len(classes) == 2:
         return 1
-    if wanted not in classes:
+    if (wanted := composed(wanted)) not in classes:
         raise ValueError(
             f"expected the class whose probability it is, one of {first_names(classes)}, got target={wanted!r}"
         )

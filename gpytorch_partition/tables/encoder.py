@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.callers import level_of_caller
+from gpytorch_partition.inputs.text_targets import composed
 from gpytorch_partition.tables.cells import (
     CATEGORY,
     DATES,
@@ -295,7 +296,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         given = self.categorical_features
         if not (given is None or isinstance(given, Iterable)):
             raise ValueError(f"expected categorical_features as a list of names or numbers of columns, got {given!r}")
-        wanted = [given] if isinstance(given, str) else [] if given is None else list(given)
+        wanted = composed([given] if isinstance(given, str) else [] if given is None else list(given))
         if len(wanted) == len(names) and all(isinstance(one, bool | np.bool_) for one in wanted):
             wanted = [*np.flatnonzero(wanted)]
         known: dict[Any, int] = {key: number for number, name in enumerate(names) for key in (name, number)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 
 import numpy as np
@@ -141,3 +142,22 @@ class TestWarningsPointToTheCaller:
 
 def test_outside_the_package_the_caller_is_the_one_who_asks():
     assert level_of_caller() == 1
+
+
+@pytest.mark.parametrize("law", ["amounts", "region", "pairs"])
+def test_mostly_one_value_is_told_where_intervals_hold_few_others(law):
+    random = np.random.RandomState(0)
+    x, (chance, noise) = random.randn(1300, 2), random.rand(2, 1300)
+    other = {"amounts": np.exp(3 + x[:, 1] + noise), "region": 10 + 3 * x[:, 1] + noise, "pairs": 20 + noise}[law]
+    y = np.where({"amounts": chance > 0.7, "region": x[:, 0] > 0.5, "pairs": chance > 0.52}[law], other, 0)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model = PartitionGPRegressor(num_partitions=20, random_state=0).fit(x[:300], y[:300])
+    new, judged = y[300:], model.judge(x[300:], y[300:])
+    share = float((judged.level <= 0.9)[new != 0].mean())
+    messages = [str(each.message) for each in told if "of the targets are one value" in str(each.message)]
+    assert len(messages) == (law != "pairs") == (share < 0.85)
+    if messages:
+        number = re.search(r"intervals hold (\d+)% of the others", messages[0])
+        assert abs(int(number[1]) / 100 - share) < 0.15
+        assert told[-1].filename == __file__
