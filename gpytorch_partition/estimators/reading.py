@@ -18,14 +18,15 @@ from torch import Tensor
 
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.estimators.given_kernels import OF_STATE, name_of, sees_raw_columns
-from gpytorch_partition.inputs.numbers import refuse_mask
+from gpytorch_partition.explain.given_columns import model_column_names
+from gpytorch_partition.inputs.numbers import like_holes, refuse_mask
 from gpytorch_partition.inputs.row_choice import rows_without_copies, warn_of_copies
 from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.inputs.text_targets import Remedies, composed, odd_targets, told_of_odd
 from gpytorch_partition.inputs.training_rows import decode_missing
 from gpytorch_partition.presets.data import Blocks, some_of
-from gpytorch_partition.tables import NumberView, TableEncoder
-from gpytorch_partition.tables.cells import as_pandas, is_missing, names_of
+from gpytorch_partition.tables import MisreadColumnWarning, NumberView, TableEncoder
+from gpytorch_partition.tables.cells import DATES, as_pandas, is_missing, names_of
 from gpytorch_partition.tables.encoder import as_table, is_table
 
 logger = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ class ReadsTables:
             found = validate_data(self, X, y, dtype=np.float64, reset=reset, **options)
         rows = found[0] if has_targets else found
         if reset:
+            self._warn_of_holes(rows, found[1] if has_targets and options.get("y_numeric") else None)
             self._say_what_is_constant(rows)
         elif self._constants is not None:
             rows = np.where(np.isnan(rows), self._constants, rows)
@@ -122,6 +124,23 @@ class ReadsTables:
         for message in self.encoder_.messages_:
             logger.info("%s", message)
         return matrix
+
+    def _warn_of_holes(self, rows: np.ndarray, y: np.ndarray | None) -> None:
+        """Warn, once, of numbers and dates that may stand for missing cells (:func:`like_holes`)."""
+        kinds = {} if self.encoder_ is None else self.encoder_.kinds_
+        told = {} if y is None else {"the target": like_holes(y)}
+        for number, name in enumerate(model_column_names(self)):
+            if number not in self._categories:
+                told[f"column {name!r}"] = like_holes(rows[:, number], kinds.get(name) == DATES)
+        if any(told.values()):
+            found = "; ".join(f"in {where} {' and '.join(cells)}" for where, cells in told.items() if cells)
+            remedy = "make them NaN, X.mask(X.isin([...]))" if kinds else "X[numpy.isin(X, [...])] = numpy.nan"
+            remedy += ", and leave rows without a target out" * bool(told.get("the target"))
+            warnings.warn(
+                f"{found}, far from all others: if they stand for missing cells, {remedy}",
+                MisreadColumnWarning,
+                stacklevel=level_of_caller(),
+            )
 
     def _say_what_is_constant(self, matrix: np.ndarray) -> None:
         """Find the columns that are the same in all training rows, or empty, and name them in the log."""

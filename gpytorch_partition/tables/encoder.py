@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.callers import level_of_caller
+from gpytorch_partition.inputs.numbers import like_holes
 from gpytorch_partition.inputs.text_targets import composed
 from gpytorch_partition.tables.cells import (
     CATEGORY,
@@ -42,7 +43,6 @@ from gpytorch_partition.tables.number_view import MOST_ONE_HOT
 logger = logging.getLogger(__name__)
 
 _OF_NUMBERS = "numbers as categories"
-_LIKE_HOLES = re.compile(r"-?(9+|8+|7+)|.*e\+([2-9]\d|\d{3})")  # numbers that may stand for missing cells
 _UNNAMED = re.compile(r"Unnamed: \d+|__index_level_\d+__|")  # columns without a name, as pandas and pyarrow call them
 _FEWEST_IDS = 20  # rows from which texts that all differ are ids
 _MOST_GAPS = 0.25  # numbers that a counter may lack, by rows that are left out, for each that it has
@@ -373,7 +373,7 @@ def _are_index(numbers: np.ndarray) -> bool:
 def _learned(name: str, cells: Cells) -> _Column:
     _check_finite(name, cells)
     doubt = f"it could have {cells.doubt}" if cells.doubt else ""
-    note = "; ".join(filter(None, [cells.note, doubt, *(_remarks(cells.values) if cells.kind == NUMBERS else [])]))
+    note = "; ".join(filter(None, [cells.note, doubt, *_remarks(cells)]))
     column = _Column(name, cells.kind, cells.levels, (), cells.zone, cells.notation, bool(cells.doubt), note)
     if cells.kind == DATES:
         parts = _calendar(cells.values)
@@ -381,20 +381,21 @@ def _learned(name: str, cells: Cells) -> _Column:
     return column._replace(levels=_levels_to_learn(cells)) if cells.kind in (TEXT, CATEGORY) else column
 
 
-def _remarks(numbers: np.ndarray) -> Iterator[str]:
-    """Yield what is said of numbers that count rows, or are -999 or 1e30, far from all others."""
+def _remarks(cells: Cells) -> Iterator[str]:
+    """Yield what is said of numbers that count rows, and of numbers and dates that may stand for missing cells."""
+    if cells.kind == DATES:
+        yield from (
+            f"{told}, far from all others (leave them empty if unknown)" for told in like_holes(_days(cells), True)
+        )
+    if cells.kind != NUMBERS:
+        return
+    numbers = cells.values
     levels, counts = np.unique(numbers[~np.isnan(numbers)], return_counts=True)
     are_whole = len(levels) == len(numbers) >= _FEWEST_IDS and (levels % 1 == 0).all()
     if are_whole and levels[0] >= 0 and levels[-1] <= (1 + _MOST_GAPS) * len(levels):
         yield f"from {levels[0]:g} to {levels[-1]:g}, each once, as a counter of rows has (leave it out if it is)"
-    ends = [0, -1]
-    while len(levels) > 2 and ends:
-        end = ends.pop()
-        others = np.delete(levels, end)
-        is_far = abs(levels[end] - others[end]) > 0.5 * np.ptp(others)
-        if is_far and _LIKE_HOLES.fullmatch(shown := f"{levels[end]:.12g}") and (counts[end] > 1 or len(shown) > 2):
-            yield f"{counts[end]:,} cells are {shown}, far from all others (missing={shown} if they stand for holes)"
-            levels, counts, ends = others, np.delete(counts, end), [0, -1]
+    for told in like_holes(numbers):
+        yield f"{told}, far from all others (missing={told.split()[-1]} if they stand for holes)"
 
 
 def _levels_to_learn(cells: Cells) -> list[Level]:
@@ -455,10 +456,14 @@ def _encoded(column: _Column, cells: Cells) -> np.ndarray:
         _check_finite(column.name, cells)
         return cells.values[:, None]
     if column.kind == DATES:
-        days, parts = (cells.values - np.datetime64(0, "us")) / np.timedelta64(1, "D"), _calendar(cells.values)
-        return np.stack([days, *(parts[part] for part in column.parts)], axis=1)
+        parts = _calendar(cells.values)
+        return np.stack([_days(cells), *(parts[part] for part in column.parts)], axis=1)
     codes = {level: float(code) for code, level in enumerate(column.levels or [])}
     return np.array([codes.get(level, np.nan) for level in cells.values.tolist()])[:, None]
+
+
+def _days(cells: Cells) -> np.ndarray:
+    return (cells.values - np.datetime64(0, "us")) / np.timedelta64(1, "D")
 
 
 def _names(column: _Column) -> list[str]:
