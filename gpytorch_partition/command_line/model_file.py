@@ -134,12 +134,13 @@ def load_model(path: str | Path) -> SavedModel:
     """
     try:
         content = files.load(path, _KIND)
-    except (OSError, files.DamagedFileError) as error:
+        with files.reading_state(_KIND):
+            content["regressor"] = PartitionGPRegressor.from_state(content["regressor"])
+            content["reader"] = TableEncoder.from_state(content["reader"])
+            return SavedModel(**content)
+    except (OSError, ValueError) as error:
         told = f"cannot read {path}: {error.strerror or error}" if isinstance(error, OSError) else str(error)
         raise CommandError(told) from error
-    content["regressor"] = PartitionGPRegressor.from_state(content["regressor"])
-    content["reader"] = TableEncoder.from_state(content["reader"])
-    return SavedModel(**content)
 
 
 def read_new_rows(

@@ -60,7 +60,7 @@ class ReadsTables:
     _constant_columns: tuple[str, ...] = ()  # the same in all training rows, or empty
     _constants: np.ndarray | None = None  # values of such columns in the matrix; NaN in all others
     _counted_rows: np.ndarray | None = None  # numbers of the training rows among all that were given; None for all
-    _told: list[str] | None = None  # warnings of rows outside the training range, where they are given once
+    _told: list[str] | None = None  # warnings of new rows, where they are given once
     _for_new_holes = "the prediction is that of a typical value, and as sure as if the cell were known"
 
     def _read(self, X: Any, y: Any = NO_TARGETS, *, reset: bool, **options: Any) -> Any:
@@ -167,18 +167,19 @@ class ReadsTables:
         """Warn of missing cells in columns of numbers where no training row missed any: the model cannot use them."""
         is_new = x.isnan().any(0)
         is_new[list(self._categories)] = False
-        if not bool(is_new.any()):
+        if not bool(is_new.any()) or any("cells are missing" in each for each in self._told or ()):
             return
         new = (is_new & ~decode_missing(train_x).isnan().any(0)).nonzero()[:, 0].tolist()
         if new:
             known = None if self.encoder_ is None else self.encoder_.get_feature_names_out()
             names = [f"x{number}" if known is None else known[number] for number in new]
-            warnings.warn(
+            message = (
                 f"cells are missing in {names_of(names)}, where no training row missed any: {self._for_new_holes}. Fit "
-                "to rows that miss some as well, or drop such rows",
-                UserWarning,
-                stacklevel=level_of_caller(),
+                "to rows that miss some as well, or drop such rows"
             )
+            warnings.warn(message, UserWarning, stacklevel=level_of_caller())
+            if self._told is not None:
+                self._told.append(message)
 
 
 class ReadsNumbers(ReadsTables):

@@ -203,6 +203,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """Return the encoder of a state."""
         encoder = cls(missing=state.get("missing", ()))
         encoder._columns = [_Column(**{**column, "parts": tuple(column["parts"])}) for column in state["columns"]]
+        others, names = list(encoder.missing), state["feature_names"] or []
+        is_list = isinstance(names, list) and _are(names, str) and _are(others, int | float)
+        if not is_list or not all(map(_is_learned, encoder._columns)):
+            raise ValueError("expected the state of a TableEncoder, got wrong values: fit again")
         encoder.n_features_in_ = len(encoder._columns)
         if state["feature_names"] is not None:
             encoder.feature_names_in_ = np.array(state["feature_names"], dtype=object)
@@ -306,6 +310,24 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 f"{len(names) - 1} or a flag for each, got {names_of(unknown)}"
             )
         return {known[one] for one in wanted}
+
+
+def _is_learned(column: _Column) -> bool:
+    """Return whether the fields of a column, which a state may hold, are of the types and words of a fit."""
+    is_level, is_date = column.kind in LEVELS, column.kind == DATES
+    levels = column.levels if isinstance(column.levels, list) else [None] * (column.levels is not None or is_level)
+    parts = {"month", "day_of_year", "weekday", "hour"} if is_date else set()
+    return (
+        _are([column.name, column.kind, column.notation, column.note, *column.parts, column.zone or ""], str)
+        and (is_level or is_date or column.kind in (NUMBERS, *LEFT_OUT))
+        and _are(levels, str if column.kind == TEXT else str | int | float)
+        and parts >= {*column.parts}
+        and (is_date or column.zone is None)
+    )
+
+
+def _are(values: Iterable[Any], kinds: Any) -> bool:
+    return all(isinstance(value, kinds) for value in values)
 
 
 def is_table(X: Any) -> bool:

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -541,6 +542,20 @@ class TestExplain:
         curve = model.regressor.partial_dependence(table, "town")
         points = panels[names.index("town")].containers[0].lines[0].get_ydata()
         np.testing.assert_allclose(points, curve.mean)
+
+    def test_what_is_told_of_rows_is_told_once(self, model, capsys, drawn):
+        """Copies of the rows are predicted for permutations and curves."""
+        rows = [[9 + x[0], "new", "" if i == 3 else f"2024-05-{1 + i % 28:02d}", 3 * x[0]] for i, x in enumerate(X)]
+        write("new.csv", ["a", "town", "day", "y"], rows)
+        assert main(["explain", "model.pt", "new.csv", "--plot", "pictures"]) == 0
+        told = capsys.readouterr().err
+        for sentence in ("rows lie outside", "cells are missing in", "fit did not learn", "has no category that"):
+            assert told.count(sentence) == 1
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.regressor.importance(model.read("new.csv"), np.arange(60.0))
+        for sentence in ("rows lie outside", "cells are missing in"):
+            assert sum(sentence in str(each.message) for each in caught) == 1
 
     def test_rows_without_a_target_check_nothing(self, model, capsys, monkeypatch):
         monkeypatch.setattr(explain, "_MOST_ROWS", 40)
