@@ -169,6 +169,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         columns = [self._known[number] for number in self.sources_]
         return {number: list(each.levels or []) for number, each in enumerate(columns) if each.kind in (TEXT, CATEGORY)}
 
+    def levels_of(self, name: str) -> list[Level]:
+        """Return the levels of a column of the table, in the order that a category declares; none for others."""
+        return next((list(column.levels or []) for column in self._known if column.name == name), [])
+
     @property
     def kinds_(self) -> dict[str, str]:
         """Return the kind of each column of the table by name, as :mod:`gpytorch_partition.tables.cells` calls them."""

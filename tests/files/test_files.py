@@ -189,7 +189,7 @@ def _crafted(state):
         if isinstance(value, torch.Tensor):
             others = [None, value[None], torch.cat([value.reshape(-1)] * 2), value.reshape(-1)[:0]]
             others += [value * torch.nan] if value.is_floating_point() else [-1 - value, value + 10**6]
-        for other in [*others, KeyError]:
+        for other in [*others, KeyError] if isinstance(key, str) else others:
             found = deepcopy(state)
             owner = reduce(getitem, path, found)
             if other is KeyError:
