@@ -26,6 +26,7 @@ from gpytorch_partition.command_line.model_file import left_out, new_regressor
 from gpytorch_partition.command_line.outputs import CommandError
 from gpytorch_partition.command_line.table_files import Dialect
 from gpytorch_partition.command_line.training_data import Roles, TrainingData, read_training_data
+from gpytorch_partition.descriptions import written
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import Judgement, mean_and_error
 from gpytorch_partition.explain.plots import plot_comparison
@@ -222,26 +223,21 @@ def _sizes(train: TrainingData, test: TrainingData, new: str = "") -> str:
 
 def _start(line: Line, kind: str = "") -> str:
     rmse, error, nlpd, of_nlpd = (line[f"{name}{kind}{end}"] for name in ("rmse", "nlpd") for end in ("", "_error"))
-    written = _written(rmse, 2 if kind else 4), _written(error, 4 if error >= 100 else 2)
-    return f"{_TITLES[line['model']]:<20}{written[0]:>8} +- {written[1]:<6}{nlpd:>7.3f} +- {of_nlpd:<5.3f}"
+    shown = written(rmse, 2 if kind else 4), written(error, 4 if error >= 100 else 2)
+    return f"{_TITLES[line['model']]:<20}{shown[0]:>8} +- {shown[1]:<6}{nlpd:>7.3f} +- {of_nlpd:<5.3f}"
 
 
 def _print_line(line: Line) -> None:
     outputs.show(
-        f"{_start(line)}{_written(line['crps'], 4):>7}{_written(line['interval_score_90'], 4):>9}"
+        f"{_start(line)}{written(line['crps']):>7}{written(line['interval_score_90']):>9}"
         f"{100 * line['coverage_90']:>5.0f}{line['seconds']:>5.0f}"
     )
-
-
-def _written(number: float, digits: int) -> str:
-    """Return a number without exponent where it is readable: 44,712, not 4.471e+04."""
-    return f"{number:,.0f}" if 1e4 <= abs(number) < 1e8 else f"{number:.{digits}g}"
 
 
 def _print_foot(train: TrainingData, test: TrainingData, names: Container[str]) -> None:
     told = (
         "RMSE, CRPS and the mean score of 90 % intervals are in units of the target, whose standard deviation is "
-        f"{_written(train.y.std(), 4)}; NLPD in nats a row, of the targets divided by it: less is better. 90 %: "
+        f"{written(train.y.std())}; NLPD in nats a row, of the targets divided by it: less is better. 90 %: "
         "percentage of test rows within that interval. s: seconds. +-: standard error over the test rows."
     )
     outputs.show("\n" + fill(told, _WIDTH))
