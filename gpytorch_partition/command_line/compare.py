@@ -173,7 +173,6 @@ def _run(name: str, model: Callable[[], Judgement], label: str) -> tuple[Judgeme
 
 
 def _scores(name: str, found: Judgement, train: TrainingData, test: TrainingData) -> Line:
-    """Return scores with their standard errors over the test rows."""
     squared, error = mean_and_error((test.y - found.mean) ** 2, test.weights)
     rmse = math.sqrt(squared)
     line = {"model": name, "rmse": rmse, "rmse_error": error / (2 * rmse) if rmse > 0 else 0.0}

@@ -61,7 +61,6 @@ def _rows(model: SavedModel, options: Namespace) -> Rows:
 
 
 def _importance(model: SavedModel, rows: Rows | None) -> Importance:
-    """Return importances by structure, and by permutation if two rows or more have a target."""
     X, y = rows or ({}, None)
     if y is None or len(known := np.flatnonzero(~np.isnan(y))) < 2:
         return model.regressor.importance()

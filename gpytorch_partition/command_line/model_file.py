@@ -170,7 +170,6 @@ def read_new_rows(
 
 
 def _warn_of_unknown(reader: TableEncoder, table: Table) -> None:
-    """Warn of columns without any known category: they may be other ones, or written differently."""
     names = reader.get_feature_names_out()
     for place, levels in reader.categories_.items():
         given = {*table.get(names[place], ())} - {None}

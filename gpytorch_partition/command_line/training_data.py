@@ -150,7 +150,6 @@ class _Columns:
         return np.flatnonzero(counts)
 
     def _without_copies(self, rows: np.ndarray) -> np.ndarray:
-        """Return the rows that are no copies of others, where copies matter."""
         from pandas import factorize
 
         reasons, y = self._reasons(rows), self.values[self.roles.target]
@@ -160,7 +159,6 @@ class _Columns:
         return rows if kept is None else rows[kept]
 
     def _reasons(self, rows: Any = slice(None)) -> dict[str, str]:
-        """Return the reasons against columns that tell nothing about other rows, by name."""
         reasons = ((name, self._reason_against(name, rows)) for name in self.candidates)
         return {name: reason for name, reason in reasons if reason}
 

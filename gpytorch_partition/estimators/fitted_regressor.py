@@ -120,7 +120,6 @@ class FittedRegressor:
         return x.to(self.train_x.dtype)
 
     def _filled(self, x: Tensor) -> Tensor:
-        """Put medians in missing cells where the model cannot take these."""
         return x if self._knows_missing_cells else torch.where(x.isnan(), self.train_x.median(0).values, x)
 
     @property
@@ -430,7 +429,6 @@ def fitted_of(state: Mapping[str, Any]) -> tuple[FittedRegressor, TableEncoder |
 
 
 def _check_units(state: Mapping[str, Any], encoder: TableEncoder | None) -> None:
-    """Refuse rows, targets, means and scales of other types and shapes than a fit has."""
     width = state["train_x"].shape[-1] if encoder is None else len(encoder.sources_)
     rows, targets = len(state["train_x"]), state["train_y"].shape[1:]
     shapes = {"x_mean": (width,), "x_scale": (width,), "y_mean": targets, "y_scale": targets}

@@ -292,7 +292,6 @@ def _function_of_class(kind: type, options: dict[str, Any]) -> Callable[[Tensor,
 
 
 def _built(kind: type, arguments: dict[str, Any]) -> Kernel:
-    """Build a kernel of a class, or refuse it: some need arguments that have a default (None)."""
     try:
         return kind(**arguments)
     except (TypeError, RuntimeError) as error:

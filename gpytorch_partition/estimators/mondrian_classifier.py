@@ -226,7 +226,6 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         return float(lifetimes[np.argmin(errors)])
 
     def _held_out_rows(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return row numbers to train on and to hold out; None if classes have too few."""
         rows = self._random.permutation(len(numbers))[: self.max_choosing_rows]
         counts = np.bincount(numbers[rows])
         if len(rows) < _FEWEST_ROWS or counts[counts > 0].min() < 2 or (counts > 0).sum() < 2:

@@ -100,7 +100,6 @@ class ReadsTables:
 
     @property
     def _finiteness(self) -> bool | str:
-        """The `ensure_all_finite` of scikit-learn."""
         return "allow-nan" if self._takes_missing_values else True
 
     def __sklearn_tags__(self) -> Any:
@@ -126,7 +125,6 @@ class ReadsTables:
         return matrix
 
     def _warn_of_holes(self, rows: np.ndarray, y: np.ndarray | None) -> None:
-        """Warn, once, of numbers and dates that may stand for missing cells (:func:`like_holes`)."""
         kinds = {} if self.encoder_ is None else self.encoder_.kinds_
         told = {} if y is None else {"the target": like_holes(y)}
         for number, name in enumerate(model_column_names(self)):
@@ -271,7 +269,6 @@ def check_targets(y: Any, are_numbers: bool) -> None:
 
 
 def _refuse_times(targets: np.ndarray) -> None:
-    """Refuse dates and durations, which NumPy converts to numbers in their unit of storage."""
     if targets.dtype.kind in "mM":
         raise ValueError(
             f"expected targets that are real numbers, got {targets.dtype.name}: give durations in a unit that you "

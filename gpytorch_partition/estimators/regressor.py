@@ -685,7 +685,6 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     _for_new_holes = "predictions are averaged over the values of similar training rows, and as uncertain as these vary"
 
     def _training_rows(self, X: Any, y: Any, sample_weight: Any) -> CountedRows:
-        """Read rows and targets; return those that count."""
         weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y))
         options: dict[str, Any] = {"reset": True, "y_numeric": True, "ensure_all_finite": self._finiteness}
         if has_several(y):

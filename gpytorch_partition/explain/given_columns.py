@@ -74,6 +74,5 @@ def given_rows(estimator: Any, X: Any) -> np.ndarray | dict[str, Any]:
 
 
 def _columns_of(X: Any) -> dict[str, Any]:
-    """Return the columns of a mapping or data frame by name, those of Polars and pyarrow as those of pandas."""
     X = as_pandas(X)
     return {composed(str(name)): as_pandas(X[name]) for name in (X if isinstance(X, Mapping) else X.columns)}

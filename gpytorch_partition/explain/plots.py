@@ -97,7 +97,6 @@ def plot_importance(importance: Any, *, ax: Any = None, most: int = 15) -> Any:
 
 
 def _add_permutations(ax: Any, importance: Any, order: np.ndarray, places: np.ndarray) -> None:
-    """Add falls of R squared on an axis above, whose zero is that of the bars."""
     above = ax.twiny()
     values, errors = importance.permutation[order], importance.permutation_std[order]
     above.errorbar(values, places, xerr=errors, fmt="o", color="black", markersize=4, elinewidth=1)
@@ -370,7 +369,6 @@ def _plane(x: Tensor, columns: tuple[int, int]) -> tuple[Tensor, tuple[float, ..
 
 
 def _draw_cells(ax: Any, cells: np.ndarray, extent: tuple[float, ...]) -> None:
-    """Draw cells in light colors, neighbors mostly in different colors, with their borders."""
     from matplotlib.colors import to_rgb
 
     palette = np.array([to_rgb(color) for color in COLORS])

@@ -260,7 +260,6 @@ def _judged(y: np.ndarray, prediction: Prediction) -> Judgement:
 
 
 def _judged_by(model: Any, X: Any, y: Any) -> tuple[np.ndarray, Judgement]:
-    """Return targets and their distributions: those of the model's `judge` if it has one, else Gaussians."""
     if hasattr(model, "classes_") or hasattr(model, "predict_proba"):
         raise TypeError(
             f"expected a regressor, got a {type(model).__name__}, which predicts classes: give its probabilities to "

@@ -364,7 +364,6 @@ def _of_targets(
 def _each_target(
     model: CoregionalizedGP, unit: Standardization, names: list[str], deviations: Tensor
 ) -> tuple[TargetSummary, ...]:
-    """Return a summary of each target; their means have these standard deviations (`T`)."""
     root = model.task_covariance.diagonal().sqrt()
     correlations = (model.task_covariance / root / root.unsqueeze(-1)).tolist()
     known = [column[~column.isnan()].double() for column in model.train_targets.unbind(-1)]

@@ -170,7 +170,6 @@ class _FoldModel(NamedTuple):
 
 
 def _fold_model(choice: Choice, fold: Split, data: TrainingData, setup: Setup, *, num_variances: int) -> _FoldModel:
-    """Return the model of a fold; rows that chose are learned from, but not predicted."""
     points = torch.from_numpy(setup.random.permutation(np.setdiff1d(fold[1], choice.rows.numpy())))
     with stage("growing trees without a fold", level=2):
         some, setup = _learned_from(fold[0], data, setup)

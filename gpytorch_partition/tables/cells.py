@@ -163,7 +163,6 @@ def _objects(column: Any, missing: np.ndarray, name: str, zone: str | None) -> C
 
 
 def _number(cell: Any) -> float:
-    """Return a number as float64; one beyond its range is infinite."""
     try:
         return float(cell)
     except OverflowError:
