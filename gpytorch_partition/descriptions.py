@@ -23,6 +23,17 @@ def counted(number: int, name: str) -> str:
     return f"{number:,} {name if number == 1 else plural}"
 
 
+def written(number: float, digits: int = 4) -> str:
+    """
+    Return a number without exponent where it is readable.
+
+    Example:
+        >>> written(4_989_123.4), written(0.81042)
+        ('4,989,123', '0.8104')
+    """
+    return f"{number:,.0f}" if 1e4 <= abs(number) < 1e8 else f"{number:.{digits}g}"
+
+
 def ranged(values: Iterable[Any]) -> str:
     """
     Return the range of one or more numbers as text.

@@ -73,7 +73,6 @@ class DefaultGP(PartitionGP):
         return self.description["noise"].get("offset", 0.0)
 
     def _offsets(self, x: Tensor) -> Tensor:
-        """Return mean errors of predictions at points (`*batch x N`), which held-out rows had."""
         x = x.unsqueeze(-1) if x.dim() == 1 else x
         forests = [module for module in self.likelihood.modules() if isinstance(module, ForestNoise)]
         ratios = forests[0].exponent * forests[0].log_ratio(self._encoded(x)) if forests else x.new_zeros(x.shape[:-1])
