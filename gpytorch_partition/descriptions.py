@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from textwrap import indent
 from typing import Any
 
+from torch.nn import Module
+
 _MOST_LISTED = 6
 
 
@@ -19,6 +21,17 @@ def counted(number: int, name: str) -> str:
     """
     plural = name.removesuffix("f") + "ves" if name.endswith("f") else name + "s"
     return f"{number:,} {name if number == 1 else plural}"
+
+
+def written(number: float, digits: int = 4) -> str:
+    """
+    Return a number without exponent where it is readable.
+
+    Example:
+        >>> written(4_989_123.4), written(0.81042)
+        ('4,989,123', '0.8104')
+    """
+    return f"{number:,.0f}" if 1e4 <= abs(number) < 1e8 else f"{number:.{digits}g}"
 
 
 def ranged(values: Iterable[Any]) -> str:
@@ -45,6 +58,11 @@ def listed(values: Sequence[Any]) -> str:
     shown = [f"{float(value):.3g}" for value in values[:_MOST_LISTED]]
     more = len(values) - len(shown)
     return f"[{', '.join(shown)}{f', ... {more} more' if more else ''}]"
+
+
+def without_values(module: Module) -> str:
+    """Return the description of a module on the meta device, whose numbers are not there; nothing for others."""
+    return "on the meta device, without values" if any(tensor.is_meta for tensor in module.buffers()) else ""
 
 
 def module_repr(name: str, extra: str, children: Iterator[tuple[str, Any]]) -> str:

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import torch
 
-__all__ = ["DamagedFileError", "load", "replacing", "save"]
+__all__ = ["DamagedFileError", "load", "reading_state", "replacing", "save"]
 _FORMAT = 1
 _MARK = "gpytorch_partition format {} sha256 "
 _DIGITS = 64  # of the digest
@@ -134,6 +134,20 @@ def load(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     if read["kind"] != kind:
         raise DamagedFileError(f"{path} is not a {kind}, but a {read['kind']}: load it by the class that saved it")
     return read["content"]
+
+
+@contextmanager
+def reading_state(kind: str) -> Iterator[None]:
+    """
+    Turn errors of code that reads a state of wrong values into a :class:`DamagedFileError`.
+
+    :param kind: Kind of the state, as given to :func:`save`.
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError) as error:
+        told = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise DamagedFileError(f"expected the state of a {kind}, got wrong values ({told}): fit again") from error
 
 
 def _seal(file: IO[bytes]) -> None:

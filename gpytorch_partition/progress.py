@@ -17,6 +17,7 @@ logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
 
 _DELAY = 2.0  # seconds before anything is shown
+_LONGEST = 68  # characters of what is done, so that a line of 80 has the time too
 
 _VERBOSE: ContextVar[int | None] = ContextVar("verbose of estimators", default=None)
 _LINE: ContextVar[tuple[tqdm, str] | None] = ContextVar("line on the terminal, and its first words", default=None)
@@ -42,15 +43,20 @@ def doing(name: str) -> Iterator[None]:
     """Show the name of the work inside on a terminal, after two seconds; stages inside add theirs."""
     if outer := _LINE.get():
         bar, words = outer
-        bar.set_description_str(f"{words}, {name}", refresh=bar.format_dict["elapsed"] >= _DELAY)
+        bar.set_description_str(_shortened(f"{words}, {name}"), refresh=bar.format_dict["elapsed"] >= _DELAY)
         yield
         return
-    with tqdm(desc=name, bar_format="{desc}: {elapsed}", leave=False, disable=_is_off(), delay=_DELAY) as bar:
+    options = {"bar_format": "{desc}: {elapsed}", "leave": False, "disable": _is_off(), "delay": _DELAY}
+    with tqdm(desc=_shortened(name), **options) as bar:
         token = _LINE.set((bar, name))
         try:
             yield
         finally:
             _LINE.reset(token)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 @contextmanager

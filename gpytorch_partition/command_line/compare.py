@@ -9,6 +9,7 @@ from argparse import Namespace
 from collections.abc import Callable, Container
 from functools import partial
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import linear_operator
@@ -25,6 +26,7 @@ from gpytorch_partition.command_line.model_file import left_out, new_regressor
 from gpytorch_partition.command_line.outputs import CommandError
 from gpytorch_partition.command_line.table_files import Dialect
 from gpytorch_partition.command_line.training_data import Roles, TrainingData, read_training_data
+from gpytorch_partition.descriptions import written
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import Judgement, mean_and_error
 from gpytorch_partition.explain.plots import plot_comparison
@@ -34,14 +36,15 @@ from gpytorch_partition.tables import TableEncoder, view_in_folds
 
 FOLDER = "compare"  # default for results
 MOST_ROWS_FOR_RBF = 3_000
-_TITLES = {
-    "auto": "default model (auto)",
-    "forest": "random forest kernel",
+_TITLES = {  # the fastest first
+    "random_forest": "random forest",
     "fast_cluster": "fast cluster kernel",
     "mondrian": "Mondrian kernel",
-    "random_forest": "random forest",
+    "forest": "random forest kernel",
     "rbf_ard": "RBF-ARD GP",
+    "auto": "default model (auto)",
 }
+_WIDTH = 80  # of what is printed
 _FILES = ("table.csv", "predictions.csv", "plot.png")  # that are written
 _FEWEST_TRAINING_ROWS = 10
 
@@ -70,6 +73,7 @@ def compare(options: Namespace) -> None:
             _print_line(lines[-1])
     if not results:
         raise CommandError("no model could be fitted, for the reasons above: there is nothing to write")
+    _print_differences(lines, _add_differences(lines, results, test))
     _print_foot(train, test, models.keys())
     _write(folder, train, test, lines, results, options.kernels)
 
@@ -106,10 +110,10 @@ def split_rows(data: TrainingData, test_size: float, seed: int) -> tuple[Trainin
 
 def _models(train: TrainingData, options: Namespace) -> dict[str, Model]:
     models: dict[str, Model] = {kernel: partial(_judged, kernel, options) for kernel in options.kernels}
-    if options.no_references:
-        return models
-    models["random_forest"] = partial(random_forest, options)
-    return models | ({"rbf_ard": rbf_ard} if len(train.y) <= MOST_ROWS_FOR_RBF else {})
+    if not options.no_references:
+        models["random_forest"] = partial(random_forest, options)
+        models |= {"rbf_ard": rbf_ard} if len(train.y) <= MOST_ROWS_FOR_RBF else {}
+    return {name: models[name] for name in _TITLES if name in models}
 
 
 def _judged(kernel: str, options: Namespace, train: TrainingData, test: TrainingData) -> Judgement:
@@ -169,7 +173,6 @@ def _run(name: str, model: Callable[[], Judgement], label: str) -> tuple[Judgeme
 
 
 def _scores(name: str, found: Judgement, train: TrainingData, test: TrainingData) -> Line:
-    """Return scores with their standard errors over the test rows."""
     squared, error = mean_and_error((test.y - found.mean) ** 2, test.weights)
     rmse = math.sqrt(squared)
     line = {"model": name, "rmse": rmse, "rmse_error": error / (2 * rmse) if rmse > 0 else 0.0}
@@ -184,39 +187,59 @@ def _scores(name: str, found: Judgement, train: TrainingData, test: TrainingData
     return line
 
 
+def _add_differences(lines: list[Line], results: Results, test: TrainingData) -> list[str]:
+    """Add to each line its RMSE and NLPD less those of the default, paired by row, and their standard errors."""
+    if (default := results.get("auto")) is None:
+        return []
+    (best,) = (line for line in lines if line["model"] == "auto")
+    for line in lines:
+        found = results[line["model"]]
+        halves = [(test.y - one.mean) ** 2 / (2 * own["rmse"] or 1) for one, own in ((found, line), (default, best))]
+        line["rmse_to_auto"] = line["rmse"] - best["rmse"]
+        _, line["rmse_to_auto_error"] = mean_and_error(halves[0] - halves[1], test.weights)
+        gains = default.log_density - found.log_density
+        line["nlpd_to_auto"], line["nlpd_to_auto_error"] = mean_and_error(gains, test.weights)
+    return [line["model"] for line in lines if line is not best]
+
+
+def _print_differences(lines: list[Line], others: list[str]) -> None:
+    if others:
+        outputs.show("\nless the default model, row by row (within 2 of its +-, it is noise)")
+    for line in lines:
+        if line["model"] in others:
+            outputs.show(_start(line, "_to_auto"))
+
+
 def _print_head(train: TrainingData, test: TrainingData) -> None:
     new = "".join({"groups": " of other groups", "time": " of later times"}[role] for role in train.blocks)
     outputs.show(f"{train.target}: {_sizes(train, test, new)}, {train.num_columns} columns\n")
-    measures = f"{'RMSE':>10}{'':10}{'NLPD':>9}{'':9}{'CRPS':>10}{'interval':>10}{'90 %':>7}{'':7}"
-    outputs.show(f"{'model':<22}{measures}{'seconds':>9}")
+    outputs.show(f"{'model':<20}{'RMSE':>8}{'':10}{'NLPD':>7}{'':9}{'CRPS':>7}{'interval':>9}{'90 %':>5}{'s':>5}")
 
 
 def _sizes(train: TrainingData, test: TrainingData, new: str = "") -> str:
     return f"{len(train.y):,} training rows, {len(test.y):,} test rows{new}"
 
 
+def _start(line: Line, kind: str = "") -> str:
+    rmse, error, nlpd, of_nlpd = (line[f"{name}{kind}{end}"] for name in ("rmse", "nlpd") for end in ("", "_error"))
+    shown = written(rmse, 2 if kind else 4), written(error, 4 if error >= 100 else 2)
+    return f"{_TITLES[line['model']]:<20}{shown[0]:>8} +- {shown[1]:<6}{nlpd:>7.3f} +- {of_nlpd:<5.3f}"
+
+
 def _print_line(line: Line) -> None:
-    error = _written(line["rmse_error"], 4 if line["rmse_error"] >= 100 else 2)
     outputs.show(
-        f"{_TITLES[line['model']]:<22}{_written(line['rmse'], 4):>10} +- {error:<6}"
-        f"{line['nlpd']:>9.3f} +- {line['nlpd_error']:<5.3f}"
-        f"{_written(line['crps'], 4):>10}{_written(line['interval_score_90'], 4):>10}"
-        f"{100 * line['coverage_90']:>7.1f} +- {100 * line['coverage_90_error']:<3.1f}{line['seconds']:>9.1f}"
+        f"{_start(line)}{written(line['crps']):>7}{written(line['interval_score_90']):>9}"
+        f"{100 * line['coverage_90']:>5.0f}{line['seconds']:>5.0f}"
     )
-
-
-def _written(number: float, digits: int) -> str:
-    """Return a number without exponent where it is readable: 44,712, not 4.471e+04."""
-    return f"{number:,.0f}" if 1e4 <= number < 1e8 else f"{number:.{digits}g}"
 
 
 def _print_foot(train: TrainingData, test: TrainingData, names: Container[str]) -> None:
-    outputs.show(
-        f"\nRMSE, CRPS and the mean score of 90 % intervals are in units of the target, whose standard deviation is "
-        f"{_written(train.y.std(), 4)};\nNLPD in nats a row, of the targets divided by it: less is better. 90 %: "
-        "percentage of test rows within that interval.\n+-: standard error over the test rows, which are the same for "
-        "all models, so that differences vary less."
+    told = (
+        "RMSE, CRPS and the mean score of 90 % intervals are in units of the target, whose standard deviation is "
+        f"{written(train.y.std())}; NLPD in nats a row, of the targets divided by it: less is better. 90 %: "
+        "percentage of test rows within that interval. s: seconds. +-: standard error over the test rows."
     )
+    outputs.show("\n" + fill(told, _WIDTH))
     if test.weights is not None:
         outputs.show(
             "All scores are averages over test rows by their weights, which divide the variance of each row's noise."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from gpytorch_partition.command_line.model_file import SavedModel, load_model, r
 from gpytorch_partition.command_line.outputs import CommandError
 from gpytorch_partition.command_line.table_files import Dialect
 from gpytorch_partition.command_line.training_data import Table
+from gpytorch_partition.estimators.checks import OutsideRangeWarning
 from gpytorch_partition.explain.importance import Importance
 from gpytorch_partition.progress import doing
 
@@ -36,10 +38,15 @@ def explain(options: Namespace) -> None:
     model = load_model(options.model)
     rows = None if options.data is None else _rows(model, options)
     outputs.show(model.regressor.summary())
-    importance = _importance(model, rows)
-    outputs.show(f"\n{importance}")
-    if folder is not None:
-        _draw(folder, model, rows, importance)
+    if rows is not None:
+        model.regressor.predict(rows[0])  # it warns of holes and of rows outside, of which all copies of rows would
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OutsideRangeWarning)
+        warnings.filterwarnings("ignore", message="cells are missing in")
+        importance = _importance(model, rows)
+        outputs.show(f"\n{importance}")
+        if folder is not None:
+            _draw(folder, model, rows, importance)
 
 
 def _rows(model: SavedModel, options: Namespace) -> Rows:
@@ -54,7 +61,6 @@ def _rows(model: SavedModel, options: Namespace) -> Rows:
 
 
 def _importance(model: SavedModel, rows: Rows | None) -> Importance:
-    """Return importances by structure, and by permutation if two rows or more have a target."""
     X, y = rows or ({}, None)
     if y is None or len(known := np.flatnonzero(~np.isnan(y))) < 2:
         return model.regressor.importance()

@@ -134,12 +134,13 @@ def load_model(path: str | Path) -> SavedModel:
     """
     try:
         content = files.load(path, _KIND)
-    except (OSError, files.DamagedFileError) as error:
+        with files.reading_state(_KIND):
+            content["regressor"] = PartitionGPRegressor.from_state(content["regressor"])
+            content["reader"] = TableEncoder.from_state(content["reader"])
+            return SavedModel(**content)
+    except (OSError, ValueError) as error:
         told = f"cannot read {path}: {error.strerror or error}" if isinstance(error, OSError) else str(error)
         raise CommandError(told) from error
-    content["regressor"] = PartitionGPRegressor.from_state(content["regressor"])
-    content["reader"] = TableEncoder.from_state(content["reader"])
-    return SavedModel(**content)
 
 
 def read_new_rows(
@@ -169,7 +170,6 @@ def read_new_rows(
 
 
 def _warn_of_unknown(reader: TableEncoder, table: Table) -> None:
-    """Warn of columns without any known category: they may be other ones, or written differently."""
     names = reader.get_feature_names_out()
     for place, levels in reader.categories_.items():
         given = {*table.get(names[place], ())} - {None}

@@ -164,7 +164,6 @@ def _add_fitting(command: ArgumentParser) -> None:
 
 
 def _number(expected: str, least: float, most: float, kind: Callable[[str], float] = float) -> Callable[[str], float]:
-    """Return a reader of numbers in a range."""
 
     def read(text: str) -> float:
         try:

@@ -18,7 +18,7 @@ from gpytorch_partition.command_line.table_files import Dialect, read_frame, tex
 from gpytorch_partition.estimators.checks import check_magnitudes
 from gpytorch_partition.inputs.row_choice import rows_without_copies, told_of_copies
 from gpytorch_partition.inputs.row_weights import checked_weights
-from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_of_odd
+from gpytorch_partition.inputs.text_targets import Remedies, composed, odd_targets, told_of_odd
 from gpytorch_partition.presets.data import Blocks
 from gpytorch_partition.progress import doing
 from gpytorch_partition.tables import TableEncoder
@@ -150,7 +150,6 @@ class _Columns:
         return np.flatnonzero(counts)
 
     def _without_copies(self, rows: np.ndarray) -> np.ndarray:
-        """Return the rows that are no copies of others, where copies matter."""
         from pandas import factorize
 
         reasons, y = self._reasons(rows), self.values[self.roles.target]
@@ -160,7 +159,6 @@ class _Columns:
         return rows if kept is None else rows[kept]
 
     def _reasons(self, rows: Any = slice(None)) -> dict[str, str]:
-        """Return the reasons against columns that tell nothing about other rows, by name."""
         reasons = ((name, self._reason_against(name, rows)) for name in self.candidates)
         return {name: reason for name, reason in reasons if reason}
 
@@ -175,7 +173,7 @@ class _Columns:
     def _blocks(self) -> dict[str, np.ndarray]:
         """Return the groups (as texts) or times for `fit`, by the name of its parameter."""
         if self.roles.groups is not None:
-            return {"groups": _texts(self.frame[self.roles.groups])}
+            return {"groups": composed(_texts(self.frame[self.roles.groups]))}
         return {} if self.roles.time is None else {"time": self.values[self.roles.time]}
 
     def _notes_of_rows(self, counted: np.ndarray, kept: np.ndarray) -> list[str]:

@@ -19,6 +19,7 @@ from linear_operator.operators import (
 )
 from torch import Tensor
 
+from gpytorch_partition.callers import not_compiled
 from gpytorch_partition.composition.claims import claim
 from gpytorch_partition.operators.algebra import product, structured_terms
 from gpytorch_partition.operators.guards import CovarianceOperator, involves_partitions
@@ -34,6 +35,7 @@ class LazyPartitionCovariance(CovarianceOperator, LazyEvaluatedKernelTensor):
     products and sums over a batch are evaluated at once, by this package's rules.
     """
 
+    @not_compiled
     @cached(name="structured_kernel")
     def evaluate_kernel(self) -> LinearOperator:
         """Return the covariance operator; a sum with a partition operator as a :class:`PartitionSumLinearOperator`."""
@@ -84,7 +86,7 @@ class PartitionProductKernel(ProductKernel):
     A product of kernels, one of them a partition kernel, in any order.
 
     Its cost is linear with kernels whose covariance has a low rank (`LinearKernel`, random features), constants and
-    kernels of tasks (`IndexKernel`). With any other kernel it is dense, and refused above `max_cholesky_size` rows.
+    kernels of tasks (`IndexKernel`). With any other kernel it is dense, and refused above 10,000 rows.
     """
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:

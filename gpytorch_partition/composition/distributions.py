@@ -14,11 +14,16 @@ from gpytorch.settings import min_variance
 from linear_operator import settings as linear_settings
 from linear_operator.operators import AddedDiagLinearOperator, LinearOperator, MaskedLinearOperator
 from torch import Tensor
+from torch.distributions import MultivariateNormal as Normal
 from torch.distributions.kl import register_kl
 
 from gpytorch_partition.composition.claims import claim, is_concerned
 from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
+from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.operators.guards import involves_partitions
+from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+from gpytorch_partition.operators.sums_and_roots import PartitionSumLinearOperator
+from gpytorch_partition.solvers.direct import is_small
 from gpytorch_partition.solvers.noisy_clusters import NoisyClusters, noisy_clusters
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 
@@ -81,19 +86,33 @@ class PartitionMultivariateNormal(MultivariateNormal):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log densities of values (`*batch`); an error above `max_cholesky_size` values without noise."""
-        if self._is_large:
+        dense = self._with_a_dense_term
+        if dense is None and self._is_large:
             self._check_noise("a density")
-        return super().log_prob(value)
+        return super().log_prob(value) if dense is None else dense.log_prob(value)
 
     def entropy(self) -> Tensor:
         """Return the differential entropy (`*batch`), in nats."""
         if not self._is_large:
             return super().entropy()
+        if (dense := self._with_a_dense_term) is not None:
+            return dense.entropy()
         noisy = self._check_noise("an entropy")
         clusters = noisy_clusters(noisy)
         log_determinant = noisy.logdet() if clusters is None else clusters[0].log_determinant().to(self.loc.dtype)
         entropy = 0.5 * (log_determinant + self.loc.shape[-1] * (1 + math.log(2 * math.pi)))
         return entropy.expand(self.batch_shape)
+
+    @property
+    def _with_a_dense_term(self) -> Normal | None:
+        """The dense distribution of up to 10,000 values with noise that is correlated, or no noise beside a kernel."""
+        covariance = self.lazy_covariance_matrix.evaluate_kernel() if self._is_large else None
+        if not isinstance(covariance, PartitionSumLinearOperator) or not is_small(covariance):
+            return None
+        if all(isinstance(term, PartitionLinearOperator) for term in covariance.linear_ops):
+            return None
+        factor = stable_cholesky(covariance.to_dense()).to(self.loc.dtype)
+        return Normal(self.loc, scale_tril=factor, validate_args=False)
 
     def _check_noise(self, task: str) -> AddedDiagLinearOperator:
         covariance = self.lazy_covariance_matrix.evaluate_kernel()

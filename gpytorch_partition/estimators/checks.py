@@ -113,7 +113,7 @@ class OutsideRangeWarning(UserWarning):
 
 
 def telling_once(estimator: Estimator) -> Estimator:
-    """Return a copy of an estimator that warns of rows outside the range only once in several predictions."""
+    """Return a copy of an estimator that warns of rows outside the training range, and of new holes, only once each."""
     found = copy(estimator)
     found._told = []  # type: ignore[attr-defined]
     return found
@@ -150,7 +150,7 @@ class TrainingRange(NamedTuple):
         the whole range. Columns of codes have no range. The warning is added to the list `told`, and not given if that
         has one.
         """
-        if told:
+        if any("rows lie outside" in each for each in told or ()):
             return
         beyond = self.beyond(x.double())
         beyond[:, list(codes)] = 0.0

@@ -360,7 +360,6 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         return {"kernel": kernel}
 
     def _chosen(self, rows: PartInputs, numbers: np.ndarray, frequencies: Tensor) -> ClassFit:
-        """Choose weights and link by folds, stratified by class or split by groups or times."""
         most, random = len(numbers) if rows.blocks is None else _MOST_CHOOSING_ROWS, rows.setup.random
         order = random_rows(len(numbers), most, random, rows.blocks)
         order = order[np.argsort(numbers[order], kind="stable")]
@@ -381,7 +380,6 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
 
     @torch.no_grad()
     def _rescaled(self, rows: PartInputs, chosen: ClassFit) -> ClassFit:
-        """Choose the link and a common factor of the weights by held-out rows of a model of most rows."""
         random = rows.setup.random
         order = torch.from_numpy(random.permutation(len(rows.x))[:_MOST_RESCALING_ROWS])
         size = min(len(order) // 10, _MOST_HELD_OUT)
@@ -411,7 +409,6 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
 
     @torch.no_grad()
     def _solve(self, rows: PartInputs, chosen: ClassFit, noise: float) -> None:
-        """Solve for the training rows' weights (`N x q`)."""
         centred = rows.y - chosen.link.frequencies[-rows.y.shape[1] :]
         with settings.iterative():
             variance, shares = torch.full((1,), noise, dtype=rows.x.dtype), _shares(rows)

@@ -295,7 +295,6 @@ def _numbers(y: np.ndarray) -> np.ndarray:
 
 
 def _check_variation(y: np.ndarray) -> None:
-    """Refuse targets that do not vary: votes would be random."""
     if not (standardized(y.astype(np.float64)).any() if y.dtype.kind in "fiub" else (y != y[0]).any()):
         raise ValueError(f"expected targets that vary, got one value only, {y[0]}: no column can matter to them")
 

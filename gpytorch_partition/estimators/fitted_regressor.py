@@ -47,6 +47,7 @@ from gpytorch_partition.training.coregionalization import Coregionalization
 KIND = "file of a PartitionGPRegressor"
 
 # Codes of rows predicted at once (a GiB): standard deviations may take the same solves for each block.
+_MOST_TRIED_ROWS = 2_000  # training rows of a state whose predictions are tried: solves are dense and cheap
 _CODES_AT_ONCE = 2**28
 # Memory of the default model for a row, in numbers of the size of a code: trees, and inducing points in float64.
 _AUTO_NUMBERS = 4_500
@@ -119,7 +120,6 @@ class FittedRegressor:
         return x.to(self.train_x.dtype)
 
     def _filled(self, x: Tensor) -> Tensor:
-        """Put medians in missing cells where the model cannot take these."""
         return x if self._knows_missing_cells else torch.where(x.isnan(), self.train_x.median(0).values, x)
 
     @property
@@ -418,8 +418,27 @@ def fitted_of(state: Mapping[str, Any]) -> tuple[FittedRegressor, TableEncoder |
     encoder = None if state["encoder"] is None else TableEncoder.from_state(state["encoder"])
     columns, unit = (Standardization(state[f"{name}_mean"], state[f"{name}_scale"]) for name in "xy")
     categories = {} if encoder is None else {column: len(each) for column, each in encoder.categories_.items()}
+    _check_units(state, encoder)
     model = _model_of(state).eval()
-    return FittedRegressor(model, columns, unit, categories, state["parameters"]["num_partitions"]), encoder
+    fitted = FittedRegressor(model, columns, unit, categories, state["parameters"]["num_partitions"])
+    if len(fitted.train_x) <= _MOST_TRIED_ROWS:
+        rows = columns.undo(decode_missing(fitted.train_x[:2])).double().numpy()
+        if not all(np.isfinite(each).all() for each in fitted.moments(rows, with_std=True, include_noise=True)):
+            raise ValueError("expected the state of a model with finite predictions, got others: fit again")
+    return fitted, encoder
+
+
+def _check_units(state: Mapping[str, Any], encoder: TableEncoder | None) -> None:
+    width = state["train_x"].shape[-1] if encoder is None else len(encoder.sources_)
+    rows, targets = len(state["train_x"]), state["train_y"].shape[1:]
+    shapes = {"x_mean": (width,), "x_scale": (width,), "y_mean": targets, "y_scale": targets}
+    shapes |= {"train_x": (rows, width), "train_y": (rows, *targets)}
+    for name, shape in shapes.items():
+        values = state[name]
+        if not (isinstance(values, torch.Tensor) and values.is_floating_point() and values.shape == shape):
+            raise ValueError(f"expected {name} of shape {tuple(shape)}, got {values!r:.60}: fit again")
+        if not bool(values.isfinite().all()) and not (name == "train_y" and targets):
+            raise ValueError(f"expected {name} of finite numbers, got others: fit again")
 
 
 def _model_of(state: Mapping[str, Any]) -> Any:

@@ -19,7 +19,7 @@ from gpytorch.kernels import (
     ScaleKernel,
     SpectralMixtureKernel,
 )
-from linear_operator import to_linear_operator
+from linear_operator import settings, to_linear_operator
 from linear_operator.operators import DenseLinearOperator, LinearOperator
 from sklearn.base import is_classifier
 from torch import Tensor
@@ -107,8 +107,8 @@ def name_or_function(kernel: Any, **options: Any) -> Any:
 
 
 def check_dense_size(kernel: Kernel, x: Tensor) -> None:
-    """Refuse kernels that would need an N x N matrix for more than 2,000 rows."""
-    if len(x) <= MOST_DENSE_ROWS:
+    """Refuse kernels that would need an N x N matrix for more than 2,000 rows, or GPyTorch's `max_cholesky_size`."""
+    if len(x) <= (limit := max(MOST_DENSE_ROWS, settings.max_cholesky_size.value())):
         return
     few = x[: x.shape[1] + 1]
     with torch.no_grad():
@@ -116,7 +116,7 @@ def check_dense_size(kernel: Kernel, x: Tensor) -> None:
     if any(_has_dense_factor(term) for term in structured_terms(covariance)):
         name = type(kernel.base_kernel if isinstance(kernel, IterativeKernel) else kernel).__name__
         raise ValueError(
-            f"expected {MOST_DENSE_ROWS:,} rows or fewer, as a {name} like this has no structure, got {len(x):,}: "
+            f"expected {limit:,} rows or fewer, as a {name} like this has no structure, got {len(x):,}: "
             f"their matrices take {8 * len(x) ** 2 / 2**30:.3g} GiB each, give it through inducing points, lambda x, "
             "y: LandmarkKernel.from_kernel(k, x[:500]), a kernel of this package, or 'auto', which has a smooth part"
         )
@@ -292,7 +292,6 @@ def _function_of_class(kind: type, options: dict[str, Any]) -> Callable[[Tensor,
 
 
 def _built(kind: type, arguments: dict[str, Any]) -> Kernel:
-    """Build a kernel of a class, or refuse it: some need arguments that have a default (None)."""
     try:
         return kind(**arguments)
     except (TypeError, RuntimeError) as error:

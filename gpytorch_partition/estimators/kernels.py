@@ -163,7 +163,6 @@ def kernel_and_rows(
 
 
 def _check_linear(kernel: Kernel) -> None:
-    """Refuse kernels whose covariance is not a sum over clusters."""
     if isinstance(kernel, AdditiveKernel):
         for term in kernel.kernels:
             _check_linear(term)

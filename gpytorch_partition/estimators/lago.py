@@ -19,6 +19,7 @@ from gpytorch_partition.all_or_nothing import all_or_nothing, on_one_fit
 from gpytorch_partition.estimators.checks import check_magnitudes
 from gpytorch_partition.estimators.reading import ReadsNumbers
 from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.inputs.text_targets import composed
 
 SHAPES = ("spherical", "elliptical")
 ALPHAS = tuple(2.0 ** (step / 2) for step in range(10, -9, -1))  # 32 down to 1/16
@@ -178,7 +179,7 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
             raise ValueError(f"Only binary classification is supported. The type of the target is {target}.")
         if len(self.classes_) < 2:
             raise ValueError(f"expected y of two classes, got one class, {self.classes_.tolist()[0]!r}")
-        rare = self.classes_[1 - int(np.argmin(counts[::-1]))] if self.rare_class is None else self.rare_class
+        rare = self.classes_[1 - int(np.argmin(counts[::-1]))] if self.rare_class is None else composed(self.rare_class)
         if rare not in self.classes_.tolist():
             raise ValueError(f"expected rare_class to be one of the labels {self.classes_.tolist()}, got {rare!r}")
         self.rare_class_ = rare

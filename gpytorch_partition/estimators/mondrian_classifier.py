@@ -22,6 +22,7 @@ from gpytorch_partition.estimators.machines import class_indicators
 from gpytorch_partition.estimators.reading import ReadsNumbers
 from gpytorch_partition.inputs.numbers import MOST_PARTITIONS, random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.inputs.text_targets import composed
 from gpytorch_partition.kernels.mondrian_kernels import MondrianKernel
 from gpytorch_partition.lifetimes.lifetime_path import pad_weights
 from gpytorch_partition.models.cluster_features import GrowingFeatures, one_hot
@@ -128,7 +129,7 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         """
         self._check_parameters()
         is_first = not hasattr(self, "features_")
-        X, y = self._read_numbers(X, y, reset=is_first)
+        (X, y), classes = self._read_numbers(X, y, reset=is_first), composed(classes)
         if is_first:
             return self._begin(X, y, np.unique(y if classes is None else classes))
         if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
@@ -225,7 +226,6 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         return float(lifetimes[np.argmin(errors)])
 
     def _held_out_rows(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return row numbers to train on and to hold out; None if classes have too few."""
         rows = self._random.permutation(len(numbers))[: self.max_choosing_rows]
         counts = np.bincount(numbers[rows])
         if len(rows) < _FEWEST_ROWS or counts[counts > 0].min() < 2 or (counts > 0).sum() < 2:

@@ -18,14 +18,15 @@ from torch import Tensor
 
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.estimators.given_kernels import OF_STATE, name_of, sees_raw_columns
-from gpytorch_partition.inputs.numbers import refuse_mask
+from gpytorch_partition.explain.given_columns import model_column_names
+from gpytorch_partition.inputs.numbers import like_holes, refuse_mask
 from gpytorch_partition.inputs.row_choice import rows_without_copies, warn_of_copies
 from gpytorch_partition.inputs.row_weights import RowWeights
-from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_of_odd
+from gpytorch_partition.inputs.text_targets import Remedies, composed, odd_targets, told_of_odd
 from gpytorch_partition.inputs.training_rows import decode_missing
 from gpytorch_partition.presets.data import Blocks, some_of
-from gpytorch_partition.tables import NumberView, TableEncoder
-from gpytorch_partition.tables.cells import as_pandas, is_missing, names_of
+from gpytorch_partition.tables import MisreadColumnWarning, NumberView, TableEncoder
+from gpytorch_partition.tables.cells import DATES, as_pandas, is_missing, names_of
 from gpytorch_partition.tables.encoder import as_table, is_table
 
 logger = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ class ReadsTables:
     _constant_columns: tuple[str, ...] = ()  # the same in all training rows, or empty
     _constants: np.ndarray | None = None  # values of such columns in the matrix; NaN in all others
     _counted_rows: np.ndarray | None = None  # numbers of the training rows among all that were given; None for all
-    _told: list[str] | None = None  # warnings of rows outside the training range, where they are given once
+    _told: list[str] | None = None  # warnings of new rows, where they are given once
     _for_new_holes = "the prediction is that of a typical value, and as sure as if the cell were known"
 
     @np.errstate(over="ignore", invalid="ignore")  # of sums of huge numbers, by which scikit-learn looks for NaN
@@ -73,7 +74,7 @@ class ReadsTables:
         _check_rows(X)
         if has_targets := not (isinstance(y, str) and y == NO_TARGETS):
             check_targets(y, bool(options.get("y_numeric")))
-            y = as_pandas(y)
+            y = composed(as_pandas(y))
         if reset:
             vars(self).pop("encoder_", None)
         if (is_table(X) or self.categorical_features is not None) if reset else self.encoder_ is not None:
@@ -86,6 +87,7 @@ class ReadsTables:
             found = validate_data(self, X, y, dtype=np.float64, reset=reset, **options)
         rows = found[0] if has_targets else found
         if reset:
+            self._warn_of_holes(rows, found[1] if has_targets and options.get("y_numeric") else None)
             self._say_what_is_constant(rows)
         elif self._constants is not None:
             rows = np.where(np.isnan(rows), self._constants, rows)
@@ -99,7 +101,6 @@ class ReadsTables:
 
     @property
     def _finiteness(self) -> bool | str:
-        """The `ensure_all_finite` of scikit-learn."""
         return "allow-nan" if self._takes_missing_values else True
 
     def __sklearn_tags__(self) -> Any:
@@ -123,6 +124,22 @@ class ReadsTables:
         for message in self.encoder_.messages_:
             logger.info("%s", message)
         return matrix
+
+    def _warn_of_holes(self, rows: np.ndarray, y: np.ndarray | None) -> None:
+        kinds = {} if self.encoder_ is None else self.encoder_.kinds_
+        told = {} if y is None else {"the target": like_holes(y)}
+        for number, name in enumerate(model_column_names(self)):
+            if number not in self._categories:
+                told[f"column {name!r}"] = like_holes(rows[:, number], kinds.get(name) == DATES)
+        if any(told.values()):
+            found = "; ".join(f"in {where} {' and '.join(cells)}" for where, cells in told.items() if cells)
+            remedy = "make them NaN, X.mask(X.isin([...]))" if kinds else "X[numpy.isin(X, [...])] = numpy.nan"
+            remedy += ", and leave rows without a target out" * bool(told.get("the target"))
+            warnings.warn(
+                f"{found}, far from all others: if they stand for missing cells, {remedy}",
+                MisreadColumnWarning,
+                stacklevel=level_of_caller(),
+            )
 
     def _say_what_is_constant(self, matrix: np.ndarray) -> None:
         """Find the columns that are the same in all training rows, or empty, and name them in the log."""
@@ -149,18 +166,19 @@ class ReadsTables:
         """Warn of missing cells in columns of numbers where no training row missed any: the model cannot use them."""
         is_new = x.isnan().any(0)
         is_new[list(self._categories)] = False
-        if not bool(is_new.any()):
+        if not bool(is_new.any()) or any("cells are missing" in each for each in self._told or ()):
             return
         new = (is_new & ~decode_missing(train_x).isnan().any(0)).nonzero()[:, 0].tolist()
         if new:
             known = None if self.encoder_ is None else self.encoder_.get_feature_names_out()
             names = [f"x{number}" if known is None else known[number] for number in new]
-            warnings.warn(
+            message = (
                 f"cells are missing in {names_of(names)}, where no training row missed any: {self._for_new_holes}. Fit "
-                "to rows that miss some as well, or drop such rows",
-                UserWarning,
-                stacklevel=level_of_caller(),
+                "to rows that miss some as well, or drop such rows"
             )
+            warnings.warn(message, UserWarning, stacklevel=level_of_caller())
+            if self._told is not None:
+                self._told.append(message)
 
 
 class ReadsNumbers(ReadsTables):
@@ -252,7 +270,6 @@ def check_targets(y: Any, are_numbers: bool) -> None:
 
 
 def _refuse_times(targets: np.ndarray) -> None:
-    """Refuse dates and durations, which NumPy converts to numbers in their unit of storage."""
     if targets.dtype.kind in "mM":
         raise ValueError(
             f"expected targets that are real numbers, got {targets.dtype.name}: give durations in a unit that you "
@@ -271,12 +288,12 @@ def has_several(y: Any) -> bool:
 def name_of_target(y: Any) -> list[str] | None:
     """Return the name of one target, such as a Series, in a list; None if it has none."""
     name = getattr(y, "name", None)
-    return [str(name)] if isinstance(name, str | int) and name != "" else None
+    return [composed(str(name))] if isinstance(name, str | int) and name != "" else None
 
 
 def read_targets(X: Any, y: Any) -> tuple[NDArray[np.float64], list[str] | None]:
     """Return several targets as `N x T` numbers, NaN for missing entries, and their names where y is a data frame."""
-    values, names = target_values(y), [str(name) for name in y.columns] if hasattr(y, "columns") else None
+    values, names = target_values(y), [composed(str(name)) for name in y.columns] if hasattr(y, "columns") else None
     check_consistent_length(*X.values() if isinstance(X, Mapping) else [X], values)
     for number, count in enumerate((~np.isnan(values)).sum(0)):
         if count < FEWEST_ENTRIES:

@@ -592,10 +592,17 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         Return the regressor of a state; a refit uses the default options and draws new partitions.
 
         :param state: The result of :meth:`to_state`, or a load of it; :meth:`load` has an example.
-        :raises KeyError: If a part is missing.
+        :raises ValueError: If a part is missing, or of another type or shape, or, with up to 2,000 training rows,
+            predictions are not finite.
         """
+        with files.reading_state(KIND):
+            return cls._of_state(state)
+
+    @classmethod
+    def _of_state(cls, state: dict[str, Any]) -> Self:
         regressor, results, names = cls(), state["results"], state["feature_names"]
         regressor.set_params(**state["parameters"])
+        _check_parameters(cls(**state["parameters"]).set_params(kernel="auto"))
         regressor._parameters = tuple(state["parameters"][name] for name in _PARAMETERS)
         regressor._fitted, regressor.encoder_ = fitted_of(state)
         regressor.__dict__ |= {name: restored(results[name]) for name in (*_RESULTS, *_LEARNED)} | {"options_": None}
@@ -604,6 +611,10 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         regressor.n_features_in_ = state["train_x"].shape[1] if encoder is None else len(encoder["columns"])
         if names is not None:
             regressor.feature_names_in_ = np.array(names, dtype=object)
+            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                raise ValueError(f"expected names of columns as a list of texts, got {names!r:.60}: fit again")
+        if regressor._constants is not None and np.isnan(regressor._constants).shape != state["train_x"].shape[1:]:
+            raise ValueError("expected a number for each column that was constant in training, got others: fit again")
         return regressor
 
     @property
@@ -688,7 +699,6 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     _for_new_holes = "predictions are averaged over the values of similar training rows, and as uncertain as these vary"
 
     def _training_rows(self, X: Any, y: Any, sample_weight: Any) -> CountedRows:
-        """Read rows and targets; return those that count."""
         weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y))
         options: dict[str, Any] = {"reset": True, "y_numeric": True, "ensure_all_finite": self._finiteness}
         if has_several(y):

@@ -74,7 +74,6 @@ class _PartitionSVM(KernelMachine):
 
     @torch.no_grad()
     def _fit_features(self, rows: np.ndarray, targets: Tensor) -> _Rows:
-        """Build the kernel, and the features and Gram matrix of the training rows."""
         x = self._build(rows, targets)
         self._features = ClusterFeatures(self.kernel_, x)
         features = self._features(x)
@@ -88,7 +87,6 @@ class _PartitionSVM(KernelMachine):
         self.n_iter_ = np.array([line.num_passes for line in lines])
 
     def _values(self, X: Any) -> np.ndarray:
-        """Return the values of all linear functions at rows (`N2 x k`)."""
         x = self._new_rows(X)
         size = max(1, _ENTRIES // self._entries_per_row)
         blocks = [self._features(part) @ self.coef_.T + self.intercept_ for part in x.split(size)]
@@ -216,7 +214,6 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
         return _classifying_line(seen.select(chosen), signs, costs[numbers[chosen]], self.tol, self.max_iter, seed)
 
     def _fit_with_sigmoids(self, X: Any, labels: np.ndarray) -> PartitionSVC:
-        """Fit to all rows, and fit sigmoids to decision values of held-out rows."""
         plain = clone(self).set_params(probability=False)
         (calibrated,) = CalibratedClassifierCV(plain, cv=_FOLDS, ensemble=False).fit(X, labels).calibrated_classifiers_
         learned = vars(calibrated.estimator).items()

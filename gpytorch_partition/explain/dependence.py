@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from calendar import day_abbr, day_name, month_abbr, month_name
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date
@@ -20,11 +22,12 @@ from gpytorch_partition.explain.given_columns import column_names, first_names, 
 from gpytorch_partition.explain.kernel_parts import strategy_of
 from gpytorch_partition.inference.prediction.predictive_covariance import predictive_covariance
 from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.inputs.text_targets import composed
 from gpytorch_partition.inputs.training_rows import encode_missing
 from gpytorch_partition.likelihoods.noise_likelihoods import unspanned_variances
 from gpytorch_partition.models import CoregionalizedGP, PartitionGP
 from gpytorch_partition.models.coregionalized import TargetView
-from gpytorch_partition.tables.cells import DATES, LEVELS, NUMBERS
+from gpytorch_partition.tables.cells import DATES, LEVELS, NUMBERS, TEXT
 
 _PERCENTILES = (0.05, 0.95)  # of the column's values, between which the grid lies, as scikit-learn's
 
@@ -81,6 +84,8 @@ def rows_on_grid(estimator: Any, X: Any, column: int | str, grid: Any, grid_reso
     number, rows = number_of(column, names), given_rows(estimator, X)
     kind, values = _known_values(estimator.encoder_, rows, number)
     chosen = _default_grid(values, grid_resolution, kind) if grid is None else _checked_grid(grid)
+    if grid is None and kind in LEVELS:
+        chosen = _in_order(chosen, values, kind, estimator.encoder_.levels_of(names[number]))
     return RowsOnGrid(names[number], chosen, values, (_with_value(rows, number, value) for value in chosen))
 
 
@@ -117,7 +122,7 @@ def number_of_class(wanted: Any, classes: list[Any]) -> int:
     """Return the number of a class among all classes; None stands for the second of two."""
     if wanted is None and len(classes) == 2:
         return 1
-    if wanted not in classes:
+    if (wanted := composed(wanted)) not in classes:
         raise ValueError(
             f"expected the class whose probability it is, one of {first_names(classes)}, got target={wanted!r}"
         )
@@ -204,6 +209,17 @@ def _default_grid(values: np.ndarray, resolution: int, kind: str) -> np.ndarray:
     if values.dtype.kind == "O" or bool((values == np.round(values)).all()):  # not between codes of groups
         return distinct[np.linspace(*_ends(np.arange(len(distinct))), resolution).round().astype(np.int64)]
     return np.linspace(*_ends(values), resolution)
+
+
+def _in_order(levels: np.ndarray, values: np.ndarray, kind: str, learned: list[Any]) -> np.ndarray:
+    """Return levels as the calendar has them, or a category declares them, else the most frequent first."""
+    for names in (month_name, month_abbr, day_name, day_abbr):
+        order = [each.casefold() for each in names if each]
+        if {str(level).casefold() for level in levels} <= {*order}:
+            return np.array(sorted(levels, key=lambda level: order.index(str(level).casefold())), dtype=levels.dtype)
+    counts, learned = Counter(values.tolist()), [*learned, *levels]
+    key = (lambda level: -counts[level]) if kind == TEXT else learned.index
+    return np.array(sorted(levels, key=key), dtype=levels.dtype)
 
 
 def _ends(values: np.ndarray) -> tuple[float, float]:

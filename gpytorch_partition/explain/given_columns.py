@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gpytorch_partition.inputs.text_targets import composed
 from gpytorch_partition.tables.cells import as_pandas
 
 
@@ -34,8 +35,8 @@ def by_given_columns(estimator: Any, shares: np.ndarray) -> np.ndarray:
 
 def number_of(wanted: int | str, names: list[str], kind: str = "column") -> int:
     """Return the number (from 0) of a column or target, the `kind`, given its name or number; -1 is the last one."""
-    if isinstance(wanted, str) and wanted in names:
-        return names.index(wanted)
+    if isinstance(wanted, str) and composed(wanted) in names:
+        return names.index(composed(wanted))
     is_number = isinstance(wanted, int | np.integer) and not isinstance(wanted, bool)
     if is_number and -len(names) <= int(wanted) < len(names):
         return int(wanted) % len(names)
@@ -73,6 +74,5 @@ def given_rows(estimator: Any, X: Any) -> np.ndarray | dict[str, Any]:
 
 
 def _columns_of(X: Any) -> dict[str, Any]:
-    """Return the columns of a mapping or data frame by name, those of Polars and pyarrow as those of pandas."""
     X = as_pandas(X)
-    return {str(name): as_pandas(X[name]) for name in (X if isinstance(X, Mapping) else X.columns)}
+    return {composed(str(name)): as_pandas(X[name]) for name in (X if isinstance(X, Mapping) else X.columns)}

@@ -123,7 +123,6 @@ def _row_numbers(table: dict[str, Any]) -> np.ndarray:
 
 
 def _score_of_rows(score: Any, table: dict[str, Any], estimator: Any, numbers: np.ndarray, y: Any) -> float:
-    """Return the score of a table whose cells come from these rows (`N x D` numbers)."""
     columns = zip(table.items(), numbers.T)
     return score(estimator, {name: _safe_indexing(values, own) for (name, values), own in columns}, y)
 
@@ -245,7 +244,6 @@ def _by_splits(forest: ForestPartition, rows: Incidence, values: Tensor, total: 
 
 
 def _node_sums(layout: TreeLayout, leaf_values: Tensor) -> Tensor:
-    """Return the sum over the leaves of every node (`V x t`), in layout order."""
     sums = torch.empty(layout.num_nodes, leaf_values.shape[-1], dtype=leaf_values.dtype)
     sums[layout.sums.nodes] = layout.sums.up(leaf_values)
     return sums

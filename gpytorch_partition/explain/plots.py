@@ -16,6 +16,7 @@ from gpytorch_partition.explain.plots_of_predictions import (
     GRAY,
     axes,
     legend_above,
+    limits_without_outliers,
     name,
     percent,
     plot_calibration,
@@ -96,7 +97,6 @@ def plot_importance(importance: Any, *, ax: Any = None, most: int = 15) -> Any:
 
 
 def _add_permutations(ax: Any, importance: Any, order: np.ndarray, places: np.ndarray) -> None:
-    """Add falls of R squared on an axis above, whose zero is that of the bars."""
     above = ax.twiny()
     values, errors = importance.permutation[order], importance.permutation_std[order]
     above.errorbar(values, places, xerr=errors, fmt="o", color="black", markersize=4, elinewidth=1)
@@ -233,8 +233,7 @@ def plot_kernel_slice(
     if points is None:
         order = x[:, column].argsort()
         points = x[order[[len(x) // 4, len(x) // 2, 3 * len(x) // 4]]]
-    margin = _MARGIN * (values.max() - values.min())
-    grid = torch.linspace(float(values.min() - margin), float(values.max() + margin), _SLICE).to(x)
+    grid = torch.linspace(*limits_without_outliers(values.numpy(), _MARGIN), _SLICE).to(x)
     for number, point in enumerate(points):
         others = point.repeat(_SLICE, 1)
         others[:, column] = grid
@@ -323,12 +322,25 @@ def plot_lifetimes(sweep: Any, *, prior: Any = None, ax: Any = None) -> Any:
     shown = slice(max(likely[0] - 1, 0), likely[-1] + 2)
     lifetimes, values, errors = lifetimes[shown], values[shown], errors[shown]
     ax.set_xlim(edges[:-1][shown].min(), edges[1:][shown].max())
+    _name_powers(ax)
     (line,) = other.plot(lifetimes, values, ".-", color=COLORS[1], linewidth=1.6, label="log likelihood")
     other.fill_between(lifetimes, values - 2 * errors, values + 2 * errors, color=COLORS[1], alpha=0.2, linewidth=0)
     other.set_ylabel("log marginal likelihood (nats)")
     set_title(ax, "Posterior over lifetimes")
     legend_above(ax, 3, [*ax.get_legend_handles_labels()[0], line])
     return ax
+
+
+def _name_powers(ax: Any) -> None:
+    """Write plain numbers on a logarithmic axis, at 1, 2 and 5 of each power of ten, or evenly on a short one."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
+
+    low, high = ax.get_xlim()
+    ax.xaxis.set_major_locator(
+        MaxNLocator(5) if high < 5 * low else LogLocator(subs=(1, 2, 5) if high < 1e3 * low else (1,))
+    )
+    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    ax.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _named(source: Any) -> str:
@@ -346,10 +358,10 @@ def _plane(x: Tensor, columns: tuple[int, int]) -> tuple[Tensor, tuple[float, ..
     """Return points of a regular grid in the plane of two columns (the second one slowest), and its ends."""
     ends, sides = [], []
     for column in columns:
-        low, high = float(x[:, column].min()), float(x[:, column].max())
-        margin = _MARGIN * (high - low) or 1.0
-        ends += [low - margin, high + margin]
-        sides.append(torch.linspace(low - margin, high + margin, _GRID, dtype=x.dtype))
+        low, high = limits_without_outliers(x[:, column].numpy(), _MARGIN)
+        low, high = (low, high) if low < high else (low - 1.0, high + 1.0)
+        ends += [low, high]
+        sides.append(torch.linspace(low, high, _GRID, dtype=x.dtype))
     grid = x.median(0).values.repeat(_GRID * _GRID, 1)
     grid[:, columns[0]] = sides[0].repeat(_GRID)
     grid[:, columns[1]] = sides[1].repeat_interleave(_GRID)
@@ -357,7 +369,6 @@ def _plane(x: Tensor, columns: tuple[int, int]) -> tuple[Tensor, tuple[float, ..
 
 
 def _draw_cells(ax: Any, cells: np.ndarray, extent: tuple[float, ...]) -> None:
-    """Draw cells in light colors, neighbors mostly in different colors, with their borders."""
     from matplotlib.colors import to_rgb
 
     palette = np.array([to_rgb(color) for color in COLORS])
@@ -372,6 +383,7 @@ def _draw_cells(ax: Any, cells: np.ndarray, extent: tuple[float, ...]) -> None:
 
 def _draw_rows(ax: Any, x: Tensor, columns: tuple[int, int]) -> None:
     rows = x[:: -(-len(x) // 500)]
+    ax.autoscale(False)
     ax.plot(rows[:, columns[0]], rows[:, columns[1]], "o", color="black", markersize=2.2, alpha=0.6)
 
 

@@ -21,6 +21,8 @@ NOTE = {"va": "bottom", "ha": "right", "fontsize": 9, "color": GRAY}
 # Means and standard deviations, of Gaussians, or whole distributions beside their targets.
 Prediction = tuple[np.ndarray, np.ndarray] | Judgement
 _MOST_ROWS_SHOWN = 150
+_FAR = 3.0  # widths of the central 90 % of the values; beyond, values are outliers, which axes leave out
+_MARGIN = 0.03  # of the range of the values
 _LEVELS = np.linspace(0, 1, 41)[1:-1]
 
 
@@ -50,11 +52,26 @@ def set_title(ax: Any, text: str, above: int = 1) -> None:
 
 
 def legend_above(ax: Any, num_columns: int = 2, handles: Any = None) -> None:
-    """Add a legend in one line above the axes; a power of ten of tick labels moves to the right."""
-    ax.yaxis.set_offset_position("right")
+    """Add a legend in one line above the axes; make room for tick labels of large numbers."""
+    from matplotlib.ticker import MaxNLocator, ScalarFormatter
+
+    ax.yaxis.set_offset_position("right")  # a power of ten
+    for axis in (ax.xaxis, ax.yaxis):
+        if axis.get_scale() == "linear" and isinstance(axis.get_major_formatter(), ScalarFormatter):
+            axis.get_major_formatter().set_useOffset(False)
+            axis.set_major_locator(MaxNLocator(5 if axis is ax.xaxis else 7, steps=[1, 2, 2.5, 5, 10]))
     place = {"loc": "lower left", "bbox_to_anchor": (-0.015, 0.985)}
     options = {"fontsize": 9, "frameon": False, "handletextpad": 0.4, "columnspacing": 1.2}
     ax.legend(handles=handles, ncols=num_columns, **options, **place)
+
+
+def limits_without_outliers(values: np.ndarray, margin: float = _MARGIN) -> tuple[float, float]:
+    """Return the range of values, with a margin, without those far from the central 90 %."""
+    low, high = np.quantile(values, (0.05, 0.95), method="nearest")
+    kept = values[(values >= low - _FAR * (high - low)) & (values <= high + _FAR * (high - low))]
+    kept = kept if high > low else values
+    margin *= kept.max() - kept.min()
+    return float(kept.min() - margin), float(kept.max() + margin)
 
 
 def plot_truth(model: Any, X: Any, y: Any, *, ax: Any = None, target: str | None = None) -> Any:
@@ -114,7 +131,7 @@ def plot_residuals(model: Any, X: Any, y: Any, *, ax: Any = None, target: str | 
     missed = (y < found.lower) | (y > found.upper)
     for some, color, label in _inside_and_outside(rows, missed, missed.mean(), COLORS[0], "inside"):
         ax.plot(mean[some], residuals[some], "o", color=color, markersize=3.5, label=label)
-    _finish(ax, rows, y, num_columns=3)
+    _finish(ax, rows, (mean, residuals), (low, high), num_columns=3)
     set_title(ax, "Residuals")
     ax.set(xlabel=f"predicted {shown}", ylabel=f"true less predicted {shown}")
     return ax
@@ -150,7 +167,7 @@ def plot_predictions(
     for some, tint, label in _inside_and_outside(rows, missed, outside, color, "within its 90 % interval"):
         options = {"color": tint, "ecolor": (tint, 0.3), "markersize": 3.5, "elinewidth": 1.1, "label": label}
         ax.errorbar(y[some], found.mean[some], (below[some], above[some]), fmt="o", **options)
-    _finish(ax, rows, y)
+    _finish(ax, rows, (y, found.mean), (found.lower, found.upper))
 
 
 def plot_calibration(
@@ -243,7 +260,6 @@ def _judged(y: np.ndarray, prediction: Prediction) -> Judgement:
 
 
 def _judged_by(model: Any, X: Any, y: Any) -> tuple[np.ndarray, Judgement]:
-    """Return targets and their distributions: those of the model's `judge` if it has one, else Gaussians."""
     if hasattr(model, "classes_") or hasattr(model, "predict_proba"):
         raise TypeError(
             f"expected a regressor, got a {type(model).__name__}, which predicts classes: give its probabilities to "
@@ -278,9 +294,17 @@ def _inside_and_outside(
     return [(rows[~missed[rows]], color, labels[0]), (rows[missed[rows]], "black", labels[1])]
 
 
-def _finish(ax: Any, rows: np.ndarray, y: np.ndarray, num_columns: int = 2) -> None:
-    if len(rows) < len(y):
-        ax.text(0.98, 0.02, f"{len(rows)} of {len(y):,} rows drawn", transform=ax.transAxes, **NOTE)
+def _finish(
+    ax: Any, rows: np.ndarray, dots: tuple[np.ndarray, ...], ends: tuple[np.ndarray, ...], num_columns: int = 2
+) -> None:
+    """Set the ranges of axes by the dots (x and y) and the ends of intervals, and tell what is not drawn."""
+    across, along = dots[0][rows], np.concatenate([each[rows] for each in (dots[1], *ends)])
+    x, y = limits_without_outliers(across), limits_without_outliers(along)
+    beyond = (across < x[0]) | (across > x[1]) | (dots[1][rows] < y[0]) | (dots[1][rows] > y[1])
+    ax.set(xlim=x if x[0] < x[1] else None, ylim=y if y[0] < y[1] else None)
+    told = [f"{len(rows)} of {len(dots[0]):,} rows drawn"] * (len(rows) < len(dots[0]))
+    told += [f"{int(beyond.sum())} beyond the axes"] * bool(beyond.any())
+    ax.text(0.98, 0.02, ", ".join(told), transform=ax.transAxes, **NOTE)
     legend_above(ax, num_columns)
     ax.grid(alpha=0.25)
 
@@ -296,5 +320,4 @@ def _limits(y: np.ndarray, predictions: Mapping[str, Prediction]) -> tuple[float
     """Return the range of the vertical axes of all panels, which holds the targets drawn and their intervals."""
     rows, found = _spread(y), [_judged(y, prediction) for prediction in predictions.values()]
     values = np.stack([y, *(each.lower for each in found), *(each.upper for each in found)])[:, rows]
-    margin = 0.03 * (values.max() - values.min())
-    return float(values.min() - margin), float(values.max() + margin)
+    return limits_without_outliers(values.ravel())

@@ -10,7 +10,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from gpytorch_partition.descriptions import counted
+from gpytorch_partition.descriptions import counted, written
 from gpytorch_partition.explain.kernel_parts import KernelExpansion, KernelPart, covariance_shares
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import LandmarkKernel, LocalLinearKernel, PartitionMixtureKernel, RandomForestKernel
@@ -83,8 +83,8 @@ class TargetSummary:
         told = ", ".join(f"{name} {others[name]:+.2f}" for name in closest)
         share = f"{_percent(self.noise_std / self.target_std)} of the target's" if self.target_std else ""
         return (
-            f"{counted(self.num_entries, 'row')}, function {self.function_std:.4g}, noise "
-            f"{self.noise_std:.4g} ({share}); goes with {told}"
+            f"{counted(self.num_entries, 'row')}, function {written(self.function_std)}, noise "
+            f"{written(self.noise_std)} ({share}); goes with {told}"
         )
 
 
@@ -190,13 +190,13 @@ class ModelSummary(_Summary):
     def _functions(self) -> dict[str, str]:
         if self.targets:
             return {f"target {each.name}": str(each) for each in self.targets}
-        expected = f"targets: {self.target_std:.4g}; the prior expects {self.prior_std:.4g}"
-        function = f"means have a standard deviation of {self.function_std:.4g} over the rows ({expected})"
+        expected = f"targets: {written(self.target_std)}; expected before targets are seen: {written(self.prior_std)}"
+        function = f"means have a standard deviation of {written(self.function_std)} over the rows ({expected})"
         share = f" ({_percent(self.noise_std / self.target_std)} of theirs)" if self.target_std else ""
-        noise = f"standard deviation {self.noise_std:.4g} in the targets' units{share}"
+        noise = f"standard deviation {written(self.noise_std)} in the targets' units{share}"
         if self.noise_range is None:
             return {"function": function, "noise": f"{noise}, the same everywhere"}
-        varies = "on average, varies with x from {:.4g} to {:.4g}".format(*self.noise_range)
+        varies = "on average, varies with x from {} to {}".format(*map(written, self.noise_range))
         return {"function": function, "noise": f"{noise} {varies}"}
 
     @property
@@ -204,7 +204,7 @@ class ModelSummary(_Summary):
         error, deviation = self.mean_error or (0.0, 0.0)
         if not abs(error) > 2 * deviation:
             return ""
-        size = f"{abs(error):.4g} in the targets' units ({abs(error) / deviation:.1f} standard errors)"
+        size = f"{written(abs(error))} in the targets' units ({abs(error) / deviation:.1f} standard errors)"
         return f"held-out rows are predicted too {'low' if error > 0 else 'high'} by {size} on average"
 
     def _tails(self) -> dict[str, str]:
@@ -213,8 +213,8 @@ class ModelSummary(_Summary):
             found["tails"] = f"{shape}; no row is discounted"
         elif self.degrees_of_freedom is not None:
             found["outliers"] = (
-                f"{counted(self.num_outliers, 'row')}, which count less than a quarter; {shape}, whose standard "
-                "deviation above includes outliers"
+                f"{counted(self.num_outliers, 'row')} with large errors count less than a quarter of a usual row; "
+                f"{shape}, whose standard deviation above includes them"
             )
         if self.long_tail is not None:
             found["long tail"] = f"{self.long_tail} the predictions, so no row is discounted; logarithms may fit better"
@@ -364,7 +364,6 @@ def _of_targets(
 def _each_target(
     model: CoregionalizedGP, unit: Standardization, names: list[str], deviations: Tensor
 ) -> tuple[TargetSummary, ...]:
-    """Return a summary of each target; their means have these standard deviations (`T`)."""
     root = model.task_covariance.diagonal().sqrt()
     correlations = (model.task_covariance / root / root.unsqueeze(-1)).tolist()
     known = [column[~column.isnan()].double() for column in model.train_targets.unbind(-1)]

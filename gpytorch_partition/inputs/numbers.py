@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
@@ -12,7 +13,28 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+# Numbers and dates that may stand for missing cells.
+_LIKE_HOLES = re.compile(r"-?(9+|8+|7+)|.*e\+([2-9]\d|\d{3})")
+_DATES_LIKE_HOLES = re.compile(r"9999-.*|2[1-9]99-12-31|2099-12-31|1[89]00-01-01|1970-01-01|0001-01-01")
 MOST_PARTITIONS = 2**20  # a row holds a code of each
+
+
+def like_holes(values: np.ndarray, are_days: bool = False) -> list[str]:
+    """Return how many cells are -999, 1e30 or such (of days since 1970: 9999-12-31), far from all others, as texts."""
+    found = list[str]()
+    while len(levels := np.unique(values[np.isfinite(values)], return_counts=True)) and len(levels[0]) > 2:
+        for end in (-1, 0):
+            (level, count), others = (each[end] for each in levels), np.delete(levels[0], end)
+            shown = str(np.datetime64(int(level), "D")) if are_days else f"{level:.12g}"
+            is_odd = (_DATES_LIKE_HOLES if are_days else _LIKE_HOLES).fullmatch(shown)
+            is_far = abs(level - others[end]) > 0.5 * np.ptp(others)
+            if is_odd and is_far and (count > 1 or len(shown) > 2):
+                found.append(f"{count:,} cells are {shown}")
+                values = values[values != level]
+                break
+        else:
+            break
+    return found
 
 
 def is_real(value: Any) -> bool:

@@ -1,10 +1,11 @@
-"""Messages about targets that are text, with remedies: words among numbers, units, decimal commas, or classes."""
+"""Text in one form, and messages about targets that are text: words among numbers, units, decimal commas, classes."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 
@@ -24,6 +25,19 @@ class Remedies(NamedTuple):
     units: str = "take {0!r} off, so that numbers are left"
     commas: str = "write decimal points for commas"
     classes: str = "PartitionGPClassifier of gpytorch_partition.estimators learns classes"
+
+
+def composed(values: Any) -> Any:
+    """Return text, alone or in a list, an array or a Series, in Unicode's composed form (NFC); other values as such."""
+    if isinstance(values, str):
+        return normalize("NFC", values)
+    if isinstance(values, list):
+        return [*map(composed, values)]
+    if getattr(getattr(values, "dtype", None), "kind", "") not in ("O", "U", "T"):
+        return values
+    if not isinstance(values, np.ndarray):
+        return values.map(composed)
+    return np.array([*map(composed, values.ravel())], object if values.dtype == object else None).reshape(values.shape)
 
 
 def odd_targets(values: np.ndarray, shown: str = "row {0}") -> list[tuple[str, str]]:

@@ -12,7 +12,8 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor
 from torch.nn import ModuleList
 
-from gpytorch_partition.descriptions import listed, module_repr
+from gpytorch_partition.callers import not_compiled
+from gpytorch_partition.descriptions import listed, module_repr, without_values
 from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
 from gpytorch_partition.inputs.kernel_columns import BuildingRange, Columns, OtherUnitsWarning
 
@@ -95,6 +96,8 @@ class ClusterKernel(Kernel):
             self.columns = chosen.to(own.device)
 
     def extra_repr(self) -> str:
+        if unknown := without_values(self):
+            return unknown
         told = [self._described()]
         told += [f"active_dims={listed(self.columns.numbers.tolist())}"] if self.columns.numbers.numel() else []
         told += [f"batch_shape={tuple(self.batch_shape)}"] if self.batch_shape else []
@@ -112,10 +115,12 @@ class ClusterKernel(Kernel):
         inside = ((key, child) for key, child in self.named_children() if isinstance(child, Kernel | ModuleList))
         return module_repr(self._get_name(), self.extra_repr(), inside)
 
+    @not_compiled
     def __call__(self, x1: Tensor, x2: Tensor | None = None, diag: bool = False, **params: Any) -> Any:
         self._check_call(x1, x1 if x2 is None else x2, params)
         return super().__call__(x1, x2, diag=diag, **params)
 
+    @not_compiled
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
         self._check_call(x1, x2, params)
         self._warn_of_other_units(x1, x2)
@@ -136,6 +141,12 @@ class ClusterKernel(Kernel):
             raise RuntimeError(
                 f"{type(self).__name__} cannot be traced for TorchScript: the clusters of points are looked up by "
                 "code that depends on their values. Save model.state_dict() instead, and predict with it in Python."
+            )
+        if torch._C._functorch.maybe_current_level() is not None:
+            raise RuntimeError(
+                f"{type(self).__name__} expected plain tensors, got a transform of torch.func (vmap, jvp, grad, ...), "
+                "inside which points have no values to look clusters up: give a batch (... x N x D) in place of vmap, "
+                "and differentiate with torch.autograd.grad"
             )
         if params.get("last_dim_is_batch"):
             name = type(self).__name__

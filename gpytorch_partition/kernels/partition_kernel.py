@@ -183,7 +183,7 @@ class PartitionKernel(ClusterKernel):
 
     def _check_points(self, x: Tensor) -> None:
         self.partition.check_points(self._active(x))
-        if torch.is_grad_enabled() and x.requires_grad:
+        if torch.is_grad_enabled() and x.requires_grad and (self.training or not _depends_on_parameters_only(x)):
             raise RuntimeError(
                 f"{type(self).__name__} is piecewise constant in x: it has no gradient with respect to the inputs. "
                 "Detach inputs. Features of a network cannot be trained by it: train them with another kernel first, "
@@ -198,6 +198,22 @@ class PartitionKernel(ClusterKernel):
         """S, the covariance of cluster effects, in the dtype of `like`: I / m for flat partitions."""
         share = like.new_full((1,), 1 / self.num_partitions)
         return FlatLinearOperator(share, num_clusters=cast(int, sizes))
+
+
+def _depends_on_parameters_only(x: Tensor) -> bool:
+    """Whether points have gradients by parameters alone, as of a warp or a network, which predictions do not need."""
+    if x.grad_fn is None:
+        return isinstance(x, torch.nn.Parameter)
+    seen: set[Any] = set()
+    nodes = [x.grad_fn]
+    while nodes:
+        node = nodes.pop()
+        if not isinstance(getattr(node, "variable", None), torch.nn.Parameter | None):
+            return False
+        inner = {each for each, _ in node.next_functions if each is not None} - seen
+        seen |= inner
+        nodes += inner
+    return True
 
 
 def _check_matrix(x: Any, name: str) -> None:

@@ -11,6 +11,7 @@ from gpytorch.likelihoods.noise_models import Noise
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
+from gpytorch_partition.descriptions import without_values
 from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, decode_missing
 from gpytorch_partition.likelihoods.noise_likelihoods import NoiseLikelihood, inputs_of
@@ -74,7 +75,7 @@ class ForestNoise(Noise):
         return noise
 
     def extra_repr(self) -> str:
-        return f"level {self.noise.item():.4g}, exponent {self.exponent.item():.4g}"
+        return without_values(self) or f"level {self.noise.item():.4g}, exponent {self.exponent.item():.4g}"
 
     def _set_forest(self, forest: RandomForestRegressor) -> None:
         self.partition = ForestPartition(forest)

@@ -16,6 +16,7 @@ from linear_operator.operators import DiagLinearOperator, LinearOperator
 from torch import Tensor
 from torch.distributions import StudentT
 
+from gpytorch_partition.descriptions import without_values
 from gpytorch_partition.inputs.numbers import check_positive, check_tensors
 from gpytorch_partition.likelihoods.scale_mixture import log_densities
 
@@ -82,7 +83,7 @@ class UnspannedNoise(Noise):
         self.base_noise.initialize(noise=value)
 
     def extra_repr(self) -> str:
-        return f"threshold {float(self.threshold):.4g}"
+        return without_values(self) or f"threshold {float(self.threshold):.4g}"
 
     def forward(self, *params: Any, shape: Any = None, **kwargs: Any) -> DiagLinearOperator:
         """Return the noise's covariance at the inputs given (a tensor `*batch x N x D`, or a list of one)."""
@@ -174,7 +175,7 @@ class WeightedNoise(Noise):
         self.register_buffer("factor", torch.tensor(factor, dtype=torch.float64))
 
     def extra_repr(self) -> str:
-        return f"weights from {self.weights.min():.4g} to {self.weights.max():.4g}"
+        return without_values(self) or f"weights from {self.weights.min():.4g} to {self.weights.max():.4g}"
 
     def forward(self, *params: Any, shape: Any = None, **kwargs: Any) -> LinearOperator:
         """Return the covariance of the noise at training rows, or at the given points."""
@@ -281,7 +282,7 @@ class StudentTNoise(WeightedNoise):
         self.register_buffer("df", torch.tensor(df, dtype=torch.float64))
 
     def extra_repr(self) -> str:
-        return f"{float(self.df):g} degrees of freedom, {super().extra_repr()}"
+        return without_values(self) or f"{float(self.df):g} degrees of freedom, {super().extra_repr()}"
 
     @property
     def new_factor(self) -> Tensor:

@@ -393,9 +393,10 @@ class FeatureSpaceGP(CountedModel):
                 f"expected a kernel of the kind that {path} was saved with, got a {type(kernel).__name__} that cannot "
                 "take its partitions: give an unfitted kernel, built as the saved one"
             ) from error
-        model = cls(kernel, max_clusters=content["max_clusters"])
-        model.load_state_dict(content["model"])
-        return model
+        with files.reading_state(_KIND):
+            model = cls(kernel, max_clusters=content["max_clusters"])
+            model.load_state_dict(content["model"])
+            return model
 
     def _under(self, kernel: MondrianKernel) -> FeatureSpaceGP:
         model = FeatureSpaceGP(kernel)

@@ -6,7 +6,7 @@ value decomposition, a constant is a dense matrix, and products take Lanczos roo
 Here a low-rank term (of GPyTorch's linear, inducing point and random feature kernels) becomes a partition into a single
 cluster with loadings, and a constant becomes one without. Products of a partition operator with these, with a diagonal
 or with a covariance of tasks (an `IndexKernel`), and of sums of such terms, are of this kind too. All other products
-are dense: exact up to `max_cholesky_size` rows, and refused above.
+are dense: exact up to 10,000 rows, and refused above.
 """
 
 from __future__ import annotations
@@ -36,7 +36,13 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import one_cluster
 from gpytorch_partition.operators.cluster_operators.cluster_operator import FlatLinearOperator
-from gpytorch_partition.operators.guards import CovarianceOperator, check_dense, expanded_number, is_constant
+from gpytorch_partition.operators.guards import (
+    MOST_ROWS,
+    CovarianceOperator,
+    check_dense,
+    expanded_number,
+    is_constant,
+)
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.operators.sums_and_roots import PartitionSumLinearOperator
 from gpytorch_partition.operators.tasks import noise_of_tasks, on_own_tasks, repeated_noise_of_tasks
@@ -131,10 +137,12 @@ def product(first: LinearOperator, second: LinearOperator) -> LinearOperator:
         total = reduce(operators.add, sorted(terms, key=lambda term: isinstance(term, DiagLinearOperator)))
         # A dense matrix alone is solved at this package's accuracy too.
         return PartitionSumLinearOperator(total) if isinstance(total, DenseLinearOperator) else total
-    if min(first.shape[-2:]) > settings.max_cholesky_size.value():
+    is_large = min(first.shape[-2:]) > settings.max_cholesky_size.value()
+    if is_large and first.shape.numel() > MOST_ROWS**2:
         remedy = "Add the kernels instead of multiplying them, or predict fewer points at once"
         check_dense(first, f"an elementwise product with a {type(second).__name__}", remedy)
-    return DenseLinearOperator(first.to_dense() * second.to_dense())
+    dense = DenseLinearOperator(first.to_dense() * second.to_dense())
+    return PartitionSumLinearOperator(dense) if is_large else dense
 
 
 def _terms(operator: LinearOperator) -> list[LinearOperator]:

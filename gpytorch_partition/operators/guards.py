@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import reduce
 from typing import Any, NamedTuple
 
 import gpytorch
@@ -24,9 +25,9 @@ import torch
 from linear_operator import settings, to_linear_operator
 from linear_operator.operators import (
     ConstantDiagLinearOperator,
-    DenseLinearOperator,
     DiagLinearOperator,
     LinearOperator,
+    RootLinearOperator,
 )
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
@@ -45,6 +46,8 @@ LARGEST_RESIDUAL = 1e-4
 FEWEST_LANCZOS_STEPS = 100
 MOST_CHECKED_STEPS = 300  # of Lanczos, where log determinants are checked
 LARGEST_BIAS = 5e-3  # of the log marginal likelihood, in nats per datum, without a warning or an exact computation
+# Most rows of a matrix that is dense where nothing else is exact: 800 MB in float64, and ten seconds for a factor.
+MOST_ROWS = 10_000
 _NUM_PROBES = 3  # probe vectors for the bias: it is an average over all eigenvalues, and nearly the same for each
 
 
@@ -143,11 +146,11 @@ def check_dense(operator: LinearOperator, task: str, remedy: str = _ITERATIVE) -
 
 class CovarianceOperator(LinearOperator):
     """
-    A linear operator with accurate solves, whose factorizations and elementwise products do not silently become dense.
+    A linear operator with accurate solves, whose factorizations do not silently become dense.
 
-    Conjugate gradients stop column by column, at the residuals above.
-    Factorizations and products over a batch dimension are dense up to `max_cholesky_size` rows, and errors above; so
-    are elementwise products, except those of :mod:`gpytorch_partition.operators.algebra`.
+    Conjugate gradients stop column by column, at the residuals above. Factorizations are dense up to
+    `max_cholesky_size` rows, and errors above. Elementwise products are those of
+    :mod:`gpytorch_partition.operators.algebra`.
     """
 
     points_require_grad = False  #: whether it was evaluated at points that require a gradient
@@ -204,6 +207,24 @@ class CovarianceOperator(LinearOperator):
             check_dense(self, "a root")
         return super().root_decomposition(method=method)
 
+    def root_inv_decomposition(
+        self, method: str | None = None, initial_vectors: Tensor | None = None, test_vectors: Tensor | None = None
+    ) -> LinearOperator:
+        """Return a root of the inverse, for up to `max_cholesky_size` rows: Lanczos roots have large errors here."""
+        check_dense(self, "a root of the inverse")
+        return super().root_inv_decomposition(method, initial_vectors, test_vectors)
+
+    def add_low_rank(self, low_rank_mat: Tensor | LinearOperator, *args: Any, **kwargs: Any) -> LinearOperator:
+        r"""Return the sum with :math:`B B^\top`, without the roots of both that linear_operator computes."""
+        return self + RootLinearOperator(low_rank_mat)
+
+    def cat_rows(self, cross_mat: Tensor, new_mat: Tensor, *args: Any, **kwargs: Any) -> LinearOperator:
+        """Return the operator with new rows and columns; above `max_cholesky_size` rows without a root of it."""
+        if self.size(-1) <= settings.max_cholesky_size.value():
+            return super().cat_rows(cross_mat, new_mat, *args, **kwargs)
+        without_roots = self.representation_tree()(*self.representation())
+        return LinearOperator.cat_rows(without_roots, cross_mat, new_mat, False, False)
+
     def _svd(self) -> tuple[LinearOperator, Tensor, LinearOperator]:
         check_dense(self, "a singular value decomposition")
         return super()._svd()
@@ -216,9 +237,9 @@ class CovarianceOperator(LinearOperator):
         return self.expand(*batch_shape, *self.matrix_shape)._mul_constant(constant.expand(batch_shape))
 
     def _prod_batch(self, dim: int) -> LinearOperator:
-        """Exact and dense for few rows; the parent's product is wrong for odd batches."""
-        check_dense(self, "a product over the batch", "Give each kernel of the batch a model of its own, or add them")
-        return DenseLinearOperator(self.to_dense().prod(dim))
+        covariance = self.evaluate_kernel()  # kernels that are indexed lose gradients
+        elements = [covariance[(slice(None),) * dim + (element,)] for element in range(self.shape[dim])]
+        return reduce(self._product_with, elements)
 
 
 def involves_partitions(operator: LinearOperator) -> bool:

@@ -13,6 +13,7 @@ from linear_operator.operators import LinearOperator
 from linear_operator.utils.memoize import cached
 from torch import Tensor
 
+from gpytorch_partition.callers import not_compiled
 from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.operators.cluster_operators.cluster_operator import (
@@ -173,6 +174,7 @@ class PartitionLinearOperator(CovarianceOperator):
         gradient = LoadedRows(self.left, loadings).loadings_derivative(left_vecs, spread)
         return _sum_to_shape(self.scale[..., None, None] * gradient, loadings.shape)
 
+    @not_compiled
     @cached
     def to_dense(self) -> Tensor:
         r"""
@@ -217,6 +219,7 @@ class PartitionLinearOperator(CovarianceOperator):
 
     # Entries.
 
+    @not_compiled
     def _diagonal(self) -> Tensor:
         if not self.is_symmetric:
             rows = torch.arange(self.size(-1), device=self.device)

@@ -13,7 +13,7 @@ from torch import Tensor
 from gpytorch_partition.clusters.cache import without_computed
 from gpytorch_partition.clusters.cluster_index import BoundedClusterIndex, ClusterIndex, SeenClusterIndex
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.descriptions import counted, ranged
+from gpytorch_partition.descriptions import counted, ranged, without_values
 from gpytorch_partition.inputs.numbers import same_bits, take_shapes
 from gpytorch_partition.inputs.training_rows import MISSING
 from gpytorch_partition.linalg.parallel import slices
@@ -191,8 +191,8 @@ class Partition(torch.nn.Module):
 
     def extra_repr(self) -> str:
         """Describe the partitions in words, for reprs of the partition and of kernels."""
-        if not self.is_fitted:
-            return "unfitted"
+        if (told := without_values(self)) or not self.is_fitted:
+            return told or "unfitted"
         columns = "" if self.num_features is None else f", {counted(self.num_features, 'column')}"
         return f"{self._described()}{columns}"
 

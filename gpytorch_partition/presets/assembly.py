@@ -16,7 +16,7 @@ from gpytorch.likelihoods.noise_models import HomoskedasticNoise, Noise
 from gpytorch.settings import prior_mode
 from torch import Tensor
 
-from gpytorch_partition.descriptions import counted
+from gpytorch_partition.descriptions import counted, without_values
 from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import EncodedKernel, IterativeKernel, PartitionKernel, StandardizedKernel
@@ -73,7 +73,6 @@ class DefaultGP(PartitionGP):
         return self.description["noise"].get("offset", 0.0)
 
     def _offsets(self, x: Tensor) -> Tensor:
-        """Return mean errors of predictions at points (`*batch x N`), which held-out rows had."""
         x = x.unsqueeze(-1) if x.dim() == 1 else x
         forests = [module for module in self.likelihood.modules() if isinstance(module, ForestNoise)]
         ratios = forests[0].exponent * forests[0].log_ratio(self._encoded(x)) if forests else x.new_zeros(x.shape[:-1])
@@ -109,6 +108,8 @@ class DefaultGP(PartitionGP):
 
     def extra_repr(self) -> str:
         """Return the number of rows, and the weights of the parts."""
+        if told := without_values(self):
+            return told
         weights = [part.outputscale.item() for part in self.covar_module.modules() if type(part) is ScaleKernel][1:]
         told = ", ".join(f"{name} {weight:.3g}" for name, weight in zip(self.description["parts"], weights))
         return f"{counted(len(self.train_targets), 'row')}, weights: {told}"

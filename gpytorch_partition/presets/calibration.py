@@ -6,6 +6,7 @@ where few rows have chosen for many, larger ones where groups or times are few, 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from sklearn.ensemble import RandomForestRegressor
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.composition.distributions import marginal_variances
 from gpytorch_partition.inference.prediction.unknown_cells import unknown_cells
 from gpytorch_partition.inputs.row_weights import RowWeights, noise_factors
@@ -41,6 +43,7 @@ _NUM_FACTORS = 2  # chosen by the judging rows, which they fit better than new r
 # loses a nat where intervals must reach a fifth of gross errors.
 _INSIDE, _INSIDE_OF_TAILS = (0.85, 0.9), (0.82, 0.85)
 _ENOUGH_SQUARES = 1_000  # squared errors that suffice to compare two choices
+_FEWEST_OTHERS = 10  # held-out rows of other targets than the usual value, for a warning
 _SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)  # of the variance that missing cells add
 _MOST_INCOMPLETE = 300  # held-out rows with missing cells, whose densities are summed
 _OFFSETS = (1.0, 0.75, 0.5, 0.25)  # shares of the mean error that predictions may get
@@ -191,7 +194,6 @@ class _FoldModel(NamedTuple):
 
 
 def _fold_model(choice: Choice, fold: Split, data: TrainingData, setup: Setup, *, num_variances: int) -> _FoldModel:
-    """Return the model of a fold; rows that chose are learned from, but not predicted."""
     points = torch.from_numpy(setup.random.permutation(np.setdiff1d(fold[1], choice.rows.numpy())))
     with stage("growing trees without a fold", level=2):
         some, setup = _learned_from(fold[0], data, setup)
@@ -332,6 +334,21 @@ def widened_to_hold(choice: Choice) -> Choice:
     found = replace(scaled(choice, factor), held_out=wide)
     loss = float((_density(choice, everything)(0.0) - _density(found, everything)(0.0)).mean())
     return replace(found, log_density=choice.log_density - loss)
+
+
+def warn_of_one_value(choice: Choice, y: Tensor) -> None:
+    """Warn of targets that mostly are one value, where intervals of 90 % hold too few held-out rows of the others."""
+    values, counts = y.unique(return_counts=True)
+    is_other = y[choice.held_out.rows] != values[counts.argmax()]
+    inside = (_distances(choice)[is_other] <= 1).double()
+    if 2 * int(counts.max()) > len(y) and len(inside) >= _FEWEST_OTHERS and float(inside.mean()) < _INSIDE[0]:
+        warnings.warn(
+            f"{int(counts.max()) / len(y):.0%} of the targets are one value, and 90 % intervals hold "
+            f"{float(inside.mean()):.0%} of the others that were held out: learn by PartitionGPClassifier whether a "
+            "target is that value, and by this regressor the rows of the others",
+            UserWarning,
+            stacklevel=level_of_caller(),
+        )
 
 
 def _distances(choice: Choice) -> Tensor:

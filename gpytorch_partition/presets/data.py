@@ -14,6 +14,7 @@ from torch import Tensor
 from gpytorch_partition.inputs.row_choice import Split, row_folds
 from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.inputs.text_targets import composed
 from gpytorch_partition.presets.options import Setup
 from gpytorch_partition.tables import NumberView, view_in_folds
 from gpytorch_partition.tables.cells import is_missing
@@ -90,7 +91,7 @@ def some_of(each: Selectable | None, rows: Tensor | np.ndarray | slice) -> Selec
 
 
 def _cells(values: Any, name: str, num_rows: int) -> np.ndarray:
-    cells = np.empty(0) if isinstance(values, str) else np.asarray(values)
+    cells = np.empty(0) if isinstance(values, str) else composed(np.asarray(values))
     if cells.shape != (num_rows,):
         got = "a text" if isinstance(values, str) else f"shape {cells.shape}"
         raise ValueError(f"expected {name} of one value for each of {num_rows} rows, got {got}: give a column")

@@ -21,6 +21,7 @@ from gpytorch_partition.presets.calibration import (
     calibrate,
     centred,
     completion_share,
+    warn_of_one_value,
     widened,
     widened_for_blocks,
     widened_to_hold,
@@ -146,7 +147,9 @@ def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingD
         choice = widened(with_mean_error(choice) if own.has_equal_rows else choice, data, setup)
     choice = with_shape(widened_for_blocks(choice, chosen, data, setup), setup.options)
     choice = centred(choice) if own.has_equal_rows else choice
-    return widened_to_hold(choice) if data.blocks is None else choice, data
+    choice = widened_to_hold(choice) if data.blocks is None else choice
+    warn_of_one_value(choice, data.y)
+    return choice, data
 
 
 def _calibrated(

@@ -242,7 +242,6 @@ def levels(num_rows: int, num_columns: float, options: Options) -> Iterator[Leve
 
 
 def _sizes(num_rows: int, num_columns: float, options: Options) -> dict[str, int]:
-    """Sizes that a smaller model may reduce, by name."""
     calibrates, choosing_rows = options.calibrates(num_rows), options.num_choosing(num_rows)
     most_folds = options.num_calibration_folds
     boosted_trees = options.num_boosted_trees + options.num_shallow_boosted_trees

@@ -247,7 +247,6 @@ def _rough_mixture(kernels: list[MondrianKernel], widths: Sequence[float]) -> Pa
 
 
 def _mean_manhattan_norm(num_columns: int) -> float:
-    """The mean sum of absolute coordinates over the unit sphere."""
     log_ratio = math.lgamma(num_columns / 2) - math.lgamma((num_columns + 1) / 2)
     return num_columns * math.exp(log_ratio) / math.sqrt(math.pi)
 

@@ -149,7 +149,6 @@ def _folds(rows: PartInputs) -> tuple[list[str], list[Tensor], list[tuple[Tensor
 
 
 def _filled(rows: PartInputs) -> PartInputs:
-    """The rows, with missing targets imputed for trees."""
     return replace(rows, y=imputed(rows.x, rows.y, rows.categories, rows.setup.random, rows.setup.n_jobs))
 
 
@@ -224,7 +223,6 @@ def _calibrating(chosen: _Chosen, rows: PartInputs) -> Split:
 
 
 def _assembled(chosen: _Chosen, rows: PartInputs) -> CoregionalizedGP:
-    """The model of rows, standardized again by themselves."""
     columns = Standardization.of(rows.x).without(rows.categories)
     standardized = _filled(replace(rows, x=columns.apply(rows.x), lengthscales=chosen.lengthscales))
     parts = new_parts(standardized, names=chosen.weights)

@@ -174,7 +174,6 @@ class _Trial:
 
 
 def _noise_forest(trial: _Trial, setup: Setup) -> tuple[RandomForestRegressor, Tensor]:
-    """Grow a forest of squared residuals; return it with predictions by trees that have not seen the row."""
     (means, variances), data, seen = trial.predictions, trial.data, trial.seen
     noise = trial.candidate.fit.noise * trial.factors
     residuals = ((trial.y - means) / (variances + noise).sqrt())[trial.judged]

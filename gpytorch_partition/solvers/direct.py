@@ -29,6 +29,7 @@ from torch import Tensor
 
 from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.linalg.random import solver_generator
+from gpytorch_partition.operators.guards import MOST_ROWS
 from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator, PartitionLinearOperator
 from gpytorch_partition.operators.sums_and_roots import PartitionSumLinearOperator
 
@@ -160,8 +161,6 @@ def _widths(roots: list[IncidenceLinearOperator]) -> list[int]:
     return [root.shape[-1] for root in roots]
 
 
-# Most rows of A to factorize: 800 MB twice, one of them for a moment, and ten seconds on one core.
-MOST_ROWS = 10_000
 _BLOCK_ROWS = 512  # rows of A that are computed at once
 _MOST_REFINEMENTS = 10
 

@@ -16,8 +16,9 @@ from linear_operator.operators import (
 from linear_operator.utils.memoize import cached
 from torch import Tensor
 
+from gpytorch_partition.callers import not_compiled
 from gpytorch_partition.linalg.factors import stable_cholesky
-from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
+from gpytorch_partition.operators.guards import CovarianceOperator
 from gpytorch_partition.operators.sums_and_roots import exact_root, sum_of_roots
 from gpytorch_partition.solvers.decision_table import choose_solver
 from gpytorch_partition.solvers.direct import (
@@ -125,13 +126,6 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         """Return a root: dense up to `max_cholesky_size` rows, the exact sparse one above."""
         return super().root_decomposition(method) if method is not None or has_few_rows(self) else exact_root(self)
 
-    def root_inv_decomposition(
-        self, method: str | None = None, initial_vectors: Tensor | None = None, test_vectors: Tensor | None = None
-    ) -> LinearOperator:
-        """Return a root of the inverse, for up to `max_cholesky_size` rows: Lanczos roots have large errors here."""
-        check_dense(self, "a root of the inverse")
-        return super().root_inv_decomposition(method, initial_vectors, test_vectors)
-
     # What linear_operator asks for in its own solves, and preconditioning.
 
     def _preconditioner(self) -> tuple[Callable | None, LinearOperator | None, Tensor | None]:
@@ -168,6 +162,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
             return super()._solve(rhs, preconditioner, num_tridiag)
         return choose_solver(self, "solve").solve(rhs)
 
+    @not_compiled
     def inv_quad_logdet(
         self, inv_quad_rhs: Tensor | None = None, logdet: bool | None = False, reduce_inv_quad: bool | None = True
     ) -> tuple[Tensor | None, Tensor | None]:

@@ -7,9 +7,10 @@ from datetime import date, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
-from unicodedata import normalize
 
 import numpy as np
+
+from gpytorch_partition.inputs.text_targets import composed
 
 NUMBERS, TEXT, CATEGORY, ORDERED, DATES, EMPTY = "numbers", "text", "category", "ordered category", "dates", "empty"
 ID, INDEX = "id", "index"  # text that differs in every row; whole numbers without a name
@@ -90,7 +91,7 @@ def as_pandas(values: Any) -> Any:
     values = values.to_pandas() if hasattr(values, "to_pandas") else values
     if not hasattr(values, "columns") or not hasattr(values, "set_axis"):
         return values
-    names = [normalize("NFC", name) if isinstance(name, str) else name for name in values.columns]
+    names = composed([*values.columns])
     return values if names == list(values.columns) else values.set_axis(names, axis=1)
 
 
@@ -131,7 +132,7 @@ def _level(level: Any, name: str) -> Level:
     if isinstance(level, complex | bytes):
         raise TypeError(_unreadable(name, type(level).__name__))
     level = level.item() if isinstance(level, np.generic) else level
-    return level if isinstance(level, bool | int | float) else normalize("NFC", str(level))
+    return level if isinstance(level, bool | int | float) else composed(str(level))
 
 
 def _objects(column: Any, missing: np.ndarray, name: str, zone: str | None) -> Cells:
@@ -151,7 +152,7 @@ def _objects(column: Any, missing: np.ndarray, name: str, zone: str | None) -> C
         return _numbers(filled(_number))
     if all_are(str, *_SCALARS):
         note = "" if all_are(str) else "text and numbers are mixed: all are text"
-        return Cells(TEXT, filled(lambda cell: normalize("NFC", str(cell)), object), note=note)
+        return Cells(TEXT, filled(lambda cell: composed(str(cell)), object), note=note)
     if all_are(date, np.datetime64):
         return _dates(column, {str(cell.tzinfo) for cell in present if getattr(cell, "tzinfo", None) is not None}, zone)
     if all_are(timedelta, np.timedelta64):
@@ -162,7 +163,6 @@ def _objects(column: Any, missing: np.ndarray, name: str, zone: str | None) -> C
 
 
 def _number(cell: Any) -> float:
-    """Return a number as float64; one beyond its range is infinite."""
     try:
         return float(cell)
     except OverflowError:

@@ -139,7 +139,6 @@ class _Rows(NamedTuple):
 
 
 def _with_least(parts: list[_Rows], size: int) -> _Rows:
-    """Return the rows with the least priorities, in their order."""
     y, numbers, priorities = (np.concatenate(each) for each in [*zip(*parts)][1:])
     least = np.sort(np.argsort(priorities, kind="stable")[:size])
     x = rows_of(joined([part.x for part in parts]), least)

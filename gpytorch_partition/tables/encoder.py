@@ -16,6 +16,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.callers import level_of_caller
+from gpytorch_partition.inputs.numbers import like_holes
+from gpytorch_partition.inputs.text_targets import composed
 from gpytorch_partition.tables.cells import (
     CATEGORY,
     DATES,
@@ -41,7 +43,6 @@ from gpytorch_partition.tables.number_view import MOST_ONE_HOT
 logger = logging.getLogger(__name__)
 
 _OF_NUMBERS = "numbers as categories"
-_LIKE_HOLES = re.compile(r"-?(9+|8+|7+)|.*e\+([2-9]\d|\d{3})")  # numbers that may stand for missing cells
 _UNNAMED = re.compile(r"Unnamed: \d+|__index_level_\d+__|")  # columns without a name, as pandas and pyarrow call them
 _FEWEST_IDS = 20  # rows from which texts that all differ are ids
 _MOST_GAPS = 0.25  # numbers that a counter may lack, by rows that are left out, for each that it has
@@ -168,6 +169,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         columns = [self._known[number] for number in self.sources_]
         return {number: list(each.levels or []) for number, each in enumerate(columns) if each.kind in (TEXT, CATEGORY)}
 
+    def levels_of(self, name: str) -> list[Level]:
+        """Return the levels of a column of the table, in the order that a category declares; none for others."""
+        return next((list(column.levels or []) for column in self._known if column.name == name), [])
+
     @property
     def kinds_(self) -> dict[str, str]:
         """Return the kind of each column of the table by name, as :mod:`gpytorch_partition.tables.cells` calls them."""
@@ -202,6 +207,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """Return the encoder of a state."""
         encoder = cls(missing=state.get("missing", ()))
         encoder._columns = [_Column(**{**column, "parts": tuple(column["parts"])}) for column in state["columns"]]
+        others, names = list(encoder.missing), state["feature_names"] or []
+        is_list = isinstance(names, list) and _are(names, str) and _are(others, int | float)
+        if not is_list or not all(map(_is_learned, encoder._columns)):
+            raise ValueError("expected the state of a TableEncoder, got wrong values: fit again")
         encoder.n_features_in_ = len(encoder._columns)
         if state["feature_names"] is not None:
             encoder.feature_names_in_ = np.array(state["feature_names"], dtype=object)
@@ -295,7 +304,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         given = self.categorical_features
         if not (given is None or isinstance(given, Iterable)):
             raise ValueError(f"expected categorical_features as a list of names or numbers of columns, got {given!r}")
-        wanted = [given] if isinstance(given, str) else [] if given is None else list(given)
+        wanted = composed([given] if isinstance(given, str) else [] if given is None else list(given))
         if len(wanted) == len(names) and all(isinstance(one, bool | np.bool_) for one in wanted):
             wanted = [*np.flatnonzero(wanted)]
         known: dict[Any, int] = {key: number for number, name in enumerate(names) for key in (name, number)}
@@ -305,6 +314,24 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 f"{len(names) - 1} or a flag for each, got {names_of(unknown)}"
             )
         return {known[one] for one in wanted}
+
+
+def _is_learned(column: _Column) -> bool:
+    """Return whether the fields of a column, which a state may hold, are of the types and words of a fit."""
+    is_level, is_date = column.kind in LEVELS, column.kind == DATES
+    levels = column.levels if isinstance(column.levels, list) else [None] * (column.levels is not None or is_level)
+    parts = {"month", "day_of_year", "weekday", "hour"} if is_date else set()
+    return (
+        _are([column.name, column.kind, column.notation, column.note, *column.parts, column.zone or ""], str)
+        and (is_level or is_date or column.kind in (NUMBERS, *LEFT_OUT))
+        and _are(levels, str if column.kind == TEXT else str | int | float)
+        and parts >= {*column.parts}
+        and (is_date or column.zone is None)
+    )
+
+
+def _are(values: Iterable[Any], kinds: Any) -> bool:
+    return all(isinstance(value, kinds) for value in values)
 
 
 def is_table(X: Any) -> bool:
@@ -372,7 +399,7 @@ def _are_index(numbers: np.ndarray) -> bool:
 def _learned(name: str, cells: Cells) -> _Column:
     _check_finite(name, cells)
     doubt = f"it could have {cells.doubt}" if cells.doubt else ""
-    note = "; ".join(filter(None, [cells.note, doubt, *(_remarks(cells.values) if cells.kind == NUMBERS else [])]))
+    note = "; ".join(filter(None, [cells.note, doubt, *_remarks(cells)]))
     column = _Column(name, cells.kind, cells.levels, (), cells.zone, cells.notation, bool(cells.doubt), note)
     if cells.kind == DATES:
         parts = _calendar(cells.values)
@@ -380,20 +407,21 @@ def _learned(name: str, cells: Cells) -> _Column:
     return column._replace(levels=_levels_to_learn(cells)) if cells.kind in (TEXT, CATEGORY) else column
 
 
-def _remarks(numbers: np.ndarray) -> Iterator[str]:
-    """Yield what is said of numbers that count rows, or are -999 or 1e30, far from all others."""
+def _remarks(cells: Cells) -> Iterator[str]:
+    """Yield what is said of numbers that count rows, and of numbers and dates that may stand for missing cells."""
+    if cells.kind == DATES:
+        yield from (
+            f"{told}, far from all others (leave them empty if unknown)" for told in like_holes(_days(cells), True)
+        )
+    if cells.kind != NUMBERS:
+        return
+    numbers = cells.values
     levels, counts = np.unique(numbers[~np.isnan(numbers)], return_counts=True)
     are_whole = len(levels) == len(numbers) >= _FEWEST_IDS and (levels % 1 == 0).all()
     if are_whole and levels[0] >= 0 and levels[-1] <= (1 + _MOST_GAPS) * len(levels):
         yield f"from {levels[0]:g} to {levels[-1]:g}, each once, as a counter of rows has (leave it out if it is)"
-    ends = [0, -1]
-    while len(levels) > 2 and ends:
-        end = ends.pop()
-        others = np.delete(levels, end)
-        is_far = abs(levels[end] - others[end]) > 0.5 * np.ptp(others)
-        if is_far and _LIKE_HOLES.fullmatch(shown := f"{levels[end]:.12g}") and (counts[end] > 1 or len(shown) > 2):
-            yield f"{counts[end]:,} cells are {shown}, far from all others (missing={shown} if they stand for holes)"
-            levels, counts, ends = others, np.delete(counts, end), [0, -1]
+    for told in like_holes(numbers):
+        yield f"{told}, far from all others (missing={told.split()[-1]} if they stand for holes)"
 
 
 def _levels_to_learn(cells: Cells) -> list[Level]:
@@ -454,10 +482,14 @@ def _encoded(column: _Column, cells: Cells) -> np.ndarray:
         _check_finite(column.name, cells)
         return cells.values[:, None]
     if column.kind == DATES:
-        days, parts = (cells.values - np.datetime64(0, "us")) / np.timedelta64(1, "D"), _calendar(cells.values)
-        return np.stack([days, *(parts[part] for part in column.parts)], axis=1)
+        parts = _calendar(cells.values)
+        return np.stack([_days(cells), *(parts[part] for part in column.parts)], axis=1)
     codes = {level: float(code) for code, level in enumerate(column.levels or [])}
     return np.array([codes.get(level, np.nan) for level in cells.values.tolist()])[:, None]
+
+
+def _days(cells: Cells) -> np.ndarray:
+    return (cells.values - np.datetime64(0, "us")) / np.timedelta64(1, "D")
 
 
 def _names(column: _Column) -> list[str]:

@@ -77,7 +77,6 @@ def _valued(cells: Cells, texts: Sequence[str], values: dict[str, Any], notation
 
 
 def _rivals(notation: str, notations: Sequence[str]) -> list[str]:
-    """Return the notations with the other decimal mark, or with day and month the other way round."""
     if notation in _OF_DATES:
         return [notation.translate(str.maketrans("dm", "md"))] if notation[1:5:3] in ("dm", "md") else []
     return [each + notation[2:] for each in notations if each[0] != notation[0]]

@@ -41,10 +41,10 @@ NOISE_AT_BOUND = (
     "as wide"
 )
 
-# Consequences for predictions of a hyperparameter at a bound.
+# Consequences for predictions of a hyperparameter at its lower bound.
 _MEANINGS = {
     "noise": NOISE_AT_BOUND,
-    "outputscale": "the kernel explains nothing, so predictions are the constant mean",
+    "outputscale": "the kernel explains nothing, so predictions are those of the others, or the constant mean",
 }
 
 
@@ -103,7 +103,7 @@ def maximize_marginal_likelihood(
             converged=found.nit < max_iterations,
             at_bounds=dict(values_at_bounds(model)),
         )
-        warn_about(fit)
+        warn_about(fit, model)
     return fit
 
 
@@ -202,11 +202,13 @@ def values_at_bounds(model: ExactGP) -> Iterator[tuple[str, float]]:
                 yield name, float(extreme)
 
 
-def warn_about(fit: MarginalLikelihoodFit) -> None:
+def warn_about(fit: MarginalLikelihoodFit, model: ExactGP) -> None:
     """Warn about values at a bound, and about iterations that ended while the likelihood was improving."""
-    messages = []
+    messages, bounds = [], {name: bounds for name, _, *bounds in _constrained(model)}
     for name, value in fit.at_bounds.items():
-        meaning = _MEANINGS.get(name.rpartition(".")[-1], "the best value lies outside its constraint")
+        lower, upper = bounds[name]
+        kind = name.rpartition(".")[-1] if value - lower < upper - value else ""
+        meaning = _MEANINGS.get(kind, "the best value lies outside its constraint")
         messages.append(f"{name} = {value:.2g} is at a bound of its constraint: {meaning}.")
     if not fit.converged and fit.bias > 0:
         messages.append(

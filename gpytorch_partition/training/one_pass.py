@@ -118,7 +118,7 @@ def fit_exact_gp(
     try:
         with unchanged_by_errors(model, likelihood):
             fit = fit_in_one_pass(model, likelihood, method, num_probes)
-            warn_about(fit)
+            warn_about(fit, model)
         return fit
     except NotApplicableError as reason:
         if any(isinstance(module, ClusterKernel) for module in model.modules()):

@@ -62,7 +62,6 @@ class Deviation:
 
 
 _NO_GRADIENT = "piecewise constant in x.*learn_inducing_locations=False.*requires_grad_.False.*without gradients"
-_DENSE = "would be dense, and max_cholesky_size is"
 
 DEVIATIONS: tuple[Deviation, ...] = (
     Deviation(
@@ -81,25 +80,6 @@ DEVIATIONS: tuple[Deviation, ...] = (
         _NO_GRADIENT,
         "Search the cells: `gpytorch_partition.botorch.optimize_acqf_cells`, or `optimize_acqf_discrete`. "
         "`LandmarkKernel` has such gradients.",
-        not_of=("landmark",),
-    ),
-    Deviation(
-        ("prod(-3) over a batch of kernels",),
-        "refused",
-        _DENSE,
-        "Products over a batch would be dense, above `max_cholesky_size` rows: raise it, or stay inside "
-        "`iterative()`, where it is 2,000.",
-        sizes=(1500,),
-        modes=("default", "fast_pred_var"),
-    ),
-    Deviation(
-        ("kernel * RBF", "RBF * kernel"),
-        "refused",
-        _DENSE,
-        "Products with a dense kernel would be dense too, with the same remedies; with `LandmarkKernel` they are "
-        "computed exactly, at the cost of the other kernel's dense matrix.",
-        sizes=(1500,),
-        modes=("default", "fast_pred_var"),
         not_of=("landmark",),
     ),
     Deviation(

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,7 +21,7 @@ from sklearn.metrics import root_mean_squared_error
 
 from gpytorch_partition.__main__ import main
 from gpytorch_partition.command_line import compare, explain, load_model, outputs, parser
-from gpytorch_partition.estimators import PartitionGPRegressor
+from gpytorch_partition.estimators import PartitionGPRegressor, given_kernels
 from gpytorch_partition.estimators.scores import Judgement
 
 KERNELS = ("forest", "fast_cluster", "mondrian")
@@ -306,7 +307,7 @@ class TestCompare:
         printed = capsys.readouterr().out
         assert "y: 45 training rows, 15 test rows, 3 columns" in printed
         table, predictions = read("here/there/table.csv"), read("here/there/predictions.csv")
-        assert [row["model"] for row in table] == ["fast_cluster", "mondrian", "random_forest", "rbf_ard"]
+        assert [row["model"] for row in table] == ["random_forest", "fast_cluster", "mondrian", "rbf_ard"]
         y, rows = column(predictions, "target"), column(predictions, "row").astype(int)
         np.testing.assert_array_equal(y, Y[rows])
         unit = np.delete(Y, rows).std()
@@ -352,7 +353,7 @@ class TestCompare:
     def test_pictures_count_rows_by_their_weights(self, folder, drawn):
         write("weighted.csv", ["a", "b", "c", "w", "y"], np.column_stack([X, np.where(np.arange(60) % 2, 1, 30), Y]))
         assert compared("--weight", "w", data="weighted.csv", size="20") == 0
-        (line, *_), panel = read("compare/table.csv"), drawn[0].axes[0]
+        (_, line, *_), panel = read("compare/table.csv"), drawn[0].axes[0]
         assert panel.get_title(loc="left") == f"Mondrian kernel: RMSE {float(line['rmse']):.4g}"
         inside = panel.get_legend().get_texts()[0].get_text()
         assert inside == f"within its 90 % interval: {100 * float(line['coverage_90']):.0f} %"
@@ -366,15 +367,39 @@ class TestCompare:
         y[random.rand(200) < 0.08] += 5
         write("data.csv", ["a", "b", "y"], np.column_stack([x, y]))
         assert compared(kernels=["auto"], size="20") == 0
-        assert "default model (auto) " in capsys.readouterr().out
+        printed = capsys.readouterr().out
+        assert max(map(len, printed.splitlines())) <= 80
+        assert "default model (auto) " in printed
         found = {name: column(read("compare/predictions.csv"), name) for name in read("compare/predictions.csv")[0]}
         inside = (found["target"] >= found["auto_lower_90"]) & (found["target"] <= found["auto_upper_90"])
-        line = read("compare/table.csv")[0]
+        line = read("compare/table.csv")[-1]
         assert float(line["coverage_90"]) == pytest.approx(inside.mean())
         assert (found["auto_upper_90"] - found["auto_mean"] < 1.6 * found["auto_std"]).all()
+        self.check_differences(found, read("compare/table.csv"), printed)
         unit = np.delete(y, found["row"].astype(int)).std()
         gaussian = -norm(found["auto_mean"] / unit, found["auto_std"] / unit).logpdf(found["target"] / unit).mean()
         assert float(line["nlpd"]) < gaussian - 0.1
+
+    def check_differences(self, found, table, printed):
+        """Those of the reference to `auto`, whose errors are those of pairs, drawn again and again."""
+        line, default = table[0], table[-1]
+        some = np.random.RandomState(0).randint(len(found["target"]), size=(4000, len(found["target"])))
+        squares = {name: (found["target"] - found[f"{name}_mean"])[some] ** 2 for name in ("random_forest", "auto")}
+        roots = {name: square.mean(1) ** 0.5 for name, square in squares.items()}
+        error = (roots["random_forest"] - roots["auto"]).std()
+        assert float(line["rmse_to_auto_error"]) == pytest.approx(error, rel=0.3)  # not that of two: .45
+        for score in ("rmse", "nlpd"):
+            expected = float(line[score]) - float(default[score])
+            assert float(line[f"{score}_to_auto"]) == pytest.approx(expected)
+        told = printed[printed.index("less the default model") :]
+        assert f"random forest {float(line['rmse_to_auto']):14.2g} +- {float(line['rmse_to_auto_error']):.2g}" in told
+        assert f"{expected:.3f} +- {float(line['nlpd_to_auto_error']):.3f}" in told
+
+    def test_the_reference_is_dense_up_to_its_limit(self, folder, monkeypatch):
+        """Estimators refuse kernels without a structure from fewer rows on."""
+        monkeypatch.setattr(given_kernels, "MOST_DENSE_ROWS", 20)
+        assert compared() == 0
+        assert read("compare/table.csv")[-1]["model"] == "rbf_ard"
 
     def test_tables_go_to_all_models(self, folder, capsys):
         lines = [
@@ -390,7 +415,8 @@ class TestCompare:
         ]
         write("data.csv", ["k", "a", "town", "color", "day", "y"], lines)
         assert compared("--id", "k", kernels=KERNELS, size="20") == 0
-        assert [row["model"] for row in read("compare/table.csv")] == [*KERNELS, "random_forest", "rbf_ard"]
+        in_order = ["random_forest", "fast_cluster", "mondrian", "forest", "rbf_ard"]  # the fastest first
+        assert [row["model"] for row in read("compare/table.csv")] == in_order
         assert all(row["k"] == f"k{row['row']}" for row in read("compare/predictions.csv"))
         assert "deprecated" not in capsys.readouterr().err
 
@@ -407,7 +433,7 @@ class TestCompare:
         scores = np.stack([(y - mean) ** 2, norm.logpdf(y, mean, std), judged.crps, judged.interval_score, inside])
         found = (scores[:, some] * own[some]).sum(-1) / own[some].sum(-1)
         found[0] **= 0.5
-        (line, *_) = read("compare/table.csv")
+        (_, line, *_) = read("compare/table.csv")
         errors = [float(line[f"{name}_error"]) for name in ("rmse", "nlpd", "crps", "interval_score_90", "coverage_90")]
         np.testing.assert_allclose(errors, found.std(1), rtol=0.1)
         assert f"+- {errors[1]:.3f}" in capsys.readouterr().out
@@ -435,14 +461,15 @@ class TestCompare:
             printed_before.append(capsys.readouterr().out)
             raise RuntimeError("not positive definite\nin line 7")
 
-        monkeypatch.setattr(compare, "random_forest", failing)
+        monkeypatch.setattr(compare, "rbf_ard", failing)
         assert compared() == 0
         assert "\nMondrian kernel " in printed_before[0]  # its line was there before the next model began
-        warning = "random forest: left out, since it failed: not positive definite (RuntimeError)"
+        warning = "RBF-ARD GP: left out, since it failed: not positive definite (RuntimeError)"
         assert capsys.readouterr().err.endswith(f"gpytorch_partition: warning: {warning}\n")
-        assert [row["model"] for row in read("compare/table.csv")] == ["mondrian", "rbf_ard"]
+        assert [row["model"] for row in read("compare/table.csv")] == ["random_forest", "mondrian"]
         assert (folder / "compare/plot.png").exists()
         monkeypatch.setattr(PartitionGPRegressor, "fit", failing)
+        monkeypatch.setattr(compare, "random_forest", failing)
         assert compared("--output", "other") == 2
         assert "no model could be fitted" in capsys.readouterr().err
         assert not (folder / "other").exists()
@@ -473,7 +500,7 @@ class TestCompare:
         monkeypatch.setattr(compare, "MOST_ROWS_FOR_RBF", 40)
         assert compared("--output", "compare") == 0
         assert "left out above 40 training rows" in capsys.readouterr().out
-        assert [row["model"] for row in read("compare/table.csv")] == ["mondrian", "random_forest"]
+        assert [row["model"] for row in read("compare/table.csv")] == ["random_forest", "mondrian"]
 
 
 class TestExplain:
@@ -515,6 +542,20 @@ class TestExplain:
         curve = model.regressor.partial_dependence(table, "town")
         points = panels[names.index("town")].containers[0].lines[0].get_ydata()
         np.testing.assert_allclose(points, curve.mean)
+
+    def test_what_is_told_of_rows_is_told_once(self, model, capsys, drawn):
+        """Copies of the rows are predicted for permutations and curves."""
+        rows = [[9 + x[0], "new", "" if i == 3 else f"2024-05-{1 + i % 28:02d}", 3 * x[0]] for i, x in enumerate(X)]
+        write("new.csv", ["a", "town", "day", "y"], rows)
+        assert main(["explain", "model.pt", "new.csv", "--plot", "pictures"]) == 0
+        told = capsys.readouterr().err
+        for sentence in ("rows lie outside", "cells are missing in", "fit did not learn", "has no category that"):
+            assert told.count(sentence) == 1
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.regressor.importance(model.read("new.csv"), np.arange(60.0))
+        for sentence in ("rows lie outside", "cells are missing in"):
+            assert sum(sentence in str(each.message) for each in caught) == 1
 
     def test_rows_without_a_target_check_nothing(self, model, capsys, monkeypatch):
         monkeypatch.setattr(explain, "_MOST_ROWS", 40)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 
 import numpy as np
@@ -141,3 +142,65 @@ class TestWarningsPointToTheCaller:
 
 def test_outside_the_package_the_caller_is_the_one_who_asks():
     assert level_of_caller() == 1
+
+
+@pytest.mark.parametrize("law", ["amounts", "counts", "pairs"])
+def test_mostly_one_value_is_told_where_intervals_hold_few_others(law):
+    random = np.random.RandomState(0)
+    x, (chance, noise) = random.randn(1300, 2), random.rand(2, 1300)
+    amounts = np.where(chance > 0.7, np.exp(3 + x[:, 1] + noise), 0)
+    counts = random.poisson(np.exp(0.6 * x[:, 0] - 1.2)).astype(float)
+    y = {"amounts": amounts, "counts": counts, "pairs": np.where(chance > 0.52, 20 + noise, 0)}[law]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model = PartitionGPRegressor(num_partitions=20, random_state=0).fit(x[:300], y[:300])
+    new, judged = y[300:], model.judge(x[300:], y[300:])
+    share = float((judged.level <= 0.9)[new != 0].mean())
+    messages = [str(each.message) for each in told if "of the targets are one value" in str(each.message)]
+    assert len(messages) == (law != "pairs") == (share < 0.85)
+    if messages:
+        number = re.search(r"intervals hold (\d+)% of the others", messages[0])
+        assert abs(int(number[1]) / 100 - share) < 0.15
+        assert told[-1].filename == __file__
+
+
+DAYS = pd.Series(np.datetime64("2020-01-01", "us") + np.arange(60) * np.timedelta64(9, "D"))
+SOME = np.arange(60) % 12 == 5  # 8 %
+SENTINELS = [
+    (
+        np.where(SOME[:, None], [-999.0, 1.0], np.stack([Y, Y**2], 1)),
+        Y,
+        ["column 'x0' 5 cells are -999,", "numpy.isin"],
+    ),
+    (np.where(SOME[:, None], [1.0, 1e30], np.stack([Y, Y**2], 1)), Y, ["column 'x1' 5 cells are 1e+30,"]),
+    (
+        np.stack([Y, Y**2], 1),
+        np.where(SOME, 9999, Y),
+        ["the target 5 cells are 9999,", "leave rows without a target out"],
+    ),
+    (np.stack([Y, 1 + SOME], 1), np.where(SOME, -9999, np.where(Y > 1, 9999, Y)), ["are 9999 and 5 cells are -9999"]),
+    (
+        pd.DataFrame({"day": DAYS.mask(SOME, pd.Timestamp("9999-12-31"))}),
+        Y,
+        ["'day' 5 cells are 9999-12-31,", "X.mask"],
+    ),
+    (pd.DataFrame({"day": DAYS.mask(SOME, pd.Timestamp("1900-01-01"))}), Y, ["'day' 5 cells are 1900-01-01,"]),
+    (pd.DataFrame({"a": np.where(SOME, -999, Y), "c": pd.Categorical(SOME * -999)}), Y, ["in column 'a' 5 cells"]),
+    (
+        np.stack([Y, 99.0 * SOME, 999 + Y, -9 - 0 * Y], 1),
+        np.round(100 * Y) + 999,
+        [],
+    ),  # levels, and what is near others
+    (pd.DataFrame({"born": DAYS - np.timedelta64(100 * 365, "D")}), Y, []),
+]
+
+
+@pytest.mark.parametrize(("X", "y", "told"), SENTINELS)
+def test_numbers_that_may_stand_for_missing_cells_are_told_once(X, y, told):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        forest().fit(X, y)
+    messages = [str(each.message) for each in caught if "far from all others" in str(each.message)]
+    assert len(messages) == bool(told)
+    assert all(part in messages[0] for part in told)
+    assert {each.filename for each in caught} <= {__file__}

@@ -6,6 +6,7 @@ import sys
 import warnings
 from dataclasses import replace
 from datetime import UTC
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -45,6 +46,57 @@ PICTURES = {
     "cells": lambda ax: plots.plot_cells(CLUSTERS, X, 3, ax=ax),
     "lifetimes": lambda ax: SWEEP.plot(ax),
 }
+
+
+WEEK = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+ANSWERS = ["never", "at times", "often", "always"]
+OUTLIERS = np.where(np.arange(200) == 7, 1e6, TARGETS)
+
+
+def test_levels_have_an_order_that_means_something():
+    codes = np.sqrt(np.arange(200) * 10).astype(int)  # the later ones are more frequent
+    cells = {"day": np.array(WEEK)[codes % 7], "size": np.array(["L", "S", "M"])[codes % 7 // 3]}
+    cells |= {"answer": pd.Categorical(np.array(ANSWERS)[codes % 4], ANSWERS), "code": codes % 3}
+    model = PartitionGPRegressor("forest", 3, random_state=0, categorical_features=["code"]).fit(
+        frame := pd.DataFrame(cells), TARGETS
+    )
+    often = frame["size"].value_counts().index.tolist()
+    for name, order in {"day": WEEK, "answer": ANSWERS, "size": often, "code": [0, 1, 2]}.items():
+        assert model.partial_dependence(frame, name).grid.tolist() == order
+
+
+def test_one_outlier_does_not_hide_the_others():
+    found = (TARGETS, np.ones(200))
+    for draw in (
+        lambda ax: plots.plot_predictions(ax, OUTLIERS, found),
+        lambda ax: plots.plot_residuals(SimpleNamespace(predict=lambda *_, **__: found), ROWS, OUTLIERS, ax=ax),
+        lambda ax: plots.plot_cells(CLUSTERS, torch.cat([X, torch.full((1, 2), 1e6)]), ax=ax),
+    ):
+        draw(ax := panel())
+        assert max(np.abs([*ax.get_xlim(), *ax.get_ylim()])) < 40
+    texts = [text.get_text() for text in ax.figure.axes[0].texts]
+    plots.plot_predictions(ax := panel(), np.append(OUTLIERS[:149], 1e7), (np.append(TARGETS[:149], 0), np.ones(150)))
+    assert [text.get_text() for text in ax.texts] == ["2 beyond the axes"], texts
+
+
+@pytest.mark.parametrize(("lifetimes", "labels"), [(4.0, ["1", "2"]), (0.02, ["0.005", "0.01"])])
+def test_tick_labels_are_numbers_side_by_side(lifetimes, labels):
+    plots.plot_lifetimes(replace_lifetimes(lifetimes), ax=(ax := panel()))
+    ax.figure.draw_without_rendering()
+    assert {*labels} <= {text.get_text() for text in ax.get_xticklabels()}
+    assert not any(text.get_text() for text in ax.get_xticklabels(minor=True))
+    plots.plot_predictions(ax := panel(), 1e6 + 1e5 * TARGETS, (1e6 + 1e5 * TARGETS, np.ones(200)))
+    ax.figure.set_size_inches(4, 4)
+    ax.figure.draw_without_rendering()
+    low, high = ax.get_xlim()
+    ticks = zip(ax.get_xticks(), ax.get_xticklabels())
+    boxes = [label.get_window_extent() for place, label in ticks if low <= place <= high]
+    assert all(one.x1 < other.x0 for one, other in zip(boxes, boxes[1:]))
+
+
+def replace_lifetimes(longest):
+    factor = longest / float(SWEEP.lifetimes.max())
+    return replace(SWEEP, lifetimes=factor * SWEEP.lifetimes, edges=factor * SWEEP.edges)
 
 
 def panel():

@@ -6,6 +6,7 @@ import gpytorch
 import linear_operator
 import pytest
 import torch
+import torch._dynamo.testing
 from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
 from gpytorch.priors import GammaPrior
 from gpytorch.settings import eval_cg_tolerance
@@ -201,3 +202,64 @@ def test_traces_are_refused_with_what_to_save_instead(name):
 
     with torch.no_grad(), pytest.raises(RuntimeError, match="TorchScript.*state_dict"):
         torch.jit.trace(Covariance(), X[:5], check_trace=False)
+
+
+class _Warped(Model):
+    """A model of warped points, as of BoTorch's Warp or a network."""
+
+    def __init__(self):
+        super().__init__(X, Y, kernel_of("forest"), gpytorch.likelihoods.GaussianLikelihood())
+        self.exponent = torch.nn.Parameter(torch.tensor(1.2))
+
+    def forward(self, x):
+        return super().forward(x.abs() ** self.exponent)
+
+
+@pytest.mark.parametrize("most_dense", [800, 10])
+def test_points_with_gradients_by_parameters_alone_are_predicted(most_dense):
+    model, new = _Warped(), X[:5] + 0.1
+    with pytest.raises(RuntimeError, match="piecewise constant in x"):
+        model(X)
+    model.eval()
+    with iterative(), linear_operator.settings.max_cholesky_size(most_dense):
+        predicted = model(new)
+        mean, variance = predicted.mean, predicted.variance
+        with torch.no_grad():
+            expected = Model(X.abs() ** 1.2, Y, kernel_of("forest"), model.likelihood).eval()(new.abs() ** 1.2)
+            torch.testing.assert_close(mean, expected.mean, rtol=1e-3, atol=1e-3)
+            torch.testing.assert_close(variance, expected.variance, rtol=2e-2, atol=0)
+        with pytest.raises(RuntimeError, match="piecewise constant in x"):
+            model(new.requires_grad_())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_transforms_of_functions_are_refused_and_leave_nothing_behind(name):
+    """Labels of rows that were computed inside a transform are no plain tensors, and were kept for later calls."""
+    model = Model(X, Y, ScaleKernel(kernel_of(name)), gpytorch.likelihoods.GaussianLikelihood())
+    model.eval()
+    points, expected = X[:5] + 0.1, ScaleKernel(kernel_of(name))(X[:5] + 0.1, X).to_dense()
+
+    def mean(x):
+        return model(x).mean.sum()
+
+    def covariance(parameters):
+        return torch.func.functional_call(model.covar_module, parameters, (points, X)).to_dense().sum()
+
+    for transformed in (
+        lambda: torch.func.grad(mean)(points),
+        lambda: torch.func.grad(covariance)(dict(model.covar_module.named_parameters())),
+        lambda: torch.func.vmap(lambda x: model.covar_module(x, X).to_dense())(points.unsqueeze(1)),
+        lambda: torch.func.jvp(mean, (points,), (points,)),
+    ):
+        with pytest.raises(RuntimeError, match=r"torch\.func.*batch.*torch\.autograd\.grad"):
+            transformed()
+    torch.testing.assert_close(model.covar_module(points, X).to_dense(), expected)
+    assert model(points).mean.isfinite().all()
+
+
+def test_compilers_run_kernels_as_they_are():
+    """They took a minute to look at the code of a kernel, found dozens of graphs, and filled pages of logs."""
+    kernel, counter = kernel_of("mondrian"), torch._dynamo.testing.CompileCounter()
+    compiled = torch.compile(lambda x: 2 * kernel(x, X).to_dense(), backend=counter)
+    assert torch.equal(compiled(X[:5]), 2 * kernel(X[:5], X).to_dense())
+    assert counter.frame_count <= 2  # they were 219

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from gpytorch.kernels import ScaleKernel
@@ -47,6 +49,7 @@ def test_kernels(kernel):
     for noise in ("tensor", "Partition()", "_Heights", "Logits", "BuildingRange", "Columns("):
         assert noise not in text
     assert max(map(len, text.splitlines())) < 200
+    assert "without values" in repr(copy.deepcopy(kernel).to("meta"))
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)
@@ -55,6 +58,7 @@ def test_partitions(kernel):
     if partition is not None:
         assert "tensor" not in repr(partition)
         assert not repr(partition).endswith("()")
+        assert "tensor" not in repr(copy.deepcopy(partition).to("meta"))
 
 
 def test_lines_are_indented_as_pytorch_does():

@@ -114,6 +114,19 @@ class Library:
         partition = self.check(self.fit(**self.stumps), _points({}), by_number=self.stumps_are_numbered)
         assert partition.cluster_counts.tolist() == [1] * partition.num_partitions
 
+    def check_frames(self, fit, leaves):
+        """Trees of a frame compare codes of its categories: other numbers than 0, 1, ... would be taken for codes."""
+        pandas, y = pytest.importorskip("pandas"), np.where(X[:, 1] % 3 == 1, 3.0, Y)
+        for levels in (np.arange(2000, 2040), np.arange(40)[::-1], np.arange(40), np.array([*map(str, range(40))])):
+            cells = pandas.Categorical(levels[X[:, 1].astype(int)], levels)
+            model = fit(pandas.DataFrame({"c": cells, "z": X[:, 0]}), y)
+            if not np.array_equal(levels, np.arange(40)):
+                with pytest.raises(ValueError, match=r"expected categories that are 0, 1, .*array of codes"):
+                    ForestPartition(model)
+                continue
+            found = ForestPartition(model).labels(torch.from_numpy(X[:, [1, 0]])).numpy()
+            assert _same_partitions(found, leaves(model, pandas.DataFrame({"c": cells, "z": X[:, 0]})))
+
     def test_what_cannot_be_read_is_refused(self):
         for make, error, message in self.unreadable():
             with pytest.raises(error, match=message):
@@ -161,6 +174,9 @@ class TestLightGBM(Library):
                 "of categories or of numbers, got some of either in column 1",
             ),
         ]
+
+    def test_categories_of_frames(self):
+        self.check_frames(lambda x, y: self.fit(x, y, categories=["c"]), lambda model, x: self.own_leaves(model, x, ()))
 
     def continued(self, x, first):
         model = self.library.LGBMRegressor(n_estimators=3, min_child_samples=3, verbose=-1, n_jobs=1)
@@ -271,6 +287,9 @@ class TestXGBoost(Library):
         model = self.fit(*((X_MISSING, Y_MISSING) if missing else (X, Y)), categories=categories, **options)
         unseen = [-1, -0.5, 0.5, 39.99, 38.9999999999, 41, 1e6, 1e30]
         self.check_with_state(model, _with_missing(_points(self.thresholds(model), unseen)), categories)
+
+    def test_categories_of_frames(self):
+        self.check_frames(lambda x, y: self.fit(x, y, enable_categorical=True), lambda model, x: model.apply(x))
 
     def test_pruned_trees(self):
         model, grown = self.fit(tree_method="exact", gamma=2.0), self.fit(tree_method="exact")

@@ -54,7 +54,7 @@ def test_outliers_count_for_little(fitted):
     assert error(fitted) < 0.5 * error(model_of(options=GAUSSIAN))
     summary = fitted.summary()
     assert summary.num_outliers == pytest.approx(IS_OUTLIER.sum(), abs=2)
-    assert summary.facts()["outliers"].startswith(f"{summary.num_outliers} rows, which count less than a quarter")
+    assert summary.facts()["outliers"].startswith(f"{summary.num_outliers} rows with large errors count less than")
     assert "weights" not in summary.facts()  # which the user did not give
 
 

@@ -252,12 +252,25 @@ class TestGuards:
             lambda k: k.eigh(),
             lambda k: k.svd(),
             lambda k: k.add_jitter(1.0).root_inv_decomposition(),
+            lambda k: k.root_inv_decomposition(),
             lambda k: k.root_decomposition().root.to_dense(),
         ],
     )
     def test_dense_work_is_refused_with_the_remedy(self, large, task):
         with pytest.raises(RuntimeError, match=r"max_cholesky_size is 800.*iterative\(\)"):
             task(large)
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @pytest.mark.parametrize("noise", [0.0, 1.0])
+    def test_new_rows_and_low_ranks_are_added_without_roots(self, large, noise, dtype):
+        covariance = large.to(dtype=dtype)
+        covariance = covariance.add_jitter(noise) if noise else covariance
+        dense, factor = covariance.to_dense(), torch.randn(1200, 2, dtype=dtype)
+        torch.testing.assert_close(covariance.add_low_rank(factor).to_dense(), dense + factor @ factor.mT)
+        covariance.root_decomposition()  # which is kept
+        wider = covariance.cat_rows(factor.mT, 9 * torch.eye(2, dtype=dtype)).to_dense()
+        torch.testing.assert_close(wider[:1200], torch.cat([dense, factor], 1))
+        torch.testing.assert_close(wider[1200:], torch.cat([factor.mT, 9 * torch.eye(2, dtype=dtype)], 1))
 
     def test_unless_it_is_asked_for(self, large):
         assert large.to_dense().shape == (1200, 1200)

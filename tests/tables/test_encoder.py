@@ -16,7 +16,14 @@ import torch
 from scipy.sparse import eye_array
 from sklearn.exceptions import NotFittedError
 
-from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor, PartitionSVC
+from gpytorch_partition.estimators import (
+    LAGORanker,
+    MondrianClassifier,
+    PartitionGPClassifier,
+    PartitionGPRegressor,
+    PartitionSVC,
+)
+from gpytorch_partition.presets.data import Blocks
 from gpytorch_partition.tables import TableEncoder
 
 NAN = np.nan
@@ -215,6 +222,24 @@ def test_composed_and_decomposed_letters_are_the_same():
             frame, y > 40 if machine is PartitionSVC else y
         )
         np.testing.assert_array_equal(model.predict(apart), model.predict(frame.assign(stadt="Köln")))
+
+
+def test_labels_groups_and_names_in_arguments_are_composed_too():
+    apart = normalize("NFD", "größe")
+    frame = pd.DataFrame({"größe": np.arange(40.0) % 20, "b": np.arange(40.0) % 7})
+    labels = np.where(frame["größe"] > 9, "Köln", "Bonn").astype(object)
+    mixed = np.where(np.arange(40) % 2, labels, [normalize("NFD", label) for label in labels])
+    mondrian = MondrianClassifier(random_state=0)
+    for machine in (PartitionGPClassifier("forest", 5), PartitionSVC(num_partitions=5), mondrian, LAGORanker()):
+        for y in (mixed, [*mixed], pd.Series(mixed), pd.Series(mixed, dtype="category"), mixed.astype(str)):
+            assert machine.fit(frame, y).classes_.tolist() == ["Bonn", "Köln"]
+    model = PartitionGPClassifier("forest", 5, random_state=0).fit(frame, mixed)
+    curve = model.partial_dependence({apart: frame["größe"], "b": frame["b"]}, apart, target=normalize("NFD", "Köln"))
+    np.testing.assert_array_equal(curve.mean, model.partial_dependence(frame, "größe", target="Köln").mean)
+    assert TableEncoder([apart]).fit(frame).kinds_["größe"] == "category"
+    targets = PartitionGPRegressor("forest", 5).fit(frame, pd.DataFrame({apart: frame["b"], "z": frame["größe"]}))
+    assert targets.partial_dependence(frame, "b", target="größe").mean.shape
+    assert len(Blocks.of(mixed, None, 40).labels.unique()) == 2
 
 
 @pytest.mark.parametrize("name", ["Unnamed: 0", "__index_level_0__", ""])

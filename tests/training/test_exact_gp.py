@@ -227,6 +227,7 @@ def test_constraints_are_kept_and_values_at_a_bound_told(method, dtype):
     with pytest.warns(ConvergenceWarning) as told:
         found = fit(model, method=method)
     assert sorted(str(warning.message).split(" ")[0] for warning in told) == [OUTPUTSCALE, NOISE]
+    assert [("explains nothing" in str(warning.message)) for warning in told] == [False, False]  # the upper bound
     assert set(found.at_bounds) == {OUTPUTSCALE, NOISE}
     assert found.at_bounds[OUTPUTSCALE] == model.covar_module.outputscale.item()
     assert values(model)[:2] == pytest.approx((outputscale / 4, 2 * noise), rel=1e-4)

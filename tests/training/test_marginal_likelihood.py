@@ -10,11 +10,12 @@ import pytest
 import scipy.optimize
 import scipy.stats
 import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from linear_operator.utils.errors import NotPSDError
 from sklearn.exceptions import ConvergenceWarning
 
-from gpytorch_partition import FastClusterKernel, settings
+from gpytorch_partition import FastClusterKernel, PartitionKernel, settings
 from gpytorch_partition.linalg.parallel import minimize_lbfgsb
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.operators import guards as solver
@@ -102,6 +103,17 @@ def test_settings_given_in_an_iterative_context_of_the_callers_win():
     ):
         maximize_marginal_likelihood(model, model.likelihood, max_iterations=3)
     assert solves.call_count > 0
+
+
+def test_a_kernel_of_a_sum_that_explains_nothing_leaves_the_others():
+    rows = torch.arange(120.0)
+    x, y = rows.unsqueeze(-1), (rows / 20).sin() + 0.3 * (1 - 2 * (rows % 2))
+    pairs = PartitionKernel(lambda x: (x // 2).long())  # of targets that lie above the sine and below
+    model = PartitionGP(x, y, GaussianLikelihood(), ScaleKernel(RBFKernel()) + ScaleKernel(pairs))
+    model.covar_module.base_kernel.base_kernel.kernels[0].base_kernel.lengthscale = 20.0
+    with pytest.warns(ConvergenceWarning, match="explains nothing, so predictions are those of the others"):
+        maximize_marginal_likelihood(model, model.likelihood)
+    assert (model.eval()(x).mean - (rows / 20).sin()).abs().max() < 0.2
 
 
 def test_nothing_to_train_is_an_error():

@@ -13,6 +13,7 @@ from linear_operator.operators import LinearOperator, RootLinearOperator, Triang
 from linear_operator.utils.memoize import cached
 from torch import Tensor
 
+from gpytorch_partition.callers import not_compiled
 from gpytorch_partition.clusters.incidence import same_codes, same_indices
 from gpytorch_partition.inference.prediction import work
 from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, KeptDraws, cluster_posterior
@@ -66,6 +67,7 @@ _APPLIES_TO = {
 def _precisely_if_needed(method: Callable[..., Any]) -> Callable[..., Any]:
     """Compute a result of a predictive covariance again in float64 where its own dtype fails."""
 
+    @not_compiled
     @wraps(method)
     def computed(self: PredictiveCovarianceLinearOperator, *args: Any, **kwargs: Any) -> Any:
         if not self.is_precise and not self._needs_precision:

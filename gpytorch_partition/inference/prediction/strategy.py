@@ -15,10 +15,17 @@ from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrateg
 from gpytorch.utils.memoize import add_to_cache, cached
 from linear_operator import settings as linear_settings
 from linear_operator import to_linear_operator
-from linear_operator.operators import LinearOperator, ZeroLinearOperator
+from linear_operator.operators import (
+    CholLinearOperator,
+    LinearOperator,
+    RootLinearOperator,
+    TriangularLinearOperator,
+    ZeroLinearOperator,
+)
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.callers import not_compiled
 from gpytorch_partition.inference.prediction.cluster_posterior import (
     ClusterPosterior,
     EffectTables,
@@ -31,12 +38,13 @@ from gpytorch_partition.linalg.conjugate_gradients import (
     UnconvergedError,
     relative_residual,
 )
+from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.operators.algebra import structured_terms
 from gpytorch_partition.operators.guards import prediction_residual
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.operators.tasks import single_task
 from gpytorch_partition.solvers.decision_table import choose_solver
-from gpytorch_partition.solvers.direct import MOST_COLUMNS, MOST_ROWS
+from gpytorch_partition.solvers.direct import MOST_COLUMNS, MOST_ROWS, is_small
 from gpytorch_partition.solvers.factorizations import IndependentTasks
 from gpytorch_partition.solvers.iterative_solvers import ConjugateGradients, InDouble, check_entries, is_delicate
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
@@ -66,6 +74,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
 
     num_samples_beside_noise: int | None = None  # for deviations of new observations, once an estimator has chosen it
 
+    @not_compiled
     def __init__(self, train_inputs: Any, train_prior_dist: Any, train_labels: Tensor, likelihood: Any) -> None:
         # Evaluated before the likelihood adds noise, so that noise is added to our operator and not to the lazy kernel.
         covariance = train_prior_dist.lazy_covariance_matrix.evaluate_kernel()
@@ -94,6 +103,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
     def _is_dense(self) -> bool:
         return self.num_train <= linear_settings.max_cholesky_size.value()
 
+    @not_compiled
     def exact_prediction(self, test_mean: Tensor, test_test_covar: Any, test_train_covar: Any) -> tuple[Tensor, Any]:
         """Return the predictive mean and covariance; the mean is no dense product, whose rounding depends on N_test."""
         mean = self.exact_predictive_mean(test_mean, test_train_covar)
@@ -120,7 +130,8 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
 
     def _decomposed_posterior(self, test_train_covar: LinearOperator | Tensor) -> ClusterPosterior | None:
         """Return the posterior of cluster effects, if a fit or variances have built its feature space already."""
-        if self._is_dense or torch.is_tensor(test_train_covar) or self.lik_train_train_covar.requires_grad:
+        is_dense = self._is_dense or self._factor is not None or torch.is_tensor(test_train_covar)
+        if is_dense or self.lik_train_train_covar.requires_grad:
             return None
         posterior = cluster_posterior(self._noisy, test_train_covar)
         has_covariance = posterior is not None and posterior.has_covariance and self._rows_with_targets() is None
@@ -135,15 +146,15 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
     @cached(name="mean_cache")
     def _mean_cache(self, nan_policy: str) -> Tensor:
         r"""Return the weights :math:`\alpha = (K + D)^{-1} (y - \mu)` (`*batch x N`); NaN where targets are missing."""
-        rows, noisy = self._rows_with_targets(), self.lik_train_train_covar.evaluate_kernel()
-        if rows is None and not isinstance(noisy, PartitionAddedDiagLinearOperator):
-            return super()._mean_cache("ignore")
+        rows = self._rows_with_targets()
         offset = (self.train_labels - self.train_prior_dist.loc).unsqueeze(-1)
-        if rows is None:
+        if rows is None and self._factor is not None:
+            alpha = self._factor.solve(offset).squeeze(-1)
+        elif rows is None:
             alpha = self._weights(self._noisy, offset).squeeze(-1)
         else:
             alpha = torch.full_like(self.train_labels, torch.nan)
-            alpha[..., rows] = self._weights(noisy.restricted_to(rows), offset[..., rows, :], rows).squeeze(-1)
+            alpha[..., rows] = self._weights(self._noisy.restricted_to(rows), offset[..., rows, :], rows).squeeze(-1)
         return alpha.detach() if gpytorch_settings.detach_test_caches.on() else alpha
 
     def _weights(
@@ -204,7 +215,10 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         rows = self._rows_with_targets()
         if torch.is_tensor(test_train_covar) and rows is None and self._is_dense:
             return super().exact_predictive_covar(test_test_covar, test_train_covar)
-        prior, cross, noisy = to_linear_operator(test_test_covar), to_linear_operator(test_train_covar), self._noisy
+        prior, cross = to_linear_operator(test_test_covar), to_linear_operator(test_train_covar)
+        if rows is None and self._factor is not None:
+            return prior + RootLinearOperator(self._factor.root.solve(cross.to_dense().mT).mT).mul(-1)
+        noisy = self._noisy
         left_out: tuple[Tensor, ...] = ()
         if not self._is_dense and not _carries_gradients(test_test_covar):
             left_out = _tensors_with_gradients(prior, cross)
@@ -223,6 +237,15 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
             draws=self._draws if rows is None else None,
             is_dense=noisy.size(-1) <= linear_settings.max_cholesky_size.value(),
         )
+
+    @cached_property
+    def _factor(self) -> CholLinearOperator | None:
+        """The factor of a covariance with correlated noise; None for independent noise, and for many rows."""
+        noisy = self.lik_train_train_covar.evaluate_kernel()
+        if isinstance(noisy, PartitionAddedDiagLinearOperator) or not is_small(noisy):
+            return None
+        noisy = noisy if gpytorch_settings.detach_test_caches.off() else noisy.detach()
+        return CholLinearOperator(TriangularLinearOperator(stable_cholesky(noisy.to_dense()).to(noisy.dtype)))
 
     @cached_property
     def _noisy(self) -> LinearOperator:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, csr_matrix
 from torch import Tensor
 
+from gpytorch_partition.callers import not_compiled
 from gpytorch_partition.clusters.incidence import Incidence
 
 
@@ -109,6 +110,7 @@ def as_columns(values: Tensor) -> Tensor:
 def of_columns(product: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Tensor]:
     """Decorate a product with matrices so that it takes vectors too."""
 
+    @not_compiled
     @wraps(product)
     def computed(operator: Any, rhs: Tensor) -> Tensor:
         return product(operator, rhs) if rhs.dim() > 1 else product(operator, rhs.unsqueeze(-1)).squeeze(-1)

@@ -17,6 +17,7 @@ from gpytorch_partition.inputs.numbers import is_whole
 from gpytorch_partition.partitions.ensembles.tree_arrays import (
     Tree,
     Trees,
+    check_codes,
     check_fitted,
     joined,
     whole_number_categories,
@@ -164,6 +165,8 @@ def xgboost_trees(model: Any) -> Trees:
     if boosting["name"] not in ("gbtree", "dart"):
         raise ValueError(f"expected an XGBoost model of trees, got {boosting['name']}: train one with booster='gbtree'")
     grown = boosting.get("gbtree", boosting)["model"]
+    of_frame = grown.get("cats", {}).get("enc", [])
+    check_codes(["text"] if column.get("offsets") else column["values"] for column in of_frame)
     num_trees = grown["iteration_indptr"][-1 if num_iterations is None else num_iterations]
     num_columns = int(learner["learner_model_param"]["num_feature"])
     trees = [_xgboost_tree(tree) for tree in grown["trees"][:num_trees]]

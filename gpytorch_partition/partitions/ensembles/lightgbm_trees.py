@@ -12,6 +12,7 @@ from gpytorch_partition.partitions.ensembles.tree_arrays import (
     ZERO,
     Tree,
     Trees,
+    check_codes,
     check_fitted,
     joined,
     whole_number_categories,
@@ -36,6 +37,7 @@ def lightgbm_trees(model: Any) -> Trees:
     if hasattr(model, "get_params"):
         check_fitted(model, hasattr(model, "booster_"))
         model = model.booster_
+    check_codes(model.pandas_categorical or [])
     header, *texts = re.split(r"^Tree=\d+\n", model.model_to_string(), flags=re.MULTILINE)
     num_columns = int(_fields(header)["max_feature_idx"]) + 1
     fields = [_fields(text) for text in texts]

@@ -128,6 +128,5 @@ def _category_sets(predictors: list[Any], categories: list[NDArray[np.float64]])
 
 
 def _rounded_down(values: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Largest float32 not above each float64: x <= value is unchanged for every float32 x."""
     nearest = values.astype(np.float32)
     return np.where(nearest > values, np.nextafter(nearest, np.float32(-np.inf)), nearest)

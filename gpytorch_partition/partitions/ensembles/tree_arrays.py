@@ -125,6 +125,16 @@ def check_fitted(ensemble: Any, is_fitted: bool) -> None:
         raise ValueError(f"expected a fitted ensemble: call fit(X, y) of the {type(ensemble).__name__} first")
 
 
+def check_codes(levels: Iterable[Sequence[Any]]) -> None:
+    """Refuse levels of a data frame, by the ensemble's own table, whose codes are not the levels themselves."""
+    if odd := [column for column in levels if list(column) != [*range(len(column))]]:
+        raise ValueError(
+            f"expected categories that are 0, 1, ..., as the kernel will see them, got a data frame's {odd[0][:3]}, "
+            "whose codes the trees compare: fit it on an array of codes, as of OrdinalEncoder of scikit-learn, with "
+            "categorical_feature of LightGBM, feature_types of XGBoost"
+        )
+
+
 def _node_starts(trees: list[Tree]) -> NDArray[np.int64]:
     if not trees:
         raise ValueError("expected an ensemble of one tree or more, got none: train it for one iteration or more")
