@@ -12,7 +12,7 @@ import torch
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 # This package, and those that call it on behalf of a user.
-_OF_LIBRARIES = {"gpytorch_partition", "sklearn", "joblib", "torch", "gpytorch", "linear_operator", "botorch"}
+_OF_LIBRARIES = {"gpytorch_partition", "sklearn", "joblib", "numpy", "torch", "gpytorch", "linear_operator", "botorch"}
 
 
 def level_of_caller() -> int:
