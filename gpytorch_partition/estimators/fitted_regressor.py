@@ -46,8 +46,8 @@ from gpytorch_partition.training.coregionalization import Coregionalization
 
 KIND = "file of a PartitionGPRegressor"
 
-# Codes of rows predicted at once (a GiB): standard deviations may take the same solves for each block.
 _MOST_TRIED_ROWS = 2_000  # training rows of a state whose predictions are tried: solves are dense and cheap
+# Codes of rows predicted at once (a GiB): standard deviations may take the same solves for each block.
 _CODES_AT_ONCE = 2**28
 # Memory of the default model for a row, in numbers of the size of a code: trees, and inducing points in float64.
 _AUTO_NUMBERS = 4_500

@@ -90,7 +90,7 @@ _WIDENS = (
 )
 _FIT_THERE = "Leave these rows out, or fit to some from there"
 _OF_FITS = ("kernel", "num_partitions", "max_iterations", "dtype", "random_state", "n_jobs", "options")
-_MOST_COPIES, _LEAST_OF_COPIES = 1_000, 0.8  # rows left out that are predicted, and the share that intervals must hold
+_ENDS, _LEAST_OF_COPIES = np.array([0.05, 0.95]), 0.8  # of intervals, and the share of copies that they must hold
 _PARAMETERS = ("kernel", "categorical_features", "num_partitions", "max_iterations", "dtype")  # of a state
 _RESULTS = ("log_marginal_likelihood_value_", "at_bounds_", "n_iter_", "seconds_", "left_out_")  # of a state
 _LEARNED = ("_constant_columns", "_constants", "_counted_rows")  # of a state
@@ -180,8 +180,9 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         Build the kernel and choose the hyperparameters.
 
         Rows that are copies of others, target included, are left out, with a warning, where they would count as rows
-        without noise (:func:`~gpytorch_partition.inputs.row_choice.rows_without_copies`). If intervals of 90 % then
-        hold less than 80 % of the copies, these are rows that recur, as new rows do: the model is fitted to all.
+        without noise (:func:`~gpytorch_partition.inputs.row_choice.rows_without_copies`). If 90 % intervals of the
+        noise around the means then hold less than 80 % of the copies, these are rows that recur, as new rows do, and
+        the model is fitted to all, in a second fit (of the same budget, if any).
 
         :param X: `N x D` rows: an array of finite numbers (`"auto"` and `"forest"` take NaN for a missing value), or a
             table (docs/tables.md).
@@ -234,11 +235,14 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         self._learn(found, columns, unit)
 
     def _misses_copies(self, copies: CountedRows) -> bool:
-        """Return whether intervals of 90 % hold few of the copies that were left out, and warn of it."""
-        if not len(copies.y) or self._known.has_several:
+        """Return whether intervals of the noise around the means hold too few of the copies, and warn then."""
+        known = self._known
+        if not len(copies.y) or known.has_several:
             return False
-        some = slice(_MOST_COPIES)
-        share = float(self._known.judgement(copies.X[some], copies.y[some], None).coverage())
+        mean, _ = known.moments(copies.X, with_std=False, include_noise=False)
+        deviation = np.sqrt(known.noise_of(known.points(copies.X)))
+        low, high = known.quantiles(copies.X, mean, deviation, _ENDS, include_noise=True).T
+        share = float(((low <= copies.y) & (copies.y <= high)).mean())
         if share < _LEAST_OF_COPIES:
             warn_of_recurring_rows(share)
         return share < _LEAST_OF_COPIES

@@ -21,20 +21,16 @@ MOST_PARTITIONS = 2**20  # a row holds a code of each
 
 def like_holes(values: np.ndarray, are_days: bool = False) -> list[str]:
     """Return how many cells are -999, 1e30 or such (of days since 1970: 9999-12-31), far from all others, as texts."""
-    found = list[str]()
-    while len(levels := np.unique(values[np.isfinite(values)], return_counts=True)) and len(levels[0]) > 2:
-        for end in (-1, 0):
-            (level, count), others = (each[end] for each in levels), np.delete(levels[0], end)
-            shown = str(np.datetime64(int(level), "D")) if are_days else f"{level:.12g}"
-            is_odd = (_DATES_LIKE_HOLES if are_days else _LIKE_HOLES).fullmatch(shown)
-            is_far = abs(level - others[end]) > 0.5 * np.ptp(others)
-            if is_odd and is_far and (count > 1 or len(shown) > 2):
-                found.append(f"{count:,} cells are {shown}")
-                values = values[values != level]
-                break
-        else:
-            break
-    return found
+    values = values[np.isfinite(values)]
+    for extreme in (np.max, np.min) if len(values) else ():
+        end = extreme(values)
+        shown = str(np.datetime64(int(end), "D")) if are_days else f"{end:.12g}"
+        if (_DATES_LIKE_HOLES if are_days else _LIKE_HOLES).fullmatch(shown):
+            others = values[values != end]
+            count, spread = len(values) - len(others), np.ptp(others) if len(others) else 0.0
+            if 0 < spread < 2 * abs(end - extreme(others)) and (count > 1 or len(shown) > 2):
+                return [f"{count:,} cells are {shown}", *like_holes(others, are_days)]
+    return []
 
 
 def is_real(value: Any) -> bool:

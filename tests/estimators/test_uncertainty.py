@@ -175,15 +175,15 @@ def test_a_column_of_targets_is_judged_as_numbers():
 
 @pytest.mark.parametrize("spread", [0.0, 0.3, 1.0])
 def test_estimated_variances_spread_as_the_true_ones(spread):
-    """Draws of chi squared, whose quantiles are further out by a quarter."""
+    """Draws of chi squared, whose quantiles are further out: by 43, 13 and 4 %."""
     random = np.random.RandomState(0)
     true = np.exp(spread * random.randn(20_000))
     estimates = torch.from_numpy(true * random.chisquare(32, 20_000) / 32)
     found = fitted_regressor._with_true_spread(estimates, 32)
     wanted = np.quantile(true, 0.95)
-    assert float(found.quantile(0.95)) == pytest.approx(wanted, rel=0.04)
+    assert float(found.quantile(0.95)) == pytest.approx(wanted, rel=0.015)
     assert float(found.mean()) == pytest.approx(float(estimates.mean()), rel=1e-9)
-    assert float(estimates.quantile(0.95)) > 1.05 * wanted or spread == 1.0
+    assert float(estimates.quantile(0.95)) > 1.03 * wanted
 
 
 def test_as_many_samples_as_deviations_of_observations_need(monkeypatch):
