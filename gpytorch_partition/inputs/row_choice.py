@@ -72,7 +72,7 @@ def warn_of_copies(num_copies: int, num_rows: int) -> None:
 
 def warn_of_recurring_rows(share: float) -> None:
     warnings.warn(
-        f"90 % intervals of the noise held {share:.0%} of the copies that were left out, so these are rows that recur, as "
+        f"90 % intervals of the noise held {share:.0%} of the copies that were left out, so these rows recur, as "
         "new rows do: the model is fitted again, to all rows",
         UserWarning,
         stacklevel=level_of_caller(),
