@@ -168,11 +168,16 @@ def test_failed_sets_are_not_stored(tmp_path):
 
 
 def test_a_summary_counts_sets_that_are_as_stated():
-    def row(stated, nlpd, error, num_rows, square):
-        losses = {"NLPD stated": stated, "NLPD": nlpd, "NLPD, standard error": error, honest.SQUARES: square}
-        return {"N": num_rows, "test rows": 100, "90 % by quantiles": nlpd} | losses
+    def row(stated, nlpd, errors, num_rows, square):
+        errors = dict(zip(("NLPD stated, standard error", "NLPD, standard error"), errors))
+        losses = {"NLPD stated": stated, "NLPD": nlpd, honest.SQUARES: square}
+        return {"N": num_rows, "test rows": 100, "90 % by quantiles": nlpd} | losses | errors
 
-    rows = [row(0.5, 0.59, 0.01, 400, 1.2), row(0.5, 0.89, 0.2, 900, 0.8), row(0.5, 0.8, 0.14, 100, 9.0)]
+    rows = [
+        row(0.5, 0.59, (None, 0.01), 400, 1.2),
+        row(0.5, 0.89, (0.16, 0.12), 900, 0.8),
+        row(0.5, 0.8, (0.01, 0.14), 100, 9.0),
+    ]
     found = honest._summary(rows, *honest._KINDS[0])
     assert found["share as stated"] == pytest.approx(2 / 3)
     assert found["mean optimism"] == pytest.approx((0.09 + 0.39 + 0.3) / 3)

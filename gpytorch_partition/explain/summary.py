@@ -162,12 +162,14 @@ class ModelSummary(_Summary):
     long_tail: str | None = None
     #: Mean of held-out targets less their predictions, and its standard error; empty where no rows were held out.
     mean_error: tuple[float, ...] = ()
+    #: Standard error of the mean log density; None where groups or times were held out, or nothing.
+    log_density_error: float | None = None
     targets: tuple[TargetSummary, ...] = ()  #: Several targets one by one.
     has_usual_width: bool = False  #: Whether the width of a Mondrian kernel is the median distance of the rows.
 
     def _facts(self) -> dict[str, str]:
         low_and_high, width = self.row_weights or (), "the median distance of the rows, not chosen by targets"
-        likelihood, density = self.log_marginal_likelihood, self.log_predictive_density
+        likelihood = self.log_marginal_likelihood
         return {
             **self._functions(),
             **self._tails(),
@@ -177,10 +179,7 @@ class ModelSummary(_Summary):
             **self._facts_of_parts(),
             "width": f"{width} (lifetime_sweep would choose it)" if self.has_usual_width else "",
             "likelihood": "" if likelihood is None else f"log marginal likelihood {likelihood:.2f} nats",
-            "held out": ""
-            if density is None
-            else f"NLPD {-density + 0.0:.3f} nats a row of targets in standard deviations (without any column: "
-            f"{_NLPD_OF_MEAN:.3f})",
+            "held out": self._told_density,
             "mean error": self._told_mean_error,
             "at bounds": ", ".join(f"{name} = {value}" for name, value in self.at_bounds.items()) or "none",
             "seconds": self._told_seconds,
@@ -198,6 +197,14 @@ class ModelSummary(_Summary):
             return {"function": function, "noise": f"{noise}, the same everywhere"}
         varies = "on average, varies with x from {} to {}".format(*map(written, self.noise_range))
         return {"function": function, "noise": f"{noise} {varies}"}
+
+    @property
+    def _told_density(self) -> str:
+        if self.log_predictive_density is None:
+            return ""
+        error = "" if self.log_density_error is None else f" (standard error {self.log_density_error:.3f})"
+        unit = f"nats a row of targets in standard deviations (without any column: {_NLPD_OF_MEAN:.3f})"
+        return f"NLPD {-self.log_predictive_density + 0.0:.3f}{error} {unit}"
 
     @property
     def _told_mean_error(self) -> str:
@@ -311,6 +318,7 @@ def _of_one_target(model: PartitionGP, unit: Standardization, columns: list[str]
         "prior_std": scale * prior**0.5,
         "long_tail": noise.get("long_tail"),
         "mean_error": tuple(scale * value for value in noise.get("mean_error", ())),
+        "log_density_error": noise.get("log_density_error"),
         "is_skewed": is_skewed(unit.undo(model.train_targets.double())),
         **_of_noise(model.likelihood, scale, some),
     }

@@ -193,6 +193,7 @@ def _description(choice: Choice, data: TrainingData) -> dict[str, Any]:
             "long_tail": choice.long_tail,
             "offset": unit * choice.offset,
             "mean_error": [unit * value for value in choice.mean_error],
+            "log_density_error": choice.log_density_error if data.blocks is None else None,
         },
         "log_predictive_density": choice.log_density,
         "view_columns": len(choice.lengthscales) if data.has_view else None,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -26,7 +25,7 @@ from gpytorch_partition.inference.prediction.unknown_cells import unknown_cells
 from gpytorch_partition.inputs.row_weights import RowWeights, noise_factors
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.likelihoods.noise_likelihoods import noise_variances
-from gpytorch_partition.likelihoods.scale_mixture import gaussian_log_densities, log_densities, student_quantiles
+from gpytorch_partition.likelihoods.scale_mixture import student_quantiles
 from gpytorch_partition.linalg.random import drawn_from
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.assembly import assembled
@@ -69,7 +68,7 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
 
     The weights of outliers are not used here (`own` data have none), since a row must count fully where it judges.
     Variances are exact where solves are dense. Else they come from 32 samples, for at most 1,000 rows of a fold, and
-    only as many folds are predicted as give 300 rows.
+    only as many folds are predicted as give 1,000 rows.
     """
     options = setup.options
     with stage("inducing points", level=2):
@@ -285,11 +284,11 @@ def centred(choice: Choice) -> Choice:
     have a long tail, densities are best around the mode, which is not the mean. There only a share of the mean error is
     added: the largest with which held-out rows lose .01 nats at most.
     """
-    rows, everything = choice.held_out, torch.arange(len(choice.held_out.rows))
+    rows = choice.held_out
     for share in _OFFSETS if choice.offset else ():
         offset = share * choice.offset
         found = replace(choice, offset=offset, held_out=replace(rows, errors=rows.errors - offset * choice.deviations))
-        gain = float((_density(found, everything)(0.0) - _density(choice, everything)(0.0)).mean())
+        gain = float((found.log_densities() - choice.log_densities()).mean())
         if gain > -_MOST_LOSS:
             density = choice.log_density + gain - 1 / len(rows.rows)
             return replace(found, log_density=density, mean_error=found.held_out.mean_error())
@@ -329,10 +328,10 @@ def widened_to_hold(choice: Choice) -> Choice:
     distances, (least, wanted) = _distances(choice), _INSIDE if choice.tails is None else _INSIDE_OF_TAILS
     if not float((distances <= 1).double().mean()) < least:
         return choice
-    factor, rows, everything = float(distances.quantile(wanted)) ** 2, choice.held_out, torch.arange(len(distances))
+    factor, rows = float(distances.quantile(wanted)) ** 2, choice.held_out
     wide = replace(rows, variances=factor * rows.variances, noise=factor * rows.noise)
     found = replace(scaled(choice, factor), held_out=wide)
-    loss = float((_density(choice, everything)(0.0) - _density(found, everything)(0.0)).mean())
+    loss = float((choice.log_densities() - found.log_densities()).mean())
     return replace(found, log_density=choice.log_density - loss)
 
 
@@ -430,10 +429,9 @@ def completion_share(model: PartitionGP, choice: Choice, data: TrainingData) -> 
     added = _added_variances(model, data, held_out.rows[some]) if len(some) else None
     if added is None:
         return 1.0, 0.0
-    density = _density(choice, some)
-    totals = [float(density(share * added).sum()) - _PRIOR * (1 - share) for share in _SHARES]
+    totals = [float(choice.log_densities(share * added, some).sum()) - _PRIOR * (1 - share) for share in _SHARES]
     share = _SHARES[totals.index(max(totals))]
-    gain = float((density(share * added) - density(0 * added)).mean())
+    gain = float((choice.log_densities(share * added, some) - choice.log_densities(0.0, some)).mean())
     return share, gain * int(is_incomplete.sum()) / len(held_out.rows)
 
 
@@ -448,14 +446,3 @@ def _added_variances(model: PartitionGP, data: TrainingData, rows: Tensor) -> Te
             lambda x: (noise_variances(model.likelihood, data.columns.undo(x)) / data.unit.scale**2).numpy(),
         )
     return None if found is None else torch.from_numpy(found.variances)
-
-
-def _density(choice: Choice, rows: Tensor) -> Callable[[Tensor | float], Tensor]:
-    """Return log densities of some held-out rows, as a function of variances (`n`) to add."""
-    errors, variances, noise = (
-        values[rows] for values in (choice.held_out.errors, choice.held_out.variances, choice.held_out.noise)
-    )
-    if choice.tails is not None:
-        scales, df = noise * choice.tails.factor / choice.factor, choice.tails.df
-        return lambda added: log_densities(errors, variances + added, scales, df)
-    return lambda added: gaussian_log_densities(errors, variances + added + noise)

@@ -92,7 +92,9 @@ class Options:
     most_calibration_rows: float = inf
     enough_residuals: int = 10_000  #: Residuals of held-out rows from which no more folds are held out.
     most_variances: int = 1_000  #: Rows of a fold whose variances are computed, at most.
-    enough_variances: int = 300  #: Variances of all folds together that suffice.
+    #: Variances of all folds together that suffice. On a split of gas, whose errors have heavy tails, 300 stated a
+    #: density lower by .4 nats than 2,000 did.
+    enough_variances: int = 1_000
     num_calibrated_noise_trees: int = 100  #: Trees of the forest of all held-out residuals.
     num_variance_samples: int = 32  #: Samples from which a variance is estimated.
     threshold_share: float = 0.95  #: Share of new rows at which inducing points leave out less than the threshold.

@@ -15,7 +15,7 @@ from torch import Tensor
 from gpytorch_partition.inference.evidence.lengthscales import learn_lengthscales
 from gpytorch_partition.inputs.row_weights import noise_factors
 from gpytorch_partition.likelihoods import grow_residual_forest
-from gpytorch_partition.likelihoods.scale_mixture import gaussian_log_densities
+from gpytorch_partition.likelihoods.scale_mixture import gaussian_log_densities, log_densities
 from gpytorch_partition.presets.data import PartInputs, TrainingData, folds, random_rows
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import ENSEMBLE, ROUGH, new_parts
@@ -84,6 +84,19 @@ class Choice:
     def new_noise(self) -> float:
         """Return the level of the noise of new observations."""
         return self.noise * self.factor
+
+    @property
+    def log_density_error(self) -> float:
+        """Return the standard error of the log density, from that of its held-out rows."""
+        return float(self.log_densities().std() / len(self.held_out.rows) ** 0.5)
+
+    def log_densities(self, added: Tensor | float = 0.0, some: Tensor | slice = slice(None)) -> Tensor:
+        """Return log densities of some held-out rows (`n`), with variances (`n`) added to those of the function."""
+        rows = self.held_out
+        errors, variances, noise = rows.errors[some], rows.variances[some] + added, rows.noise[some]
+        if self.tails is None:
+            return gaussian_log_densities(errors, variances + noise)
+        return log_densities(errors, variances, noise * self.tails.factor / self.factor, self.tails.df)
 
     @property
     def is_rough(self) -> bool:

@@ -60,8 +60,8 @@ def test_it_says_what_the_model_is_made_of():
         assert word in text
     assert "tensor" not in text
     without = -norm.logpdf((Y - Y.mean()) / Y.std()).mean()
-    expected = f"NLPD {-found.log_predictive_density:.3f} nats a row of targets in standard deviations (without any"
-    assert found.facts()["held out"] == f"{expected} column: {without:.3f})"
+    expected = f"NLPD {-found.log_predictive_density:.3f} (standard error {found.log_density_error:.3f}) nats a row of "
+    assert found.facts()["held out"] == f"{expected}targets in standard deviations (without any column: {without:.3f})"
 
 
 def test_a_constant_noise_is_the_same_everywhere():
