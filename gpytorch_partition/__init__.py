@@ -10,6 +10,7 @@ from gpytorch_partition import settings as settings
 from gpytorch_partition.inputs.kernel_columns import OtherUnitsWarning as OtherUnitsWarning
 from gpytorch_partition.inputs.training_rows import encode_missing as encode_missing
 from gpytorch_partition.kernels import ClusteringKernel as ClusteringKernel
+from gpytorch_partition.kernels import DeferredKernel as DeferredKernel
 from gpytorch_partition.kernels import FastClusterKernel as FastClusterKernel
 from gpytorch_partition.kernels import GammaMondrianKernel as GammaMondrianKernel
 from gpytorch_partition.kernels import GroupKernel as GroupKernel
@@ -35,6 +36,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ClusteringKernel",
+    "DeferredKernel",
     "FastClusterKernel",
     "GammaMondrianKernel",
     "GroupKernel",

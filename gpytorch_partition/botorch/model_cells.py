@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixtureKernel
-from gpytorch_partition.kernels.wrapper_kernels import IterativeKernel, StandardizedKernel
+from gpytorch_partition.kernels.wrapper_kernels import DeferredKernel, IterativeKernel, StandardizedKernel
 from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition
 from gpytorch_partition.partitions.hashed_cells import hashed
 
@@ -105,7 +105,7 @@ def _sources(kernel: Kernel, see: Callable[[Tensor], Tensor], columns: Tensor | 
 def _inner_kernels(kernel: Kernel) -> list[Kernel]:
     if isinstance(kernel, (AdditiveKernel, ProductKernel, PartitionMixtureKernel)):
         return list(kernel.kernels)
-    if isinstance(kernel, (ScaleKernel, IterativeKernel, StandardizedKernel)):
+    if isinstance(kernel, (ScaleKernel, DeferredKernel, IterativeKernel, StandardizedKernel)):
         return [kernel.base_kernel]
     if isinstance(kernel, ConstantKernel):
         return []

@@ -17,7 +17,7 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.inputs.numbers import checked_count
 from gpytorch_partition.inputs.training_rows import encode_missing
-from gpytorch_partition.kernels import IterativeKernel, PartitionMixtureKernel, StandardizedKernel
+from gpytorch_partition.kernels import DeferredKernel, IterativeKernel, PartitionMixtureKernel, StandardizedKernel
 from gpytorch_partition.models import CoregionalizedGP, PartitionGP
 from gpytorch_partition.models.coregionalized import TargetView
 from gpytorch_partition.presets.assembly import description_of
@@ -108,6 +108,9 @@ class KernelExpansion:
             return torch.stack([part.means(x, self.train_x, self.weights).mT for part in self.parts], 1)
 
 
+_OUTER = ScaleKernel | DeferredKernel | IterativeKernel | StandardizedKernel | AdditiveKernel
+
+
 def kernel_parts(kernel: Kernel, *, of_mixtures: bool = False) -> list[KernelPart]:
     """Return the terms of a kernel's sums, also inside scales and changes of units; of mixtures if `of_mixtures`."""
     return list(_parts(kernel, 1.0, (), of_mixtures))
@@ -117,7 +120,7 @@ def _parts(kernel: Kernel, weight: float, maps: tuple[Map, ...], of_mixtures: bo
     if of_mixtures and isinstance(kernel, PartitionMixtureKernel):
         for inner, share in zip(kernel.kernels, kernel.mixture_weights.tolist()):
             yield from _parts(inner, weight * share, maps, of_mixtures)
-    elif isinstance(kernel, ScaleKernel | IterativeKernel | StandardizedKernel | AdditiveKernel) or _has_view(kernel):
+    elif isinstance(kernel, _OUTER) or _has_view(kernel):
         maps = (*maps, _columns_of(kernel)) if _selects_columns(kernel) else maps
         if isinstance(kernel, ScaleKernel):
             weight *= kernel.outputscale.item()

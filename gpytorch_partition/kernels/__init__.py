@@ -9,6 +9,7 @@ from gpytorch_partition.kernels.random_forest_kernel import RandomForestKernel
 from gpytorch_partition.kernels.seen_targets import OverconfidenceWarning
 from gpytorch_partition.kernels.unsupervised_kernels import ClusteringKernel, FastClusterKernel, RandomBinningKernel
 from gpytorch_partition.kernels.wrapper_kernels import (
+    DeferredKernel,
     EncodedKernel,
     IterativeKernel,
     LocalLinearKernel,
@@ -17,6 +18,7 @@ from gpytorch_partition.kernels.wrapper_kernels import (
 
 __all__ = [
     "ClusteringKernel",
+    "DeferredKernel",
     "EncodedKernel",
     "FastClusterKernel",
     "GammaMondrianKernel",

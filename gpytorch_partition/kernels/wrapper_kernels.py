@@ -1,7 +1,8 @@
-"""Kernels around another kernel: with this package's solver, of standardized columns, of a view, or linear locally."""
+"""Kernels around another: with this package's solver, built later, of standardized columns, a view, linear locally."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from operator import add
 from typing import Any, Self
@@ -102,6 +103,62 @@ class IterativeKernel(_WrapperKernel):
 
     def prediction_strategy(self, *args: Any) -> PartitionPredictionStrategy:
         return PartitionPredictionStrategy(*args)
+
+
+class DeferredKernel(_WrapperKernel):
+    """
+    Build a kernel on the rows of its first call in training mode.
+
+    Use it in a model that transforms its inputs, such as BoTorch's with an `input_transform`: the kernel is built on
+    the rows as the model gives them. A state is loaded after the first call.
+
+    :param build: A function from `N x D` rows, as the kernel is first called with them, to a kernel without parameters
+        to train, which a search would miss: add kernels that have some to this one.
+    :raises TypeError: If `build` is no function, or returns something else than a kernel.
+    :raises RuntimeError: In calls in evaluation mode before the first one in training mode.
+    :raises ValueError: If the kernel that was built has parameters, or the first rows are a batch.
+
+    Example:
+        >>> from gpytorch_partition import FastClusterKernel
+        >>> kernel = DeferredKernel(lambda x: FastClusterKernel(x, 50, random_state=0))
+        >>> x = torch.randn(20, 2, generator=torch.Generator().manual_seed(0))
+        >>> bool((kernel(x).to_dense() == FastClusterKernel(x, 50, random_state=0)(x).to_dense()).all())
+        True
+    """
+
+    def __init__(self, build: Callable[[Tensor], Kernel]) -> None:
+        Kernel.__init__(self)
+        if isinstance(build, Kernel) or not callable(build):
+            raise TypeError(f"expected a function from rows to a kernel, got a {type(build).__name__}")
+        self.build = build
+        self.register_module("base_kernel", None)
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
+        self._build_on(x1.detach())
+        return super().forward(x1, x2, diag=diag, **params)
+
+    def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> Any:
+        self._build_on(x1.detach())
+        return super().num_outputs_per_input(x1, x2)
+
+    def _build_on(self, x: Tensor) -> None:
+        if self.base_kernel is not None:
+            return
+        if not self.training:
+            raise RuntimeError(
+                "DeferredKernel expected a first call in training mode, on whose rows it builds its kernel: call "
+                "model.train() and model(*model.train_inputs), or fit the model"
+            )
+        if x.dim() != 2:
+            raise ValueError(f"expected rows N x D in the first call, got {tuple(x.shape)}: batches share one kernel")
+        kernel = checked_kernel(self.build(x))
+        if names := [name for name, _ in kernel.named_parameters()]:
+            raise ValueError(f"expected a kernel without parameters, got {names[0]}: add that kernel to this one")
+        self.base_kernel = kernel
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.get_default_dtype() if self.base_kernel is None else super().dtype
 
 
 class EncodedKernel(_WrapperKernel):

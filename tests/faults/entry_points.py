@@ -204,6 +204,7 @@ _STUMP = (np.array([[1, 2], [-1, -1], [-1, -1]]), np.array([0, -1, -1]), np.arra
 # By name: a function that calls the entry point, and right arguments. What is after the dot or the bracket is a case.
 ENTRIES: Entries = {
     **_kernel_of_rows("ClusteringKernel", clusterer=KMeans(3, n_init=1), rows=0.5, columns=1, projection=None),
+    **_kernel("DeferredKernel", build=lambda x: _clusters()),
     **_kernel_of_rows("FastClusterKernel", height=2, columns="random", projection=None),
     **_kernel_of_rows("FastClusterKernel", "[centers]", num_centers=4),
     **_kernel_of_rows("GammaMondrianKernel", concentration=2.0, lifetime=1.0, max_lifetime=3.0),
