@@ -12,4 +12,4 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when NumPy and PyTorch are first imported
 
 pytest_plugins = ["tests.rest"] if "RUN_THE_REST" in os.environ else []
-collect_ignore = [] if find_spec("botorch") else ["gpytorch_partition/botorch"]
+collect_ignore = [] if find_spec("botorch") else ["gpytorch_partition/ax.py", "gpytorch_partition/botorch"]

@@ -24,7 +24,7 @@ nb_merge_streams = True
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # signatures have them
-autodoc_mock_imports = ["botorch", "dask", "distributed", "pandas"]  # extras, which the reference is made without
+autodoc_mock_imports = ["ax", "botorch", "dask", "distributed", "pandas"]  # extras, which the reference is made without
 autodoc_default_options = {"members": True, "imported-members": True, "inherited-members": True}
 
 

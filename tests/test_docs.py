@@ -115,7 +115,11 @@ API = {
 }
 
 
-EXTRAS = {"gpytorch_partition.botorch": "botorch", "gpytorch_partition.distributed": "distributed"}
+EXTRAS = {
+    "gpytorch_partition.ax": "ax",
+    "gpytorch_partition.botorch": "botorch",
+    "gpytorch_partition.distributed": "distributed",
+}
 
 
 def imported(module):

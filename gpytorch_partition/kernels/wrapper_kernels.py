@@ -107,7 +107,7 @@ class IterativeKernel(_WrapperKernel):
 
 class DeferredKernel(_WrapperKernel):
     """
-    Build a kernel on the rows of its first call in training mode.
+    Build a kernel on the rows of its first call, which GPyTorch's exact models make on their training rows.
 
     Use it in a model that transforms its inputs, such as BoTorch's with an `input_transform`: the kernel is built on
     the rows as the model gives them. A state is loaded after the first call.
@@ -115,8 +115,7 @@ class DeferredKernel(_WrapperKernel):
     :param build: A function from `N x D` rows, as the kernel is first called with them, to a kernel without parameters
         to train, which a search would miss: add kernels that have some to this one.
     :raises TypeError: If `build` is no function, or returns something else than a kernel.
-    :raises RuntimeError: In calls in evaluation mode before the first one in training mode.
-    :raises ValueError: If the kernel that was built has parameters, or the first rows are a batch.
+    :raises ValueError: If the first call is between different rows or for a batch, or the kernel has parameters.
 
     Example:
         >>> from gpytorch_partition import FastClusterKernel
@@ -134,24 +133,20 @@ class DeferredKernel(_WrapperKernel):
         self.register_module("base_kernel", None)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
-        self._build_on(x1.detach())
+        self._build_on(x1, x2)
         return super().forward(x1, x2, diag=diag, **params)
 
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> Any:
-        self._build_on(x1.detach())
+        self._build_on(x1, x2)
         return super().num_outputs_per_input(x1, x2)
 
-    def _build_on(self, x: Tensor) -> None:
+    def _build_on(self, x1: Tensor, x2: Tensor) -> None:
         if self.base_kernel is not None:
             return
-        if not self.training:
-            raise RuntimeError(
-                "DeferredKernel expected a first call in training mode, on whose rows it builds its kernel: call "
-                "model.train() and model(*model.train_inputs), or fit the model"
-            )
-        if x.dim() != 2:
-            raise ValueError(f"expected rows N x D in the first call, got {tuple(x.shape)}: batches share one kernel")
-        kernel = checked_kernel(self.build(x))
+        if x1.dim() != 2 or not torch.equal(x1, x2):
+            got = f"{tuple(x1.shape)} and {tuple(x2.shape)}"
+            raise ValueError(f"expected a first call with the same N x D rows twice, to build a kernel on, got {got}")
+        kernel = checked_kernel(self.build(x1.detach()))
         if names := [name for name, _ in kernel.named_parameters()]:
             raise ValueError(f"expected a kernel without parameters, got {names[0]}: add that kernel to this one")
         self.base_kernel = kernel

@@ -61,9 +61,11 @@ def test_it_has_the_solver_of_the_kernel_inside():
     assert isinstance(covariance, PartitionAddedDiagLinearOperator)
 
 
-def test_predictions_before_a_training_are_refused():
-    with pytest.raises(RuntimeError, match=r"a first call in training mode.*model\.train\(\)"):
-        Transformed(DeferredKernel(forest)).eval()(POINTS)
+def test_predictions_without_a_training_build_it_on_the_training_rows():
+    deferred, built = (
+        Transformed(kernel).double().eval() for kernel in (DeferredKernel(forest), forest(1_000 * X + 5))
+    )
+    assert torch.equal(deferred(POINTS).mean, built(POINTS).mean)
 
 
 @pytest.mark.parametrize(
@@ -79,9 +81,10 @@ def test_what_cannot_be_deferred_is_refused(build, error, message):
         DeferredKernel(build)(X).to_dense()
 
 
-def test_a_batch_is_refused():
-    with pytest.raises(ValueError, match=r"rows N x D in the first call, got \(2, 60, 3\)"):
-        DeferredKernel(forest)(X.expand(2, -1, -1)).to_dense()
+@pytest.mark.parametrize("pair", [(X.expand(2, -1, -1),), (X, POINTS)], ids=["batch", "other rows"])
+def test_a_first_call_of_other_rows_is_refused(pair):
+    with pytest.raises(ValueError, match=r"a first call with the same N x D rows twice, to build a kernel on, got \("):
+        DeferredKernel(forest)(*pair).to_dense()
 
 
 def test_a_model_of_botorch_gives_it_transformed_rows():
