@@ -313,28 +313,13 @@ def height_average_weights(layout: TreeLayout) -> Tensor:
     return num_cuts.double() / num_heights
 
 
-def level_node_weights(layout: TreeLayout, level_weights: Tensor) -> Tensor:
-    r"""
-    Return node weights (`V`) of the weighted average :math:`\sum_d u_d K_d` of the kernels of trees cut at depth d.
-
-    They are :math:`u_{\text{depth}_v}` for inner nodes, and :math:`\sum_{d \ge \text{depth}_v} u_d` for leaves: a tree
-    cut below its height is cut into its leaves. Differentiable.
-
-    :param level_weights: `H + 1` weights of the depths 0 ... H, H the height of the tallest tree.
-    """
-    is_leaf = layout.node_high - layout.node_low == 1
-    tails = level_weights.flip(0).cumsum(0).flip(0)
-    inner = level_weights[layout.level].masked_fill(layout.is_auxiliary, 0)
-    return torch.where(is_leaf, tails[layout.level], inner)
-
-
 def softmax_node_weights(layout: TreeLayout, logits: Tensor) -> Tensor:
     r"""
     Return weights of nodes (`V`) that average the random forest kernel over heights drawn from each tree's softmax.
 
-    A tree of height h is cut at depth d with the probability :math:`u_d = e^{l_d} / \sum_{e \le h} e^{l_e}`; weights
-    are then those of :func:`level_node_weights`. Logits of zero give :func:`height_average_weights`. Differentiable,
-    and safe for logits of any size.
+    A tree of height h is cut at depth d with the probability :math:`u_d = e^{l_d} / \sum_{e \le h} e^{l_e}`. Weights
+    are :math:`u_{\text{depth}_v}` for inner nodes, and :math:`\sum_{d \ge \text{depth}_v} u_d` for leaves: a tree cut
+    below its height is cut into its leaves. Logits of zero give :func:`height_average_weights`. Differentiable.
     """
     # Entry d is the logarithm of the sum over the depths below d, for d = 0, 1, ..., H + 1.
     below = torch.cat([logits.new_full((1,), -torch.inf), logits.logcumsumexp(0)])
@@ -349,14 +334,3 @@ def softmax_node_weights(layout: TreeLayout, logits: Tensor) -> Tensor:
 def impurity_decrease_weights(layout: TreeLayout, impurities: Tensor, floor: float) -> Tensor:
     r"""Return weights of nodes (`V`): :math:`\max(i_{\text{parent}} - i, 0) + \text{floor}`, the floor for roots."""
     return (impurities[layout.parent] - impurities).clamp_min(0) + floor
-
-
-def height_average_levels(layout: TreeLayout) -> Tensor:
-    """
-    Return the weights (`H + 1`, float64) of depths, shared by trees, nearest to :func:`height_average_weights`.
-
-    They are the probabilities of a depth drawn uniformly from 0 ... h, with h the height of a tree drawn at random. The
-    kernel is unchanged if all trees have the same height.
-    """
-    depths = torch.arange(int(layout.heights.max()) + 1, device=layout.heights.device).unsqueeze(-1)
-    return ((depths <= layout.heights) / (layout.heights + 1).double()).mean(-1)

@@ -93,7 +93,7 @@ class PartitionKernel(ClusterKernel):
         """
         Build the kernel of a program that draws partitions from seeds (Davies & Ghahramani 2014, section 2.4).
 
-        The parameters (`random_state`, `n_jobs` and `version` among them), errors and costs are those of
+        The parameters (`random_state` and `n_jobs` among them), errors and costs are those of
         :class:`~gpytorch_partition.partitions.SampledPartition`, except `batch_shape` and `active_dims`.
 
         Example:

@@ -8,7 +8,7 @@ from copy import copy, deepcopy
 from dataclasses import replace
 from functools import cached_property, partial
 from numbers import Integral
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,22 +19,13 @@ from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.clusters.cluster_index import SeenClusterIndex
 from gpytorch_partition.clusters.co_occurrence import MAX_CLUSTERS
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.clusters.tree_layout import TreeLayout, height_average_levels
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum, maximize
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood
 from gpytorch_partition.inference.spaces.feature_space import EffectsPosterior, FeatureSpace, summed_variances
-from gpytorch_partition.inference.spaces.level_weights import (
-    LevelEvidence,
-    checked_level_weights,
-    level_operator,
-    maximize_level_weights,
-)
 from gpytorch_partition.inference.spaces.statistics import ClusterStatistics
 from gpytorch_partition.inputs.numbers import checked_count
-from gpytorch_partition.kernels.mondrian_kernels import MondrianKernel
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixtureKernel
-from gpytorch_partition.kernels.random_forest_kernel import RandomForestKernel
 from gpytorch_partition.models.counted_rows import (
     BOUNDS,
     CountedModel,
@@ -43,8 +34,6 @@ from gpytorch_partition.models.counted_rows import (
     check_rows,
     warn_of_least_noise,
 )
-from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
-from gpytorch_partition.partitions.forest import ForestPartition
 from gpytorch_partition.progress import progress
 
 _KIND = "file of a FeatureSpaceGP"
@@ -100,7 +89,6 @@ class FeatureSpaceGP(CountedModel):
         checked_count(max_clusters, "clusters", "max_clusters")
         self.kernel = kernel
         self.statistics = ClusterStatistics(kernel.partition, max_clusters)
-        self._level_weights: Tensor | None = None
 
     @property
     def num_rows(self) -> int:
@@ -173,18 +161,15 @@ class FeatureSpaceGP(CountedModel):
         self.statistics.merge_(other)
 
     def __add__(self, other: FeatureSpaceGP) -> FeatureSpaceGP:
-        """Return an unfitted model of the rows of both, with the level weights that both have."""
+        """Return an unfitted model of the rows of both."""
         total = FeatureSpaceGP(self.kernel)
         total.statistics = self.statistics + other.statistics
-        own, others = self.level_weights, other.level_weights
-        if own is not None and others is not None and torch.equal(own, others):
-            total.level_weights = own
         return total
 
     @all_or_nothing
     def fit(self, bounds: Bounds | None = None) -> Maximum:
         """
-        Choose outputscale, noise and mean by maximum marginal likelihood, exactly; :attr:`level_weights` stay.
+        Choose outputscale, noise and mean by maximum marginal likelihood, exactly.
 
         :param bounds: Where they may lie. (Default: noise at least 1e-4, everything else free.)
         :return: The values, also kept in :attr:`values`, and the log marginal likelihood.
@@ -199,82 +184,6 @@ class FeatureSpaceGP(CountedModel):
         self._forget(with_space=False)  # first: an interruption must not leave the old solution
         self.values = values
         return values
-
-    def cut(self, lifetime: float) -> FeatureSpaceGP:
-        """
-        Return an unfitted model of the same rows with Mondrian trees of an earlier lifetime, in :math:`O(p m + p^2)`.
-
-        :param lifetime: Lifetime in units of 1/x, up to the kernel's own.
-        :raises ValueError: If the kernel is no :class:`~gpytorch_partition.MondrianKernel`, or the lifetime is not
-            positive or longer than its own.
-        """
-        return self._under(_cut(self.kernel, lifetime))
-
-    def fit_lifetime(self, lifetimes: Iterable[float] | None = None, bounds: Bounds | None = None) -> FeatureSpaceGP:
-        """
-        Return the fitted model of the same Mondrian trees at the lifetime of greatest marginal likelihood.
-
-        Calls :meth:`cut` and :meth:`fit` for each lifetime; no row is needed again. Give the kernel the longest
-        lifetime, whose model sets the cost. This model does not change.
-
-        :param lifetimes: Lifetimes to choose from, in units of 1/x, up to the kernel's own. (Default: the kernel's own,
-            and six more, each half as long.)
-        :param bounds: As in :meth:`fit`.
-        :return: A new model, whose :attr:`kernel` has the lifetime; more rows can be added to it.
-        :raises RuntimeError: If no row was added.
-        :raises ValueError: If there are no lifetimes, or as of :meth:`cut`.
-        """
-        longest = _mondrian_kernel(self.kernel).lifetime
-        chosen = [longest / 2**k for k in range(7)] if lifetimes is None else list(lifetimes)
-        if not chosen:
-            raise ValueError("expected at least one lifetime to choose from, got none")
-        kernels = [_cut(self.kernel, lifetime) for lifetime in chosen]
-        models = (self._under(each) for each in progress(kernels, "fitting lifetimes"))
-        return max(models, key=lambda model: model.fit(bounds).log_likelihood)
-
-    @all_or_nothing
-    def fit_level_weights(self, bounds: Bounds | None = None, max_iterations: int = 100) -> Maximum:
-        r"""
-        Choose outputscale, noise and mean as :meth:`fit` does, together with the weights of all heights of a forest.
-
-        The kernel becomes :math:`\sum_d u_d K_d` with :math:`K_d` the trees cut at depth d, :math:`u \ge 0, \sum_d u_d
-        = 1` (Davies & Ghahramani 2014, section 4.3.1), and :attr:`level_weights` keeps u. L-BFGS starts from equal
-        weights; no row is needed again. Each of some 20 to 50 evaluations costs up to one :meth:`fit`, and `120 p^2`
-        bytes are held meanwhile for p leaves.
-
-        :param bounds: As in :meth:`fit`.
-        :param max_iterations: L-BFGS iterations at most.
-        :return: The values, also kept in :attr:`values`, and the log marginal likelihood. A
-            :class:`~sklearn.exceptions.ConvergenceWarning` says that the iterations did not suffice.
-        :raises RuntimeError: If no row was added.
-        :raises ValueError: If the kernel is no :class:`~gpytorch_partition.RandomForestKernel` with all heights.
-        """
-        checked_count(max_iterations, "iterations", "max_iterations")
-        layout, statistics, bounds = _forest_layout(self.kernel), self.statistics, bounds or BOUNDS
-        self._check_counted()
-        self.level_weights = start = height_average_levels(layout)
-        values = self.fit(bounds)
-        evidence = LevelEvidence(statistics.counts, statistics.sums, statistics.squares, layout)
-        centered = self._centered(bounds)
-        self.level_weights = maximize_level_weights(evidence, values, start, centered, max_iterations)
-        return self.fit(bounds)
-
-    @property
-    def level_weights(self) -> Tensor | None:
-        """
-        Return the weights of depths 0 ... H in a forest of height H (`H + 1`, float64); None for the kernel's own.
-
-        Adding rows and fitting keep them. After setting them, call :meth:`fit`.
-
-        :raises ValueError: If the weights are not one number, 0 or more, for each depth, do not sum to 1, or the kernel
-            is no :class:`~gpytorch_partition.RandomForestKernel` with all heights.
-        """
-        return self._level_weights
-
-    @level_weights.setter
-    def level_weights(self, weights: Tensor | None) -> None:
-        self._level_weights = None if weights is None else checked_level_weights(weights, _forest_layout(self.kernel))
-        self._forget()
 
     def log_marginal_likelihood(self, outputscale: float, noise: float, mean: float) -> float:
         """Return the exact log marginal likelihood of all rows at given values, in nats."""
@@ -353,7 +262,7 @@ class FeatureSpaceGP(CountedModel):
     def state_dict(self) -> dict[str, Any]:
         """Return tensors and plain values to save; :meth:`load_state_dict` gives them to a model of the same kernel."""
         values = None if self.values is None else vars(self.values)
-        return {"statistics": self.statistics.state_dict(), "values": values, "level_weights": self.level_weights}
+        return {"statistics": self.statistics.state_dict(), "values": values}
 
     @all_or_nothing
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -361,7 +270,8 @@ class FeatureSpaceGP(CountedModel):
         values = None if state["values"] is None else Maximum(**state["values"])
         self.statistics = copy(self.statistics)
         self.statistics.load_state_dict(state["statistics"])
-        self.values, self.level_weights = values, state["level_weights"]
+        self.values = values
+        self._forget()
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without the solution and its factors, several times `p^2` numbers, which are computed again."""
@@ -398,11 +308,6 @@ class FeatureSpaceGP(CountedModel):
             model.load_state_dict(content["model"])
             return model
 
-    def _under(self, kernel: MondrianKernel) -> FeatureSpaceGP:
-        model = FeatureSpaceGP(kernel)
-        model.statistics = self.statistics.coarsened(kernel.partition)
-        return model
-
     def _checked(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         check_rows(x, y)
         return self.kernel.columns.select(x), y
@@ -421,15 +326,10 @@ class FeatureSpaceGP(CountedModel):
     @cached_property
     def _space(self) -> FeatureSpace:
         self._check_counted()
-        space = FeatureSpace(self.statistics.counts, self._cluster_operator())
+        space = FeatureSpace(self.statistics.counts, self._kernels_operator(self.statistics.index.sizes))
         if self.__dict__.pop("_is_decomposed", False):  # as before pickling, since another factor rounds differently
             _ = space.values
         return space
-
-    def _cluster_operator(self) -> ClusterOperator:
-        if self._level_weights is None:
-            return self._kernels_operator(self.statistics.index.sizes)
-        return level_operator(_forest_layout(self.kernel), self._level_weights)
 
     def _likelihood(self) -> SpectralLikelihood:
         return SpectralLikelihood(self._space.measure(self.statistics.sums, self.statistics.squares))
@@ -476,27 +376,3 @@ def _numbers(array: Any, name: str) -> Tensor:
         return torch.tensor(np.asarray(array))
     except (TypeError, ValueError) as error:
         raise TypeError(f"expected {name} as an array of numbers, got some that are not: {error}") from error
-
-
-def _mondrian_kernel(kernel: PartitionKernel) -> MondrianKernel:
-    if not isinstance(kernel, MondrianKernel):
-        raise ValueError(f"expected a MondrianKernel, whose trees have lifetimes, got a {type(kernel).__name__}")
-    return kernel
-
-
-def _cut(kernel: PartitionKernel, lifetime: float) -> MondrianKernel:
-    """The kernel at a lifetime whose cells are all unions of cells that were counted."""
-    kernel = _mondrian_kernel(kernel)
-    if not 0 < lifetime <= kernel.lifetime:
-        raise ValueError(f"expected a lifetime in (0, {kernel.lifetime:g}], the kernel's own, got {lifetime}")
-    return kernel.cut(lifetime)
-
-
-def _forest_layout(kernel: PartitionKernel) -> TreeLayout:
-    if not isinstance(kernel, RandomForestKernel) or kernel.heights != "all":
-        got = f"heights={kernel.heights!r}" if isinstance(kernel, RandomForestKernel) else type(kernel).__name__
-        raise ValueError(f"expected a RandomForestKernel with heights='all' for level weights, got {got}")
-    weights = kernel.tree_weights
-    if not torch.allclose(weights, torch.ones_like(weights)):
-        raise ValueError("expected trees of equal weight for level weights, got trees with weights of their own")
-    return cast(ForestPartition, kernel.partition).layout

@@ -23,17 +23,15 @@ class CallablePartition(Partition):
     """
     Divide points by a function from points to labels (Davies & Ghahramani 2014, section 4.2).
 
-    Use it to give a function a `version`, if counts of rows are saved or come from other processes;
-    :class:`~gpytorch_partition.PartitionKernel` makes one of any function.
+    Use it to share one function between kernels; :class:`~gpytorch_partition.PartitionKernel` makes one of any
+    function.
 
     :param function: Maps points `N x D`, a torch tensor, to integer labels `N x m`, or `N` for one partition, in a
         torch tensor or a NumPy array. Labels of a point must not depend on the other rows, and NaN and infinity are the
         function's to handle. `state_dict` does not save it. A method of a scikit-learn estimator gets float64 NumPy
         arrays.
     :param num_partitions: Number m of partitions. (Default: None, as many as the first labels have.)
-    :param version: The name and version of the function, to be changed whenever its labels change. Counts of rows with
-        another version are refused. (Default: None, not checked.)
-    :raises TypeError: If `function` is not callable, or the version is not a string.
+    :raises TypeError: If `function` is not callable.
 
     :meth:`labels` raises a `ValueError` if the function does not return integers of the right shape.
 
@@ -47,11 +45,8 @@ class CallablePartition(Partition):
                 [2]])
     """
 
-    def __init__(
-        self, function: Callable[[Tensor], Any], num_partitions: int | None = None, *, version: str | None = None
-    ) -> None:
+    def __init__(self, function: Callable[[Tensor], Any], num_partitions: int | None = None) -> None:
         super().__init__()
-        self.version = checked_version(version)
         if not callable(function):
             raise TypeError(
                 f"expected a function from points (N x D) to integer labels (N x m), got {type(function).__name__}: "
@@ -86,13 +81,6 @@ class CallablePartition(Partition):
 
     def _check_values(self, x: Tensor) -> None:
         """Accept all values: the function handles NaN."""
-
-
-def checked_version(version: Any) -> str | None:
-    """Return the version that a user gave a function or program; a `TypeError` for anything but a string or None."""
-    if version is not None and not isinstance(version, str):
-        raise TypeError(f"expected a version as a text such as 'streets 2', got {version!r}")
-    return version
 
 
 def labels_by(function: Callable[[Any], Any], x: Tensor, num_partitions: int | None) -> Tensor:
@@ -172,7 +160,6 @@ class SampledPartition(Partition):
     :param random_state: Seed or `RandomState` that the seeds are drawn from; `None` is a fresh one.
     :param n_jobs: Functions drawn at once, as joblib counts them; those from other processes must be picklable by
         cloudpickle. (Default: None, one.)
-    :param version: As in :class:`~gpytorch_partition.partitions.CallablePartition`.
 
     Example:
         >>> def draw(seed):
@@ -196,10 +183,8 @@ class SampledPartition(Partition):
         *,
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
-        version: str | None = None,
     ) -> None:
         super().__init__()
-        self.version = checked_version(version)
         if not callable(draw):
             raise TypeError(f"expected a function from a seed to a function of points, got {type(draw).__name__}")
         num_partitions = checked_count(num_partitions, "partitions", "num_partitions", MOST_PARTITIONS)

@@ -56,8 +56,6 @@ class Partition(torch.nn.Module):
 
     _cached_rows: Sequence[_CodedRows] = ()
 
-    version: str | None = None  #: the user's name for the function or program that labels, if any
-
     @property
     @abstractmethod
     def num_partitions(self) -> int:

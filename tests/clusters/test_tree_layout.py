@@ -14,10 +14,8 @@ from gpytorch_partition.clusters import tree_layout as tree_sums
 from gpytorch_partition.clusters.tree_layout import (
     TreeSums,
     cut_at_depth,
-    height_average_levels,
     height_average_weights,
     lay_out_trees,
-    level_node_weights,
     softmax_node_weights,
 )
 from gpytorch_partition.partitions.forest import ForestPartition
@@ -125,13 +123,6 @@ def test_softmax_weights_have_the_right_gradient(size):
     generator = torch.Generator().manual_seed(0)
     logits = size * torch.randn(int(layout.heights.max()) + 1, generator=generator, dtype=torch.float64)
     assert torch.autograd.gradcheck(lambda logits: softmax_node_weights(layout, logits), logits.requires_grad_())
-
-
-def test_the_height_average_by_levels():
-    equal, _, _ = laid_out(grow([2, 2], random.Random(0)))
-    torch.testing.assert_close(level_node_weights(equal, height_average_levels(equal)), height_average_weights(equal))
-    different, _, _ = laid_out(grow([2, 0], random.Random(0)))  # heights 2 and 0: 1/3 for each depth, 1 for the first
-    assert height_average_levels(different).tolist() == pytest.approx([2 / 3, 1 / 6, 1 / 6])
 
 
 @any_trees

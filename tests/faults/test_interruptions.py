@@ -140,10 +140,6 @@ def _mondrian() -> FeatureSpaceGP:
     return _counted(MondrianKernel(X, 5, lifetime=2.0, random_state=0))
 
 
-def _forest() -> FeatureSpaceGP:
-    return _counted(RandomForestKernel(X, Y, 4, min_samples_leaf=8, random_state=0))
-
-
 def _in_cluster_space() -> ClusterSpaceGP:
     kernel = RandomForestKernel(X, Y, 4, min_samples_leaf=8, random_state=0)
     model = ClusterSpaceGP(kernel, local_rows(kernel, X, Y))
@@ -182,7 +178,6 @@ WORKS = {
     "rows added": Work(_mondrian, lambda model: model.add_rows(MORE, MORE_Y), _moments),
     "rows removed": Work(_mondrian, lambda model: model.remove_rows(X[:9], Y[:9]), _moments),
     "two steps": Work(_mondrian, lambda model: (model.add_rows(MORE, MORE_Y), model.fit()), _moments),
-    "level weights": Work(_forest, lambda model: model.fit_level_weights(max_iterations=3), _moments),
     "state of counts": Work(_mondrian, lambda model: model.load_state_dict(_state_of_more()), _moments),
     "one pass": Work(_gp, lambda both: fit_exact_gp(*both), _parameters),
     "cluster space": Work(_in_cluster_space, lambda model: model.fit(Bounds((0.1, 9.0), (0.3, 9.0))), _moments),

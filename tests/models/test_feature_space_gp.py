@@ -230,18 +230,3 @@ def test_targets_far_from_zero(make, level):
 def test_mixtures_with_unbounded_labels_are_refused():
     with pytest.raises(ValueError, match="numbers of clusters are known"):
         FeatureSpaceGP(PartitionMixtureKernel([forest(), MondrianKernel(X, 5, random_state=0)]))
-
-
-@pytest.mark.parametrize("kernel", [forest("learned"), forest("impurity"), mixture()])
-def test_level_weights_are_for_kernels_of_all_heights(kernel):
-    model = FeatureSpaceGP(kernel)
-    model.add_rows(X, Y)
-    with pytest.raises(ValueError, match="heights='all'"):
-        model.fit_level_weights()
-
-
-def test_level_weights_are_for_trees_that_weigh_the_same():
-    model = FeatureSpaceGP(boosting())
-    model.add_rows(X, Y)
-    with pytest.raises(ValueError, match="trees of equal weight"):
-        model.fit_level_weights()

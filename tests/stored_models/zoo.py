@@ -299,7 +299,7 @@ def _counted_forest(rows: Rows) -> FeatureSpaceGP:
     kernel = RandomForestKernel(rows.x, rows.y, 8, min_samples_leaf=6, max_samples=60, random_state=0)
     model = FeatureSpaceGP(kernel)
     model.add_chunks(zip(rows.x.split(50), rows.y.split(50)))
-    model.fit_level_weights(max_iterations=5)
+    model.fit()
     return model
 
 

@@ -24,9 +24,6 @@ from gpytorch_partition.clusters.co_occurrence import (
 from gpytorch_partition.inference.spaces.cluster_rows import Moments
 from gpytorch_partition.partitions.partition import Partition
 
-_ROUNDING = 1e-10  # of sums of squares, as a share of these, over many additions and removals
-_TENSORS = ("sums", "squares", "examples")  # the attributes that are saved as they are
-
 
 class ClusterStatistics:
     r"""
@@ -40,9 +37,8 @@ class ClusterStatistics:
 
     A chunk of n rows costs its labels and :math:`O(n m^2 + p^2)` for p clusters; it holds `8 p^2` bytes, and twice as
     many while a chunk is counted: one that fails or is interrupted changes nothing. Where labels are unbounded
-    (Mondrian kernels), p grows with the cells that rows fall in, and one row of each cluster is held as its example: `8
-    p D` bytes more. Examples locate their clusters in coarser partitions (:meth:`coarsened`). More clusters than
-    `max_clusters`, now or later, are a ValueError.
+    (Mondrian kernels), p grows with the cells that rows fall in. More clusters than `max_clusters`, now or later, are a
+    ValueError.
     """
 
     def __init__(self, partition: Partition, max_clusters: int = MAX_CLUSTERS) -> None:
@@ -55,7 +51,6 @@ class ClusterStatistics:
         self.sums = torch.zeros(size, 2, dtype=torch.float64)
         self.squares = torch.zeros(2, 2, dtype=torch.float64)
         self.center = 0.0  # c
-        self.examples = torch.zeros(size, 0, dtype=torch.float64)  # p x D; null clusters have zeros, bounded ones none
 
     def check_partition(self) -> None:
         """Raise a RuntimeError if the partitions have changed since rows were counted, as with another lifetime."""
@@ -74,15 +69,13 @@ class ClusterStatistics:
         self.check_partition()
         labels, places = self.partition.labels(x), torch.arange(len(self.sums))
         if isinstance(self.index, SeenClusterIndex):
-            places = self._reindex(self.index, SeenClusterIndex(labels), x.shape[1])
+            places = self._reindex(self.index, SeenClusterIndex(labels))
         codes = self.codes(labels)
-        if isinstance(self.index, SeenClusterIndex):
-            self._keep_examples(x, codes)
         self._count(codes, y, 1)
         return places, codes
 
     def remove(self, x: Tensor, y: Tensor) -> None:
-        """Subtract rows that were added before; a ValueError if counts and sums show that they were not."""
+        """Subtract rows that were added before; a ValueError if counts show that they were not."""
         self.check_partition()
         self._count(self.codes(self.partition.labels(x)), y, -1)
 
@@ -107,27 +100,10 @@ class ClusterStatistics:
         _check_same(fingerprint(self.partition), fingerprint(other.partition))
         places = torch.arange(len(other.counts))
         if isinstance(self.index, SeenClusterIndex) and isinstance(other.index, SeenClusterIndex):
-            self._reindex(self.index, other.index, other.examples.shape[1])
+            self._reindex(self.index, other.index)
             places = self.index.codes_of(other.index.values)
         self._absorb(other, places)
         return self
-
-    def coarsened(self, partition: Partition) -> ClusterStatistics:
-        """
-        Return the statistics of the same rows under coarser partitions, exactly, by the labels of p examples.
-
-        Clusters of the partitions must be unions of clusters of these (Mondrian trees cut at an earlier lifetime),
-        which is not checked. A ValueError where clusters have no examples, as those of trees and fast clusters.
-        """
-        if not isinstance(self.index, SeenClusterIndex):
-            raise ValueError("expected statistics of unbounded labels, as of Mondrian trees: others have no examples")
-        coarse = ClusterStatistics(partition, self.max_clusters)
-        if self.index.values:
-            labels = self._example_labels(self.index, partition)
-            index = SeenClusterIndex.of_values([column.unique() for column in labels])
-            coarse._reindex(SeenClusterIndex.of_values([]), index, self.examples.shape[1])
-            coarse._absorb(self, index.codes_of(labels))
-        return coarse
 
     def state_dict(self) -> dict[str, Any]:
         """Return tensors and lists of tensors to save, to send and to resume from: :math:`2 p^2` bytes of counts."""
@@ -137,7 +113,8 @@ class ClusterStatistics:
             "values": values,
             "center": self.center,
             "counts": packed(self.counts),
-            **{name: getattr(self, name).clone() for name in _TENSORS},
+            "sums": self.sums.clone(),
+            "squares": self.squares.clone(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -147,7 +124,7 @@ class ClusterStatistics:
         if isinstance(index, SeenClusterIndex):
             index = SeenClusterIndex.of_values(state["values"])
         counts = unpacked(state["counts"], index.num_clusters)
-        tensors = {name: state[name].clone() for name in _TENSORS}
+        tensors = {name: state[name].clone() for name in ("sums", "squares")}
         # Together and last, so that an error before changes nothing.
         self.__dict__.update(tensors, index=index, counts=counts, center=state["center"])
 
@@ -162,12 +139,12 @@ class ClusterStatistics:
         sums = self.sums + sign * streamed_cluster_sums(codes, columns, self.sums.shape[0])
         squares = self.squares + sign * (columns.mT @ columns)
         if sign < 0:
-            sums, squares = _checked_remainder(sums, squares, float(self.squares[0, 0]))
+            sums = torch.where(sums[:, 1:] == 0, 0, sums)  # of clusters without rows, without rounding
+            squares = squares if float(squares[1, 1]) else torch.zeros_like(squares)
         self.counts, self.sums, self.squares, self.center = counts, sums, squares, center
 
     def _absorb(self, other: ClusterStatistics, places: Tensor) -> None:
         """Add other statistics; `places` (`p`) are the numbers of the clusters here that contain each of theirs."""
-        self._keep_examples(other.examples, places.unsqueeze(-1))
         center = self.center if self.num_rows else other.center
         moved = _moments(vars(other)).moved(torch.tensor([center], dtype=torch.float64))
         sums, squares = self.sums.index_add(0, places, moved.sums), self.squares + moved.squares
@@ -180,32 +157,16 @@ class ClusterStatistics:
             if self.counts._version != version:
                 self.sums, self.squares, self.center = sums, squares, center
 
-    def _keep_examples(self, rows: Tensor, codes: Tensor) -> None:
-        """Take as the example of each cluster without one the first of the rows (`n x D`) in it."""
-        numbers, first = torch.arange(len(rows)), torch.full((len(self.sums),), len(rows))
-        for column in codes.unbind(-1):
-            first.scatter_reduce_(0, column.long(), numbers, "amin")
-        is_new = ((self.sums[:, 1] == 0) & (first < len(rows))).nonzero().squeeze(-1)
-        if is_new.numel():
-            self.examples[is_new] = rows[first[is_new]].double()
-
-    def _example_labels(self, index: SeenClusterIndex, partition: Partition) -> list[Tensor]:
-        labels = partition.labels(self.examples).mT.contiguous()
-        starts = zip(index.offsets, index.values, labels, strict=True)
-        return [column[offset : offset + values.numel()] for offset, values, column in starts]
-
-    def _reindex(self, old: SeenClusterIndex, more: SeenClusterIndex, num_columns: int) -> Tensor:
+    def _reindex(self, old: SeenClusterIndex, more: SeenClusterIndex) -> Tensor:
         """Make room for more labels, and return the new numbers of the old clusters."""
         index = old.joined(more)
         size, places = index.num_clusters, index.codes_of(old.values)
         if size > old.num_clusters:
-            examples = self.examples.reshape(len(places), num_columns)  # without rows there are no columns either
             counts = zero_counts(size, most=self.max_clusters)
             counts[places.unsqueeze(1), places] = self.counts
             sums = self.sums.new_zeros(size, 2).index_copy_(0, places, self.sums)
-            examples = examples.new_zeros(size, num_columns).index_copy_(0, places, examples)
             # Assigned together and last, so that an error before changes nothing.
-            self.index, self.counts, self.sums, self.examples = index, counts, sums, examples
+            self.index, self.counts, self.sums = index, counts, sums
         return places
 
 
@@ -237,36 +198,9 @@ def _near_mean(y: Tensor) -> float:
     return round(mean / unit) * unit
 
 
-def _checked_remainder(sums: Tensor, squares: Tensor, before: float) -> tuple[Tensor, Tensor]:
-    """
-    Return the sums and squares left after rows were removed; zero in clusters without rows.
-
-    No targets can have sums in empty clusters, or squares below those that a partition explains, up to rounding.
-    """
-    totals, counts = sums.unbind(-1)
-    num_rows, rounding = round(float(squares[1, 1])), _ROUNDING * before
-    is_empty = counts == 0
-    strays = totals[is_empty].square().sum()
-    first_row = (counts.cumsum(0) - counts)[~is_empty]  # of a cluster, where rows are numbered in each partition
-    partitions = (first_row / max(1, num_rows)).round(decimals=12).floor().long()
-    explained = torch.zeros(int(partitions.max()) + 1 if num_rows else 1, dtype=torch.float64)
-    explained.index_add_(0, partitions, totals[~is_empty].square() / counts[~is_empty])
-    if float(strays) > rounding or float(explained.max() - squares[0, 0]) > rounding:
-        raise ValueError(
-            "expected rows with the targets that they were added with, got others, which no "
-            f"targets of the remaining {num_rows:,} rows can explain: remove rows with their own targets"
-        )
-    if not num_rows:
-        return torch.zeros_like(sums), torch.zeros_like(squares)
-    return torch.where(is_empty.unsqueeze(-1), 0, sums), squares
-
-
 def fingerprint(partition: Partition) -> str:
-    """Return a digest of a partition: its type, its tensors, and the versions that a user gave to functions."""
+    """Return a digest of a partition: its type and its tensors."""
     digest = hashlib.sha256(type(partition).__name__.encode())
-    for each in partition.modules():
-        if isinstance(each, Partition) and each.version is not None:
-            digest.update(each.version.encode())
     for name, tensor in sorted(partition.tensors().items()):
         digest.update(name.encode())
         digest.update(tensor.cpu().contiguous().numpy().tobytes())

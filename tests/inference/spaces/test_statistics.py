@@ -1,4 +1,4 @@
-"""Statistics under coarser partitions, against counting the rows under these."""
+"""Statistics of rows that were added, removed, saved and merged, against counting them at once."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import torch
 
 from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.inference.spaces.statistics import ClusterStatistics, merged_states
-from gpytorch_partition.partitions import CallablePartition, MondrianPartition, SampledPartition
+from gpytorch_partition.partitions import CallablePartition, MondrianPartition
 
 GENERATOR = torch.Generator().manual_seed(2)
 X = torch.cat([torch.randn(80, 3, generator=GENERATOR), 20 * torch.randn(10, 3, generator=GENERATOR)]).double()
 Y = torch.randint(-50, 50, (90,), generator=GENERATOR).double()  # whole numbers: sums are exact in any order
 TREES = MondrianPartition(X[:60], 5, lifetime=0.6, random_state=0)
-LIFETIMES = (1e-4, 0.1, 0.3, 0.6)
 
 
 def _counted(partition, x=X, y=Y, size=40):
@@ -28,12 +27,6 @@ def _counted(partition, x=X, y=Y, size=40):
 
 def _added_up():
     return _counted(TREES, X[:70], Y[:70]) + _counted(TREES, X[70:], Y[70:])
-
-
-def _with_rows_removed():
-    statistics = _counted(TREES, torch.cat([X, 3 * X]), torch.cat([Y, Y]))
-    statistics.remove(3 * X, Y)
-    return statistics
 
 
 def _refilled():
@@ -53,82 +46,22 @@ def _saved():
     return statistics
 
 
-def _cut_twice():
-    return _counted(TREES.cut(0.6)).coarsened(TREES.cut(0.59))
-
-
-WAYS = {each.__name__: each for each in (_counted, _added_up, _refilled, _saved, _cut_twice)}
-
-
 def _assert_equal(found, expected):
     for name in ("counts", "sums", "squares"):
         assert torch.equal(getattr(found, name), getattr(expected, name))
     assert all(torch.equal(a, b) for a, b in zip(found.index.values, expected.index.values, strict=True))
 
 
-CUTS = [(way, lifetime) for way in WAYS for lifetime in (LIFETIMES if way == "_counted" else (0.1,))]
-
-
-@pytest.mark.parametrize(("way", "lifetime"), CUTS)
-def test_a_cut_has_the_counts_of_the_rows(way, lifetime):
-    fine = WAYS[way](TREES) if way == "_counted" else WAYS[way]()
-    _assert_equal(fine.coarsened(TREES.cut(lifetime)), _counted(TREES.cut(lifetime)))
-
-
-@pytest.mark.parametrize("lifetime", LIFETIMES[:2])
-def test_a_cut_after_rows_were_removed(lifetime):
-    """Their clusters stay, empty."""
-    direct = _counted(TREES.cut(lifetime), torch.cat([X, 3 * X]), torch.cat([Y, Y]))
-    direct.remove(3 * X, Y)
-    _assert_equal(_with_rows_removed().coarsened(TREES.cut(lifetime)), direct)
-
-
-def test_a_cut_counts_on():
-    cut = TREES.cut(0.2)
-    statistics = _counted(TREES, X[:70], Y[:70]).coarsened(cut)
-    statistics.add(X[70:], Y[70:])
-    _assert_equal(statistics, _counted(cut))
-    _assert_equal(statistics.coarsened(TREES.cut(0.1)), _counted(TREES.cut(0.1)))
-    statistics.remove(X[70:], Y[70:])
-    assert statistics.num_rows == 70
-
-
-@pytest.mark.parametrize("way", [_added_up, _with_rows_removed, _refilled, _saved])
-def test_examples_lie_in_their_clusters(way):
-    statistics = way()
-    codes, null = statistics.codes(TREES.labels(statistics.examples)), statistics.null_clusters
-    is_own = torch.ones(len(codes), dtype=torch.bool).index_fill_(0, null, False)
-    assert (codes == torch.arange(len(codes)).unsqueeze(-1)).any(-1)[is_own].all()
-    assert not statistics.examples[null].any()
-    assert statistics.examples.shape == (len(statistics.counts), 3)
-
-
-def test_examples_are_the_first_rows():
-    first, whole = _counted(TREES, X[:70], Y[:70]), _counted(TREES)
-    places = whole.index.codes_of(first.index.values)
-    assert torch.equal(whole.examples[places], first.examples)
-    assert torch.equal(first.examples[first.codes(TREES.labels(X[:1])).long()], X[:1].expand(5, -1).unsqueeze(0))
-
-
-def test_any_nested_function():
-    fine = CallablePartition(lambda x: torch.stack([(4 * x[..., 0]).floor(), (8 * x[..., 1]).floor()], -1).long())
-    coarse = CallablePartition(lambda x: torch.stack([(2 * x[..., 0]).floor(), x[..., 1].floor()], -1).long())
-    _assert_equal(_counted(fine).coarsened(coarse), _counted(coarse))
+@pytest.mark.parametrize("way", [_added_up, _refilled, _saved])
+def test_every_way_counts_the_same(way):
+    _assert_equal(way(), _counted(TREES))
 
 
 def test_shards_without_rows():
     empty = ClusterStatistics(TREES)
     for total in (empty + _counted(TREES), _counted(TREES) + empty):
-        _assert_equal(total.coarsened(TREES.cut(0.2)), _counted(TREES.cut(0.2)))
-    assert empty.coarsened(TREES.cut(0.2)).num_rows == (empty + empty).num_rows == 0
-
-
-def test_bounded_clusters_have_no_examples():
-    forest = RandomForestKernel(X, Y, 5, random_state=0).partition
-    statistics = _counted(forest)
-    assert statistics.examples.numel() == 0
-    with pytest.raises(ValueError, match="unbounded labels"):
-        statistics.coarsened(forest.cut(torch.ones(5, dtype=torch.int64)))
+        _assert_equal(total, _counted(TREES))
+    assert (empty + empty).num_rows == 0
 
 
 def test_rows_whose_clusters_never_met_are_not_taken_back():
@@ -179,25 +112,6 @@ def test_statistics_with_other_reference_values_add_up():
     torch.testing.assert_close(shift.mT @ total.squares @ shift, whole.squares, rtol=1e-12, atol=0)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [lambda y: y + 1_000, lambda y: y * -1e3, lambda y: y.roll(1) * 50, lambda y: torch.zeros_like(y) + 1e12],
-)
-def test_wrong_targets_are_not_removed(wrong):
-    """What would be left is impossible: less squares than a partition explains, or sums of no rows."""
-    statistics = ClusterStatistics(TREES)
-    statistics.add(X, Y)
-    before = statistics.state_dict()
-    for rows in (slice(0, 45), slice(0, 90)):
-        with pytest.raises(ValueError, match="with the targets that they were added with"):
-            statistics.remove(X[rows], wrong(Y[rows]))
-    for name, value in statistics.state_dict().items():
-        assert not torch.is_tensor(value) or torch.equal(value, before[name])
-    statistics.remove(X, Y)
-    assert not statistics.sums.any()
-    assert not statistics.squares.any()
-
-
 def test_rows_may_come_back_at_another_level():
     statistics = ClusterStatistics(TREES)
     statistics.add(X, Y)
@@ -235,31 +149,3 @@ def test_messages_add_up_as_they_are():
         merged_states(states[0], states[0] | {"partition": "other"})
     with pytest.raises(ValueError, match="merge the statistics"):
         merged_states(*(2 * [_counted(TREES).state_dict()]))
-
-
-def _floors(x):
-    return x.floor().long()
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda version: CallablePartition(_floors, version=version),
-        lambda version: SampledPartition(
-            lambda seed: lambda x: x[:, :1].floor().long(), 2, random_state=0, version=version
-        ),
-    ],
-    ids=["a function", "a program"],
-)
-def test_functions_are_told_apart_by_their_versions(make):
-    first, same, other = (ClusterStatistics(make(version)) for version in ("floors 1", "floors 1", "floors 2"))
-    rows = torch.tensor([[0.5], [1.5]])
-    for each in (first, same, other):
-        each.add(rows, torch.tensor([1.0, 2.0]))
-    assert (first + same).num_rows == 4
-    with pytest.raises(ValueError, match="those of other partitions"):
-        first.merge_(other)
-    with pytest.raises(ValueError, match="those of other partitions"):
-        other.load_state_dict(first.state_dict())
-    with pytest.raises(TypeError, match="a version as a text"):
-        make(2)
