@@ -19,25 +19,8 @@ def all_or_nothing(method: Callable[Concatenate[Self, P], T]) -> Callable[Concat
     """
     Decorate a method that learns, so that it changes its object completely or not at all.
 
-    The method is called on another object of the class with the same attributes. When it returns, its attributes become
-    those of the object in one assignment. It must assign attributes, not change their values in place: copy a value
-    that changes (an index that grows, weights that are trained further) first.
-
-    :param method: The method; if it returns its object, the caller gets the original object.
-
-    Example:
-        >>> class Mean:
-        ...     @all_or_nothing
-        ...     def fit(self, numbers):
-        ...         self.count = len(numbers)
-        ...         self.mean = sum(numbers) / self.count
-        ...         return self
-        >>> mean = Mean().fit([1.0, 3.0])
-        >>> mean.fit([])
-        Traceback (most recent call last):
-        ZeroDivisionError: division by zero
-        >>> mean.count, mean.mean
-        (2, 2.0)
+    It is called on another object with the same attributes, which become those of the object in one assignment when it
+    returns. It must assign attributes, not change their values in place.
     """
 
     @wraps(method)
@@ -73,22 +56,9 @@ def on_one_fit(method: Callable[Concatenate[Self, P], T]) -> Callable[Concatenat
 @contextmanager
 def unchanged_by_errors(*modules: torch.nn.Module) -> Iterator[None]:
     """
-    Restore the parameters of modules, and whether PyTorch records gradients, if an error is raised inside.
+    Restore the parameters of modules, and whether PyTorch records gradients, after an error (or Ctrl-C) inside.
 
-    An interruption (Ctrl-C) counts as an error. It may come before :func:`torch.no_grad` has turned gradients on again.
-
-    :param modules: Modules of PyTorch, whose parameters are copied at the beginning.
-
-    Example:
-        >>> module = torch.nn.Linear(1, 1)
-        >>> before = module.weight.item()
-        >>> with unchanged_by_errors(module):
-        ...     _ = module.weight.data.fill_(7.0)
-        ...     raise RuntimeError("stopped")
-        Traceback (most recent call last):
-        RuntimeError: stopped
-        >>> module.weight.item() == before
-        True
+    An interruption may come before :func:`torch.no_grad` has turned gradients on again.
     """
     parameters = [parameter for module in modules for parameter in module.parameters()]
     before, has_gradients = [parameter.detach().clone() for parameter in parameters], torch.is_grad_enabled()

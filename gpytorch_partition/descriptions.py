@@ -12,49 +12,25 @@ _MOST_LISTED = 6
 
 
 def counted(number: int, name: str) -> str:
-    """
-    Return a number of things as text.
-
-    Example:
-        >>> counted(1, "tree"), counted(12000, "leaf")
-        ('1 tree', '12,000 leaves')
-    """
+    """Return a number of things as text."""
     plural = name.removesuffix("f") + "ves" if name.endswith("f") else name + "s"
     return f"{number:,} {name if number == 1 else plural}"
 
 
 def written(number: float, digits: int = 4) -> str:
-    """
-    Return a number without exponent where it is readable.
-
-    Example:
-        >>> written(4_989_123.4), written(0.81042)
-        ('4,989,123', '0.8104')
-    """
+    """Return a number without exponent where it is readable."""
     return f"{number:,.0f}" if 1e4 <= abs(number) < 1e8 else f"{number:.{digits}g}"
 
 
 def ranged(values: Iterable[Any]) -> str:
-    """
-    Return the range of one or more numbers as text.
-
-    Example:
-        >>> ranged([3, 5, 4]), ranged([2, 2])
-        ('3 to 5', '2')
-    """
+    """Return the range of one or more numbers as text."""
     values = [float(value) for value in values]
     low, high = (f"{end:,.4g}" if end < 1e4 else f"{end:,.0f}" for end in (min(values), max(values)))
     return low if low == high else f"{low} to {high}"
 
 
 def listed(values: Sequence[Any]) -> str:
-    """
-    Return the first six numbers in brackets, and the number of others.
-
-    Example:
-        >>> listed([0.123456, 2]), listed(range(9))
-        ('[0.123, 2]', '[0, 1, 2, 3, 4, 5, ... 3 more]')
-    """
+    """Return the first six numbers in brackets, and the number of others."""
     shown = [f"{float(value):.3g}" for value in values[:_MOST_LISTED]]
     more = len(values) - len(shown)
     return f"[{', '.join(shown)}{f', ... {more} more' if more else ''}]"

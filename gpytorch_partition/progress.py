@@ -77,15 +77,7 @@ def stage(name: str, level: int = 1) -> Iterator[None]:
 
 @contextmanager
 def recorded_stages() -> Iterator[dict[str, float]]:
-    """
-    Collect the seconds of all stages inside, by name, in the order in which they end.
-
-    Example:
-        >>> with recorded_stages() as seconds, stage("adding"):
-        ...     total = sum(progress(range(10), "numbers"))
-        >>> list(seconds)
-        ['adding']
-    """
+    """Collect the seconds of all stages inside, by name, in the order in which they end."""
     seconds: dict[str, float] = {}
     token = _SECONDS.set(seconds)
     try:
@@ -99,12 +91,7 @@ def verbosity(verbose: bool | int | None) -> Iterator[None]:
     """
     Set the verbosity of the work inside, in this thread; 0 outside stays 0.
 
-    :param verbose: None for lines and bars on terminals; 0 or False for nothing. Without a terminal, 1 or True is for
-        the seconds of stages, 2 for those of steps too.
-
-    Example:
-        >>> with verbosity(0), verbosity(1):
-        ...     tell("nobody hears this")
+    :param verbose: As the parameter of :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
     """
     outer = _VERBOSE.get()
     token = _VERBOSE.set(outer if outer == 0 or verbose is None else int(verbose))

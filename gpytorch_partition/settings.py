@@ -64,17 +64,14 @@ class preconditioner(_local_value):  # noqa: N801 (named in lower case, as GPyTo
     """
     Set the preconditioner of conjugate gradients (Default: `"nystrom"`).
 
-    Use it to set `"none"` where a preconditioner costs more time than it saves, as for forests of leaves
-    (`heights="leaf"`). It has an effect from `min_preconditioning_size` rows on, a setting of linear_operator.
+    Use it to set `"none"` where a preconditioner costs more time than it saves, as for forests of leaves. It has an
+    effect from `min_preconditioning_size` rows on, a setting of linear_operator.
 
     - `"nystrom"`: a low-rank factor of the kernel matrix (randomized Nystrom), for solves and for training.
     - `"partition"`: the average of the partitions' own inverses (Davies & Ghahramani 2014, eq. 9 and 10, corrected);
-      for solves with flat partitions, not for training.
+      for solves with flat partitions, not for training. Trees (`heights="all"`) and sums of kernels refuse it.
     - `"none"`: plain conjugate gradients.
 
-    See :mod:`gpytorch_partition.solvers.preconditioners` for their costs and gains.
-
-    :param value: One of these names.
     :raises ValueError: If it is none of them. With `"partition"`, solves with trees (`heights="all"`) and with sums of
         kernels raise one too.
 
@@ -109,7 +106,7 @@ class probe_seed(_local_value):  # noqa: N801
     Set the seed of probe vectors for log determinants, of the Nystrom sketch and of samples for variances (Default: 0).
 
     Use it to compare a few seeds, which shows how much a fit or a variance depends on chance. One seed gives the same
-    probes at every call, as L-BFGS needs. Any integer is allowed.
+    probes at every call, as L-BFGS needs.
 
     Example:
         >>> with probe_seed(1):
@@ -122,16 +119,14 @@ class probe_seed(_local_value):  # noqa: N801
 
 class variance_tolerance(_local_value):  # noqa: N801
     """
-    Set the relative accuracy of predictive variances found by conjugate gradients (Default: 0.01).
+    Set the relative accuracy of predictive variances found by conjugate gradients, above 0 and below 1 (Default: 0.01).
 
-    Use it for intervals more exact than 1 % of the latent variance, or for faster ones.
+    Use it for intervals more exact than 1 % of the latent variance, or for faster ones. Each test point's solve runs
+    until its latent variance is certain to be within this fraction of the exact one; variances are never too small. A
+    pathwise sample's solve runs until the variance of its error, averaged over the training rows by their precision, is
+    at most about this fraction of the sample's own variance. Where the noise is too small for float32 or conjugate
+    gradients, solves are in float64, by a factor for up to 6,000 rows or clusters.
 
-    Each test point's solve runs until its latent variance is certain to be within this fraction of the exact one;
-    variances are never too small. A pathwise sample's solve runs until the variance of its error, averaged over the
-    training rows by their precision, is at most about this fraction of the sample's own variance. Where the noise is
-    too small for float32 or conjugate gradients, solves are in float64, by a factor for up to 6,000 rows or clusters.
-
-    :param value: Above 0 and below 1.
     :raises ValueError: If it is not.
     """
 
@@ -145,14 +140,13 @@ class variance_tolerance(_local_value):  # noqa: N801
 
 class num_variance_samples(_local_value):  # noqa: N801
     r"""
-    Set the number of pathwise samples for estimates of predictive variances (Default: 512).
+    Set the number of pathwise samples for estimates of predictive variances, two at least (Default: 512).
 
     Use it for more exact variances of very many points, or for faster ones. Each costs one solve, for any number of
     points. A variance (without the noise) is within :math:`\sqrt{2 / n}` of the exact one, a standard deviation within
-    half of that (one standard error): 3.1 % for 512 samples. Draws are kept with a model, up to 2 GiB, for later calls
-    of more points than samples. Forests over several heights take fewer draws, of another kind, for the same error on
-    average over the points of a call. Estimators take as many as deviations of new observations need, to within 3 % at
-    95 % of points, but no more than this number.
+    half of that (one standard error): 3.1 % for 512 samples. Draws are kept with a model, up to 2 GiB. Forests over
+    several heights take fewer draws, of another kind, for the same error on average. Estimators take as many as
+    deviations of new observations need, to within 3 % at 95 % of points, but no more than this number.
 
     :raises ValueError: If it is less than two.
     """
@@ -171,10 +165,8 @@ class predictive_variances(_local_value):  # noqa: N801
 
     Use it where estimates from samples are too inexact, or to compare the methods.
 
-    - `"feature_space"`: exact, from co-occurrence counts of clusters
-      (:class:`~gpytorch_partition.inference.spaces.feature_space.FeatureSpace`); for one partition kernel with
-      one level of noise. `"auto"` takes it for up to 20,000 clusters, if its workspace of `40 p^2` bytes fits in
-      half of the memory.
+    - `"feature_space"`: exact, from co-occurrence counts of clusters, for one partition kernel with one level of noise.
+      `"auto"` takes it for up to 20,000 clusters, if its workspace of `40 p^2` bytes fits in half of the memory.
     - `"factor"`: exact, from a factor of the coefficients of a sum's columns
       (:class:`~gpytorch_partition.solvers.direct.FeatureFactor`); for sums of inducing points, linear kernels
       and coarse trees, 6,000 columns at most in all, and noise that float64 resolves.
@@ -278,16 +270,9 @@ class iterative(_counted):  # noqa: N801
 
     Use it around training loops and predictions of your own models, above all where BoTorch is imported, which turns
     iterative solvers off and raises `max_cholesky_size` to 4,096. Fits and estimators of this package enter it
-    themselves. Inside this context:
-
-    - conjugate gradients rather than Cholesky above 2,000 rows;
-    - relative residuals of 1e-2 in training and 1e-4 in predictions, in every column, and up to 100 Lanczos steps in
-      log determinants, for all kernels; solves with a partition kernel are that accurate outside too
-      (:mod:`gpytorch_partition.operators.guards`);
-    - joint covariances of more than 512 training and test rows stay lazy.
-
-    These settings of GPyTorch are global to the process, and counted (see above). Settings given inside the context
-    override these. Entering it inside itself changes nothing.
+    themselves. Inside, conjugate gradients solve above 2,000 rows, with relative residuals of 1e-2 in training and 1e-4
+    in predictions; log determinants take up to 100 Lanczos steps; joint covariances of more than 512 rows stay lazy.
+    Settings given inside override these.
 
     Example:
         >>> with iterative(), linear_operator.settings.cg_tolerance(1e-3):
@@ -322,12 +307,7 @@ class no_debug(_counted):  # noqa: N801
 
 
 class eager_kernels(_counted):  # noqa: N801
-    """
-    Set `gpytorch.settings.lazily_evaluate_kernels(False)`, counted as :class:`iterative` is.
-
-    Use it around code that evaluates many kernels. GPyTorch enters this setting for each of them, and then restores the
-    value that it found.
-    """
+    """Set `gpytorch.settings.lazily_evaluate_kernels(False)`, counted as :class:`iterative` is."""
 
     @classmethod
     def _values(cls) -> dict[Any, Any]:
@@ -336,10 +316,9 @@ class eager_kernels(_counted):  # noqa: N801
 
 class predictions(_counted):  # noqa: N801
     """
-    Set `cg_tolerance(eval_cg_tolerance.value())`, counted as :class:`iterative` is.
+    Set `cg_tolerance(eval_cg_tolerance.value())`, counted as :class:`iterative` is, for several predictions.
 
-    Use it around several predictions, since GPyTorch enters this tolerance for each. Threads that train meanwhile read
-    :meth:`tolerance_outside`.
+    Threads that train meanwhile read :meth:`tolerance_outside`.
     """
 
     @classmethod

@@ -18,7 +18,7 @@ from gpytorch_partition.command_line.table_files import Dialect, read_frame, tex
 from gpytorch_partition.estimators.checks import check_magnitudes
 from gpytorch_partition.inputs.row_choice import rows_without_copies, told_of_copies
 from gpytorch_partition.inputs.row_weights import checked_weights
-from gpytorch_partition.inputs.text_targets import Remedies, composed, odd_targets, told_of_odd
+from gpytorch_partition.inputs.text_targets import composed, told_of_odd
 from gpytorch_partition.presets.data import Blocks
 from gpytorch_partition.progress import doing
 from gpytorch_partition.tables import TableEncoder
@@ -27,11 +27,6 @@ from gpytorch_partition.tables.cells import DATES, LEFT_OUT, LEVELS, NUMBERS
 _FEWEST_TRAINING_ROWS = 20
 _COUNTERS = re.compile(r"index|row|nr\.?|no\.?|.*id", re.IGNORECASE)  # names of columns that may count the rows
 _OF_OUTPUTS = re.compile(r"row|target|(.*_)?(mean|std|(lower|upper)_[\d.]+)")  # columns that predictions have
-_REMEDIES = Remedies(
-    words="leave these cells empty, whose rows are left out then",
-    commas="write decimal points or decimal commas, not both",
-)
-
 Table = dict[str, np.ndarray]  # columns by name, N numbers, dates or levels (None is missing) each
 
 
@@ -204,8 +199,7 @@ class _Columns:
         if kind == DATES:
             raise ValueError(f"the target {name!r} holds dates: give a number, such as days since one of them")
         if kind != NUMBERS:
-            told = told_of_odd(odd_targets(_texts(self.frame[name])), len(values), _REMEDIES)
-            raise ValueError(f"the target {name!r} holds text: {told}")
+            raise ValueError(f"the target {name!r} holds text: {told_of_odd(_texts(self.frame[name]))}")
         if np.ptp(values) == 0:
             raise ValueError(f"the target {name!r} is always {values[0]:g}: name a column that varies by --target")
 

@@ -56,8 +56,8 @@ class DaskPartitionGPRegressor(BaseEstimator):
 
     The rows are read twice: `persist` collections that are costly to compute. :meth:`predict` is lazy.
 
-    :param kernel: `"forest"`, `"fast_cluster"`, `"mondrian"`, or a class of kernels or function `(x, y) -> kernel` as
-        :class:`~gpytorch_partition.estimators.PartitionGPRegressor` takes them. (Default: `"forest"`.)
+    :param kernel: `"forest"`, `"fast_cluster"`, `"mondrian"`, or a function `(x, y) -> kernel`, as
+        :class:`~gpytorch_partition.estimators.PartitionGPRegressor` takes it. (Default: `"forest"`.)
     :param num_partitions: Number m of trees or clusterings. (Default: 50.)
     :param sample_rows: Rows that the kernel is grown on and columns are standardized by. (Default: 10,000.)
     :param grown_on: `"sample"`, or `"shards"` for a forest whose trees are grown in parallel, each on rows of one
@@ -180,7 +180,7 @@ class DaskPartitionGPRegressor(BaseEstimator):
         checked_count(self.sample_rows, "rows of the sample", "sample_rows")
         if is_built(self.kernel) or is_ensemble(self.kernel):
             raise TypeError(
-                f"expected kernel as a name, a class or a function, got a {type(self.kernel).__name__} that has seen "
+                f"expected kernel as a name or a function, got a {type(self.kernel).__name__} that has seen "
                 "columns in other units: give a function (x, y) -> kernel of standardized rows, or use count_chunks"
             )
         if self.grown_on not in _GROWN_ON:

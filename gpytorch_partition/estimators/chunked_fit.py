@@ -14,8 +14,7 @@ from torch import Tensor
 
 from gpytorch_partition.descriptions import counted
 from gpytorch_partition.estimators.checks import LARGEST, TrainingRange, check_magnitudes, warn_of_rounding
-from gpytorch_partition.estimators.given_kernels import is_data_free, name_of, name_or_function
-from gpytorch_partition.estimators.kernels import resolved_kernel
+from gpytorch_partition.estimators.kernels import is_data_free, name_of, name_or_function, resolved_kernel
 from gpytorch_partition.estimators.reading import ReadsTables
 from gpytorch_partition.estimators.regression_fit import Found, columns_of, target_unit
 from gpytorch_partition.inputs.numbers import random_state_of
@@ -211,7 +210,7 @@ def counted_kernel(
     - `"auto"`: the leaves of 100 boosted trees with 32 leaves each, or a leaf for 400 rows, but 4 at least.
     - `"forest"` and tree ensembles: their trees, cut at the depth that leaves at most 3,200 clusters.
     - `"fast_cluster"`: the height that makes at most 3,200 clusters.
-    - A :class:`~gpytorch_partition.PartitionKernel`, or a function or class that builds one: as it is, up to 8,192.
+    - A :class:`~gpytorch_partition.PartitionKernel`, or a function that builds one: as it is, up to 8,192.
 
     :param x: `n x D` rows of the sample as the kernel sees them.
     :param y: `n` targets; in their own units for an ensemble.
@@ -222,7 +221,7 @@ def counted_kernel(
     if name == "fast_cluster":
         return _clustered(x, categories, num_partitions, random_state), ()
     options = {"num_partitions": num_partitions, "random_state": random_state, "n_jobs": n_jobs}
-    given = kernel if isinstance(kernel, Kernel) else name_or_function(kernel, **options)
+    given = kernel if isinstance(kernel, Kernel) else name_or_function(kernel)
     built = resolved_kernel(given, x, y, categories=categories, **options)
     if name == "forest" or is_ensemble(kernel):
         return _cut(built)

@@ -29,8 +29,15 @@ from gpytorch_partition.estimators.checks import (
     telling_once,
     tends_to_frequencies,
 )
-from gpytorch_partition.estimators.given_kernels import check_name, kernel_of_ensemble, targets_of_ensemble
-from gpytorch_partition.estimators.kernels import KERNELS, KernelLike, is_built, resolved_kernel
+from gpytorch_partition.estimators.kernels import (
+    KERNELS,
+    KernelLike,
+    check_name,
+    is_built,
+    kernel_of_ensemble,
+    resolved_kernel,
+    targets_of_ensemble,
+)
 from gpytorch_partition.estimators.machines import KernelMachine
 from gpytorch_partition.estimators.reading import counted_rows
 from gpytorch_partition.explain import ClassSummary, Importance, PartialDependence
@@ -99,13 +106,9 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
 
     Other parameters are those of :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
 
-    Fitted attributes, beside those of scikit-learn:
-
-    - `kernel_`: the weighted kernel; `outputscales_`: the weights by name, in variances of the noise (`"kernel"` for
-      others than `"auto"`).
-    - `link_`: the link. `log_loss_`: mean log loss of the held-out rows that chose, in nats; infinite for fewer than 20
-      rows, which choose nothing.
-    - `seconds_`: seconds of each stage of the fit, by name.
+    Fitted attributes, beside those of scikit-learn: `kernel_`, the weighted kernel; `outputscales_`, the weights by
+    name, in variances of the noise; `link_`; `log_loss_`, the mean log loss of the held-out rows that chose, in nats
+    (infinite for fewer than 20 rows, which choose nothing); `seconds_`, of each stage of the fit, by name.
 
     Example:
         >>> from sklearn.datasets import load_wine
@@ -132,14 +135,11 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         Rows that are copies of others, class included, are left out, with a warning, where they would count as
         noiseless. An :class:`~gpytorch_partition.OverconfidenceWarning` reports that a given kernel has seen targets.
 
-        :param X: `N x D` rows or a table, as for :meth:`gpytorch_partition.estimators.PartitionGPRegressor.fit`, which
-            also has `groups` and `time`.
+        :param X, groups, time: As for :meth:`gpytorch_partition.estimators.PartitionGPRegressor.fit`.
         :param y: `N` classes, two or more: numbers, text or booleans.
         :param sample_weight: `N` weights of the rows from 0, of which only ratios matter. They divide the noise, and
             weight the log losses that choose and the classes' frequencies. Probabilities are those of a population in
-            which rows are as common as their weights: with weights that balance classes, all classes are equally
-            common. (Default: None, 1.)
-        :return: The classifier itself.
+            which rows are as common as their weights. (Default: None, 1.)
         :raises ValueError: If the data or a parameter cannot be used, or there is one class only.
         :raises TypeError: If the kernel is of another kind, or X is sparse.
         """
@@ -211,6 +211,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
 
         :raises ValueError: If X cannot be used; with `"auto"`, if rows of an array miss values and no row of
             :meth:`fit` did (in tables, medians replace them).
+
         """
         x = self._new_rows(X)
         self._warn_of_new_holes(x, self._train_x)

@@ -124,8 +124,8 @@ class ParallelEvolutionSelector(_VotingSelector):
     :param random_state: Seed, as in scikit-learn. It does not seed a random `estimator` or `cv`.
     :param n_jobs: Universes evolved at once, as joblib counts them. (Default: None, one.)
 
-    Fitted attributes: `importances_`, `D` shares of the votes; `votes_`, those of each universe (`n_universes x D`);
-    `support_`, `D` booleans; `n_features_in_`, `feature_names_in_`.
+    Fitted attributes, beside those of scikit-learn: `importances_`, `D` shares of the votes; `votes_`, those of each
+    universe (`n_universes x D`); `support_`, `D` booleans.
 
     Example:
         >>> random = np.random.RandomState(0)

@@ -25,7 +25,7 @@ from gpytorch_partition.composition.distributions import marginal_variances
 from gpytorch_partition.estimators.checks import TrainingRange
 from gpytorch_partition.estimators.kernels import KERNELS
 from gpytorch_partition.estimators.regression_fit import new_likelihood
-from gpytorch_partition.estimators.scores import Judgement, interval_score, of_percentages
+from gpytorch_partition.estimators.scores import Judgement, interval_score
 from gpytorch_partition.inference.prediction.unknown_cells import UnknownCells, unknown_cells
 from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.inputs.standardization import Standardization
@@ -369,7 +369,7 @@ def checked_quantiles(quantiles: Any) -> np.ndarray:
     if found.ndim != 1 or not len(found) or not ((found > 0) & (found < 1)).all():
         raise ValueError(
             "expected quantiles as a sequence of probabilities strictly between 0 and 1, such as (0.05, 0.95) for an "
-            f"interval of 90 %, got {quantiles!r}{of_percentages(found)}"
+            f"interval of 90 %, got {quantiles!r}"
         )
     return found
 

@@ -1,24 +1,22 @@
-"""Kernels of estimators by their parameter `kernel`: a name, a function or a kernel that is built already."""
+"""Kernels of estimators by their parameter `kernel`: a name, a function, a kernel or a tree ensemble."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
+from inspect import signature
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel, CosineKernel, IndexKernel, InducingPointKernel, Kernel, ScaleKernel
+from linear_operator import settings, to_linear_operator
+from linear_operator.operators import DenseLinearOperator, LinearOperator
+from sklearn.base import is_classifier
+from sklearn.gaussian_process.kernels import Kernel as KernelOfArrays
 from torch import Tensor
 
 from gpytorch_partition.estimators.checks import check_count
-from gpytorch_partition.estimators.given_kernels import (
-    check_columns_seen,
-    check_has_rows,
-    check_name,
-    check_one_output,
-    check_standardizable,
-    kernel_of_ensemble,
-    name_or_function,
-)
 from gpytorch_partition.inputs.numbers import MOST_PARTITIONS, random_state_of
 from gpytorch_partition.kernels import (
     EncodedKernel,
@@ -29,14 +27,31 @@ from gpytorch_partition.kernels import (
     StandardizedKernel,
 )
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
-from gpytorch_partition.partitions.ensembles.libraries import is_ensemble
+from gpytorch_partition.operators.algebra import structured_terms
+from gpytorch_partition.partitions import Partition
+from gpytorch_partition.partitions.ensembles.libraries import (
+    check_has_trees,
+    check_refittable,
+    fitted_clone,
+    is_ensemble,
+    is_fitted,
+    library_of,
+)
 from gpytorch_partition.partitions.fast_cluster import default_height
+from gpytorch_partition.presets.default import check_regression_ensemble
 from gpytorch_partition.tables import NumberView, needs_view, view_in_folds
 
 KERNELS = {"forest": RandomForestKernel, "fast_cluster": FastClusterKernel, "mondrian": MondrianKernel}
 
 #: The type of the parameter `kernel` of estimators.
-KernelLike: TypeAlias = Any  # a name, a function (x, y) -> kernel, a class of kernels, a kernel, or a tree ensemble
+KernelLike: TypeAlias = Any  # a name, a function (x, y) -> kernel, a kernel, or a tree ensemble
+OF_STATE = "ensemble"  # name in states for the kernel of an ensemble, which a load cannot fit again
+MOST_DENSE_ROWS = 2_000  # with more, a kernel without a structure would need an N x N matrix
+
+_TABLES = (
+    "expected columns of numbers, as the ensemble or the kernel was built on, got text, categories or dates: encode "
+    "them for both, as by OrdinalEncoder of scikit-learn, or give kernel='auto', which reads tables"
+)
 
 
 def is_built(kernel: Any) -> bool:
@@ -60,9 +75,9 @@ def resolved_kernel(
 
     :param kernel: A name of `KERNELS` or a function `(x, y) -> kernel`, which build one on these rows. Or a kernel of
         this package, which is used as it is, and not trained: of partitions, slopes or landmarks, a sum of such, or a
-        :class:`gpytorch.kernels.ScaleKernel` or :class:`~gpytorch_partition.StandardizedKernel` around them. Or a class
-        of kernels, as in :func:`~gpytorch_partition.estimators.given_kernels.name_or_function`. Or a tree ensemble, as
-        in :meth:`~gpytorch_partition.RandomForestKernel.from_forest`; of an unfitted one a clone is fitted.
+        :class:`gpytorch.kernels.ScaleKernel` or :class:`~gpytorch_partition.StandardizedKernel` around them. Or a tree
+        ensemble, as in :meth:`~gpytorch_partition.RandomForestKernel.from_forest`; a clone of an
+        unfitted one is fitted.
     :param x: `N x D` rows: standardized ones, unless the kernel is built already or an ensemble.
     :param y: `N` targets or `N x k` indicators of classes; None where there are none, which `"forest"` refuses.
     :param categories: The number of levels of each column that holds codes, by its number. A forest splits them into
@@ -71,26 +86,17 @@ def resolved_kernel(
         None, 1.)
     :raises ValueError: If it is an unknown name, or a kernel or rows that cannot be used.
     :raises TypeError: If it is anything else, or a kernel that is not linear in the number of rows.
-
-    Example:
-        >>> import torch
-        >>> x = torch.rand(50, 2, generator=torch.Generator().manual_seed(0))
-        >>> kernel = resolved_kernel("fast_cluster", x, num_partitions=30, random_state=0)
-        >>> type(kernel).__name__, kernel.num_partitions, resolved_kernel(kernel, x) is kernel
-        ('FastClusterKernel', 30, True)
     """
     check_count(num_partitions, "num_partitions", most=MOST_PARTITIONS)
-    built: Any = kernel
     if is_ensemble(kernel):
         return kernel_of_ensemble(kernel, x, y, random_state)
+    built = kernel
     if not is_built(kernel):
         check_name(kernel, tuple(KERNELS))
         options = {"num_partitions": num_partitions, "random_state": random_state, "n_jobs": n_jobs}
-        named = name_or_function(kernel, **options)
-        built = new_kernel(named, x, y, categories=categories, sample_weight=sample_weight, **options)
+        built = new_kernel(kernel, x, y, categories=categories, sample_weight=sample_weight, **options)
     _check_linear(built)
-    check_one_output(built)
-    check_has_rows(built)
+    check_kernel(built)
     return built
 
 
@@ -115,10 +121,8 @@ def new_kernel(
         built = kernel(x, y)
         if not isinstance(built, Kernel):
             raise TypeError(f"expected the function to return a gpytorch Kernel, got {type(built).__name__}")
-        check_columns_seen(built, x.shape[-1])
-        check_one_output(built)
-        check_has_rows(built)
-        check_standardizable(built)
+        check_kernel(built)
+        check_standardizable(built, x.shape[-1])
         return built
     if kernel == "forest":
         if y is None:
@@ -173,3 +177,172 @@ def _check_linear(kernel: Kernel) -> None:
             f"expected a kernel of this package, a sum or a ScaleKernel of such, got a {type(kernel).__name__}, whose "
             "products are not linear in the rows: give LandmarkKernel.from_kernel(kernel, points)"
         )
+
+
+def is_data_free(kernel: Any) -> bool:
+    """Return whether a kernel is one of GPyTorch alone, built on no rows, so that columns may be standardized."""
+    ours = (ClusterKernel, StandardizedKernel, EncodedKernel)
+    return isinstance(kernel, Kernel) and not any(isinstance(module, ours) for module in kernel.modules())
+
+
+def name_of(kernel: Any) -> str | None:
+    """Return the name that a parameter `kernel` is; None for other forms."""
+    return kernel if isinstance(kernel, str) else None
+
+
+def name_or_function(kernel: Any) -> Any:
+    """Return a function that copies a kernel of GPyTorch alone, which is then trained; others as such."""
+    return (lambda x, y: deepcopy(kernel)) if is_data_free(kernel) else kernel
+
+
+def sees_raw_columns(kernel: Any) -> bool:
+    """Return whether a parameter `kernel` sees columns as they are: a kernel built already, or a tree ensemble."""
+    return (isinstance(kernel, Kernel) and not is_data_free(kernel)) or is_ensemble(kernel)
+
+
+def check_dense_size(kernel: Kernel, x: Tensor) -> None:
+    """Refuse kernels that would need an N x N matrix for more than 2,000 rows, or GPyTorch's `max_cholesky_size`."""
+    if len(x) <= (limit := max(MOST_DENSE_ROWS, settings.max_cholesky_size.value())):
+        return
+    few = x[: x.shape[1] + 1]
+    with torch.no_grad():
+        covariance = to_linear_operator(kernel(few, few[:-1])).evaluate_kernel()
+    if any(_has_dense_factor(term) for term in structured_terms(covariance)):
+        name = type(kernel.base_kernel if isinstance(kernel, IterativeKernel) else kernel).__name__
+        raise ValueError(
+            f"expected {limit:,} rows or fewer, as a {name} like this has no structure, got {len(x):,}: "
+            f"their matrices take {8 * len(x) ** 2 / 2**30:.3g} GiB each, give it through inducing points, lambda x, "
+            "y: LandmarkKernel.from_kernel(k, x[:500]), a kernel of this package, or 'auto', which has a smooth part"
+        )
+
+
+def _has_dense_factor(operator: LinearOperator) -> bool:
+    """Return whether a covariance of n and n - 1 points is a dense matrix or has such a factor."""
+    if isinstance(operator, DenseLinearOperator):
+        return operator.shape[-2] == operator.shape[-1] + 1
+    return any(_has_dense_factor(part) for part in operator._args if isinstance(part, LinearOperator))
+
+
+def kernel_of_ensemble(
+    ensemble: Any, x: Tensor, y: Any, random_state: Any, *, grows: bool = False
+) -> RandomForestKernel:
+    """
+    Return the kernel of an ensemble, at all heights of its trees.
+
+    :param y: `N` targets for a clone. A clone is fitted if the ensemble is not fitted, or if `grows`, as folds need.
+    :param random_state: Seeds clones of scikit-learn that have no seed.
+    """
+    check_has_trees(ensemble)
+    if grows or not is_fitted(ensemble):
+        check_refittable(ensemble)
+        if y is None:
+            raise ValueError(
+                f"expected targets, which a clone of the {type(ensemble).__name__} is fitted to, got none: fit(X, y)"
+            )
+        ensemble = fitted_clone(ensemble, x.cpu().numpy(), np.asarray(y), random_state_of(random_state))
+    return RandomForestKernel.from_forest(ensemble)
+
+
+def check_given(kernel: Any, names: tuple[str, ...]) -> None:
+    """Refuse, before any work, parameters `kernel` that no regressor can use."""
+    if name_of(kernel) == OF_STATE:
+        raise ValueError(
+            "expected the ensemble again to fit, got a state, which keeps trees only: call set_params(kernel=ensemble)"
+        )
+    if is_ensemble(kernel):
+        check_regression_ensemble(kernel)
+    elif isinstance(kernel, Kernel):
+        check_kernel(kernel)
+    else:
+        check_name(kernel, names)
+
+
+def check_name(kernel: Any, names: tuple[str, ...]) -> None:
+    """Refuse a parameter that is neither one of these names nor a function of rows and targets."""
+    is_function = callable(kernel) and not isinstance(kernel, type | KernelOfArrays)
+    if is_function:
+        try:
+            signature(kernel).bind(None, None)
+        except TypeError:
+            is_function = False
+        except ValueError:  # some functions written in C have no signature
+            pass
+    if not is_function and not (isinstance(kernel, str) and kernel in names):
+        raise (TypeError if callable(kernel) else ValueError)(
+            f"expected kernel to be one of {names}, a tree ensemble, a kernel of GPyTorch or of this package, or a "
+            f"function (x, y) -> kernel, got {kernel!r:.100}"
+        )
+
+
+def check_kernel(kernel: Kernel) -> None:
+    """Refuse batches of kernels, kernels of several outputs for a row, and kernels built to load a state."""
+    row = torch.ones(1, 1)
+    for each in kernel.modules():
+        name, partition = type(each).__name__, getattr(each, "partition", None)
+        if isinstance(each, Kernel) and (each.batch_shape or each.num_outputs_per_input(row, row) != 1):
+            raise ValueError(
+                "expected a kernel without batch dimensions and of one output for each row, got a "
+                f"{name} of batch shape {tuple(each.batch_shape)}: fit several targets by fit(X, Y)"
+            )
+        if isinstance(each, Kernel) and isinstance(partition, Partition) and not partition.is_fitted:
+            raise ValueError(f"expected a kernel that is built on rows, got a {name} of none: give {name}(x, ...)")
+
+
+def check_standardizable(kernel: Kernel, num_columns: int) -> None:
+    """Refuse kernels that would be wrong on standardized columns, or with so many of them."""
+    for each in kernel.modules():
+        if isinstance(each, InducingPointKernel | IndexKernel):
+            raise ValueError(
+                f"expected a kernel of standardized columns, got an {type(each).__name__}: give GroupKernel([0]) for "
+                "codes, and LandmarkKernel.from_kernel(kernel, x[:500]) for inducing points"
+            )
+        seen = num_columns if getattr(each, "active_dims", None) is None else len(each.active_dims)
+        if isinstance(each, CosineKernel) and seen > 1:
+            raise ValueError(
+                f"expected one column for a CosineKernel, which is positive definite only there, got {seen}: give "
+                "CosineKernel(active_dims=(0,))"
+            )
+
+
+def check_columns(ensemble: Any, estimator: Any) -> None:
+    """Refuse tables for an ensemble with text, categories or dates, or other columns than those it was fitted to."""
+    encoder = estimator.encoder_
+    if encoder is not None and list(encoder.get_feature_names_out()) != list(encoder.feature_names_in_):
+        raise ValueError(_TABLES)
+    if estimator._categories or (encoder is not None and estimator.categorical_features is not None):
+        raise ValueError(_TABLES)
+    own, given = ([*map(str, getattr(each, "feature_names_in_", ()))] for each in (ensemble, estimator))
+    if own and given and own != given:
+        raise ValueError(
+            f"expected the columns that the {type(ensemble).__name__} was fitted to, in their order, {own}, got "
+            f"{given}: give X[ensemble.feature_names_in_]"
+        )
+
+
+def state_name(kernel: Any) -> str:
+    """Return the name of a kernel in states of estimators; a function has none."""
+    if is_ensemble(kernel):
+        return OF_STATE
+    if (name := name_of(kernel)) is not None:
+        return name
+    told = getattr(kernel, "__name__", type(kernel).__name__)
+    raise TypeError(
+        f"expected a kernel by name, or a tree ensemble, got {told}, which no plain value can stand for: pickle the "
+        "estimator instead"
+    )
+
+
+def targets_of_ensemble(ensemble: Any, indicators: Tensor, classes: np.ndarray) -> np.ndarray:
+    """Return an ensemble's targets of classification: classes, their numbers, or 0 and 1 for regressors."""
+    numbers = (indicators[:, 0] if indicators.shape[1] == 1 else indicators.argmax(1)).long().numpy()
+    if not hasattr(ensemble, "get_params") or library_of(ensemble) == "xgboost":
+        return numbers
+    if is_classifier(ensemble):
+        return classes[numbers]
+    if len(classes) > 2:
+        name = type(ensemble).__name__
+        raise TypeError(
+            f"expected an ensemble of classes for {len(classes)} of them, got a {name}, which learns numbers: give a "
+            "classifier, as RandomForestClassifier or LGBMClassifier"
+        )
+    return numbers.astype(np.float64)

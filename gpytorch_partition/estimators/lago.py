@@ -80,13 +80,11 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
     :param rare_class: The label to be ranked first. (Default: None, the rarer one; of equally many, the last.)
     :param n_jobs: Threads of the neighbor search. (Default: None, one.)
 
-    Fitted attributes, beside those of scikit-learn:
-
-    - `n_neighbors_`, `alpha_`: the values chosen; of equally good ones the smaller K and the larger :math:`\alpha`.
-    - `average_precision_`, `average_precisions_`: the cross-validated average precision of these, and of each pair
-      (`len(n_neighbors) x len(alpha)`, the latter in descending order).
-    - `centers_`, `radii_`: `n x D` rare rows, and their `n x 1` or `n x D` radii, in standard deviations.
-    - `rare_class_`, `threshold_`.
+    Fitted attributes, beside those of scikit-learn: `n_neighbors_`, `alpha_`, the values chosen (of equally good ones
+    the smaller K and the larger :math:`\alpha`); `average_precision_`, `average_precisions_`, the cross-validated
+    average precision of these, and of each pair (`len(n_neighbors) x len(alpha)`, the latter in descending order);
+    `centers_`, `radii_`, `n x D` rare rows and their `n x 1` or `n x D` radii, in standard deviations; `rare_class_`,
+    `threshold_`.
 
     Example:
         >>> random = np.random.RandomState(0)

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from gpytorch_partition.all_or_nothing import all_or_nothing, on_one_fit
 from gpytorch_partition.estimators.checks import check_count, check_magnitudes, check_n_jobs, check_positive
-from gpytorch_partition.estimators.given_kernels import sees_raw_columns
-from gpytorch_partition.estimators.kernels import KernelLike, resolved_kernel
+from gpytorch_partition.estimators.kernels import KernelLike, resolved_kernel, sees_raw_columns
 from gpytorch_partition.estimators.reading import ReadsTables
 from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
@@ -120,12 +119,9 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
     :param random_state: Seed of the partitions, and of the first vectors of block Lanczos.
     :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
 
-    Fitted attributes, beside those of scikit-learn:
-
-    - `eigenvalues_`: `k` eigenvalues of the centred kernel matrix, largest first.
-    - `eigenvectors_`: `N x k` eigenvectors, each with its largest entry positive.
-    - `explained_variance_ratio_`: `k` shares of the rows' variance in feature space.
-    - `kernel_`: the kernel.
+    Fitted attributes, beside those of scikit-learn: `eigenvalues_` of the centred kernel matrix (`k`, largest first);
+    `eigenvectors_` (`N x k`, each with its largest entry positive); `explained_variance_ratio_`, the shares of the
+    rows' variance in feature space (`k`); `kernel_`.
 
     Example:
         >>> from sklearn.datasets import load_iris
@@ -211,13 +207,9 @@ class PartitionSpectralClustering(ClusterMixin, KernelMachine):
     :param tol: Largest residual of an eigenvector, relative to the largest eigenvalue. (Default: 1e-6.)
     :param random_state: Seed of the partitions, the first vectors and K-means.
 
-    Fitted attributes:
-
-    - `labels_`: the cluster (`N`) of each row.
-    - `embedding_`: the coordinates (`N x n_components`) that K-means sees.
-    - `eigenvalues_`: their eigenvalues; 1 for each part of the rows without affinity to others. A gap after the first k
-      indicates k clusters.
-    - `kernel_`: the kernel. `n_features_in_`, `feature_names_in_`: as in scikit-learn.
+    Fitted attributes, beside those of scikit-learn: `labels_`, the cluster (`N`) of each row; `embedding_`, the
+    coordinates (`N x n_components`) that K-means sees; `eigenvalues_`, 1 for each part of the rows without affinity to
+    others (a gap after the first k indicates k clusters); `kernel_`.
 
     Example:
         >>> from sklearn.datasets import make_blobs
@@ -278,8 +270,8 @@ class PartitionFeatures(TransformerMixin, KernelMachine):
 
     Parameters are those of :class:`PartitionKernelPCA`.
 
-    Fitted attributes: `n_columns_`, the number p of columns, the clusters that hold training rows; `kernel_`,
-    `n_features_in_`, `feature_names_in_`.
+    Fitted attributes, beside those of scikit-learn: `n_columns_`, the number p of clusters with training rows;
+    `kernel_`.
 
     Example:
         >>> from sklearn.datasets import load_iris
@@ -317,12 +309,7 @@ class PartitionFeatures(TransformerMixin, KernelMachine):
         return self._features(x)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """
-        Return a name for each column, such as `partition3_cluster7`.
-
-        This one is cluster 7, or node 7, of those of partition 3 that hold training rows, both counted from 0. Terms of
-        sums and loadings are named too.
-        """
+        """Return a name for each column, as `partition3_cluster7` for cluster (or node) 7 of partition 3, from 0."""
         check_is_fitted(self)
         _check_feature_names_in(self, input_features)
         return np.array(self._features.names(), dtype=object)

@@ -17,12 +17,12 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from gpytorch_partition.callers import level_of_caller
-from gpytorch_partition.estimators.given_kernels import OF_STATE, name_of, sees_raw_columns
+from gpytorch_partition.estimators.kernels import OF_STATE, name_of, sees_raw_columns
 from gpytorch_partition.explain.given_columns import model_column_names
 from gpytorch_partition.inputs.numbers import like_holes, refuse_mask
 from gpytorch_partition.inputs.row_choice import rows_without_copies, warn_of_copies
 from gpytorch_partition.inputs.row_weights import RowWeights
-from gpytorch_partition.inputs.text_targets import Remedies, composed, odd_targets, told_of_odd
+from gpytorch_partition.inputs.text_targets import composed, told_of_odd
 from gpytorch_partition.inputs.training_rows import decode_missing
 from gpytorch_partition.presets.data import Blocks, some_of
 from gpytorch_partition.tables import MisreadColumnWarning, NumberView, TableEncoder
@@ -33,17 +33,6 @@ logger = logging.getLogger(__name__)
 
 NO_TARGETS = "no_validation"  # scikit-learn's word
 FEWEST_ENTRIES = 2  # of a target, without which it has no variance
-_OF_CLASSES = "PartitionGPClassifier and PartitionSVC learn classes"
-_REMEDIES = Remedies(
-    words="leave these rows out, X[keep] and y[keep] with keep = pandas.to_numeric(y, errors='coerce').notna()",
-    units="take off what is beside the number, y.str.strip({0!r}){1}.astype(float)",
-    commas="write decimal points for commas, y.str.replace(',', '.').astype(float)",
-    classes=_OF_CLASSES,
-)
-_REMEDIES_FOR_SEVERAL = Remedies(
-    words="make them missing entries, pandas.to_numeric(..., errors='coerce') of each target",
-    classes="PartitionGPClassifier learns classes, of one target",
-)
 
 
 class ReadsTables:
@@ -265,8 +254,8 @@ def check_targets(y: Any, are_numbers: bool) -> None:
             f"Input y contains NaN. Of {len(values)} targets {int(missing.sum())} are missing, the first in row "
             f"{int(missing.argmax())}: leave these rows out, X[keep] and {keep}"
         )
-    if are_numbers and values.dtype.kind != "f" and (odd := odd_targets(values)):
-        raise ValueError(f"expected targets that are numbers: {told_of_odd(odd, len(values), _REMEDIES)}")
+    if are_numbers and values.dtype.kind != "f" and (odd := told_of_odd(values)):
+        raise ValueError(f"expected targets that are numbers: {odd}")
 
 
 def _refuse_times(targets: np.ndarray) -> None:
@@ -314,8 +303,8 @@ def target_values(y: Any) -> NDArray[np.float64]:
     _refuse_times(values)
     if values.dtype.kind == "O":
         values = np.where(np.vectorize(is_missing, otypes=[bool])(values), np.nan, values)
-    if values.dtype.kind in "OUT" and (odd := odd_targets(values, "row {0} of y[:, {1}]")):
-        raise ValueError(f"expected targets that are numbers: {told_of_odd(odd, values.size, _REMEDIES_FOR_SEVERAL)}")
+    if values.dtype.kind in "OUT" and (odd := told_of_odd(values, "row {0} of y[:, {1}]")):
+        raise ValueError(f"expected targets that are numbers: {odd}")
     values = np.ascontiguousarray(values, dtype=np.float64)  # the memory layout changes the rounding of sums
     if np.isinf(values).any():
         raise ValueError("Input y contains infinity: expected finite targets, or NaN for missing ones; drop the others")

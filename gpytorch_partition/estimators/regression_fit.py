@@ -24,15 +24,15 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.callers import level_of_caller
-from gpytorch_partition.estimators.given_kernels import (
+from gpytorch_partition.estimators.kernels import (
     check_columns,
     check_dense_size,
+    kernel_and_rows,
     kernel_of_ensemble,
     name_of,
     name_or_function,
     sees_raw_columns,
 )
-from gpytorch_partition.estimators.kernels import kernel_and_rows
 from gpytorch_partition.estimators.reading import ReadsTables
 from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.inputs.standardization import Standardization
@@ -226,7 +226,7 @@ class RegressionFit:
             return kernel_of_ensemble(self.kernel, self.x, self.unit.undo(y), self.random_state), self.x
         if sees_raw_columns(self.kernel):
             return deepcopy(self.kernel), self.x
-        named = "forest" if name_of(self.kernel) == "auto" else name_or_function(self.kernel, **self._building)
+        named = "forest" if name_of(self.kernel) == "auto" else name_or_function(self.kernel)
         weights = None if self.weights is None else self.weights.capped
         options = {**self._building, "categories": self.categories, "sample_weight": weights}
         return kernel_and_rows(named, self.x, y, points, **options)

@@ -38,8 +38,7 @@ from gpytorch_partition.estimators.fitted_regressor import (
     restored,
     state_of,
 )
-from gpytorch_partition.estimators.given_kernels import check_given, name_of, sees_raw_columns, state_name
-from gpytorch_partition.estimators.kernels import KERNELS
+from gpytorch_partition.estimators.kernels import KERNELS, check_given, name_of, sees_raw_columns, state_name
 from gpytorch_partition.estimators.reading import (
     FEWEST_ENTRIES,
     CountedRows,
@@ -107,48 +106,38 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     the marginal likelihood. For `"auto"` and tree ensembles they maximize the predictive density of held-out rows,
     because the trees have seen the targets. A value at its bound gives a
     :class:`~sklearn.exceptions.ConvergenceWarning` and is listed in `at_bounds_`. Several targets (Y of T columns) are
-    one model (docs/classes_and_targets.md).
-
-    A mean costs O(m) per row. :func:`gpytorch_partition.fit_exact_gp` has the cost of training,
-    :class:`gpytorch_partition.settings.predictive_variances` that of standard deviations. The model holds 8 bytes per
-    (row, partition), and above 2,000 rows 100 to 400 numbers per row.
+    one model (docs/classes_and_targets.md). A mean costs O(m) per row; the model holds 8 bytes per (row, partition),
+    and above 2,000 rows 100 to 400 numbers per row.
 
     :param kernel: `"auto"`, `"forest"` (supervised; above some thousand rows slower than the next two),
         `"fast_cluster"`, `"mondrian"`, or an object of docs/own_kernels.md: a tree ensemble, a kernel of this package
-        or of GPyTorch, a class, or a function from standardized tensors `(x, y)` to a kernel. `"auto"` is the best and
-        the slowest (:func:`gpytorch_partition.presets.default_model`). Fewer than 10 rows and constant targets get
+        or of GPyTorch, or a function from standardized tensors `(x, y)` to a kernel. `"auto"` is the best and the
+        slowest (:func:`gpytorch_partition.presets.default_model`). Fewer than 10 rows and constant targets get
         `"forest"`. (Default: `"auto"`.)
     :param num_partitions: Number m of trees or clusterings. `"auto"` and a function's kernel have their own. (Default:
         200.)
-    :param max_iterations: L-BFGS iterations at most, where the kernel has parameters of its own to train. (Default:
-        100.)
+    :param max_iterations: L-BFGS iterations at most, where the kernel has parameters of its own. (Default: 100.)
     :param dtype: `"float32"`, `"float64"` or `"auto"`: float64 up to 2,000 rows, where solves are dense, float32 above.
         The kernel `"auto"` computes in float64.
-    :param random_state: Seed of the partitions. With the same integer, predictions are the same to the last bit. It
+    :param random_state: Seed of the partitions; with the same integer, predictions are the same to the last bit. It
         does not seed a function that is given as the kernel.
     :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
-    :param options: Sizes and limits of the parts of `"auto"`, :class:`gpytorch_partition.presets.Options`. (Default:
-        None.)
-    :param categorical_features: Names (or numbers, counted from 0) of columns that are categories although they hold
-        numbers. Columns of text and pandas categories always are. (Default: None.)
-    :param verbose: None shows progress on a terminal, after two seconds; 0 or False nothing. Where standard error is no
-        terminal, 1 or True reports the seconds of each stage, by logging if that is set up for INFO, else on standard
-        error; 2 also those of steps. (Default: None.)
+    :param options: Sizes and limits of `"auto"`, :class:`gpytorch_partition.presets.Options`. (Default: None.)
+    :param categorical_features: Names (or numbers, counted from 0) of columns of numbers that are categories. Columns
+        of text and pandas categories always are. (Default: None.)
+    :param verbose: None shows progress on a terminal, after two seconds; 0 or False nothing. Elsewhere 1 or True
+        reports the seconds of each stage, by logging if that is set up for INFO, else on standard error; 2 also those
+        of steps. (Default: None.)
     :param budget: Seconds that a fit of `"auto"` may take. Models are fitted from the smallest to the largest, as long
-        as five times the seconds of the last one are left for the next; `left_out_` lists the missing parts of the
-        last one, and `options=model.options_` without a budget fits the same model to the last bit. A fit of more than
-        1.2 budgets gives a :class:`~sklearn.exceptions.ConvergenceWarning`. (Default: None, no limit.)
+        as five times the seconds of the last one are left for the next; `options=model.options_` without a budget fits
+        the last one again, to the last bit. (Default: None, no limit.)
 
-    Parameters are checked by :meth:`fit`. Before it, other methods raise a
-    :class:`~sklearn.exceptions.NotFittedError`.
-
-    Fitted attributes, beside the properties below:
+    Fitted attributes, beside the properties below and those of scikit-learn:
 
     - `log_marginal_likelihood_value_`: in nats, of the standardized targets; None for `"auto"` and ensembles.
     - `at_bounds_`: hyperparameters of the standardized model that sit at a bound, by name.
     - `seconds_`: seconds of each stage of the fit, by name; with a budget, of all models that were fitted.
     - `options_`, `left_out_`: options of `"auto"` or an ensemble (None for others); parts that the budget left out.
-    - `n_iter_`, `n_features_in_`, `feature_names_in_`: as in scikit-learn.
 
     Example:
         >>> from sklearn.datasets import load_diabetes
@@ -181,8 +170,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
         Rows that are copies of others, target included, are left out, with a warning, where they would count as rows
         without noise (:func:`~gpytorch_partition.inputs.row_choice.rows_without_copies`). If 90 % intervals of the
-        noise around the means then hold less than 80 % of the copies, these are rows that recur, as new rows do, and
-        the model is fitted to all, in a second fit (of the same budget, if any).
+        noise around the means then hold less than 80 % of the copies, rows recur, and the model is fitted again, to
+        all.
 
         :param X: `N x D` rows: an array of finite numbers (`"auto"` and `"forest"` take NaN for a missing value), or a
             table (docs/tables.md).
@@ -190,20 +179,18 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
             without any target are left out, with a warning.
         :param sample_weight: `N` weights of the rows from 0, or one for all: the variance of the noise at a training
             row is :math:`\sigma^2 / w`, as of a mean of w measurements; `noise_` is that of weight 1. Rows of weight 0
-            are left out. Trees that learn from targets weight squared errors by them, capped at their 90 % quantile.
-            Functions, and clones of an ensemble, ignore them. For one target only. (Default: None, 1.)
+            are left out. Trees that learn from targets weight squared errors by them, capped at their 90 % quantile;
+            functions, and clones of an ensemble, ignore them. For one target only. (Default: None, 1.)
         :param groups: `N` labels of groups (patients, shops), for new rows of *new* groups: rows of a group are held
-            out together (docs/repeated_measurements.md). For kernels that are chosen by folds, `"auto"` and ensembles.
-            (Default: None, single rows are held out.)
-        :param time: `N` numbers or dates, for new rows of *later* times: rows are predicted from earlier ones only. For
-            the same kernels as `groups`; at most one of both is given. (Default: None.)
+            out together (docs/repeated_measurements.md), where folds choose. (Default: None, single rows.)
+        :param time: `N` numbers or dates, for new rows of *later* times: rows are predicted from earlier ones only. At
+            most one of `groups` and `time` is given. (Default: None.)
         :param unlabelled: `M x D` more rows, without targets: columns are standardized, and the kernel built, on all `N
-            + M` rows (Davies & Ghahramani 2014, section 4.3.2; it seldom helps, see docs/papers.md). For
-            `"fast_cluster"`, `"mondrian"`, and functions, which get the labelled rows first. (Default: None.)
-        :return: The regressor itself.
+            + M` rows (Davies & Ghahramani 2014, section 4.3.2; it seldom helps). For `"fast_cluster"`, `"mondrian"`,
+            and functions, which get the labelled rows first. (Default: None.)
+        :raises FloatingPointError: If the marginal likelihood is not a number.
         :raises ValueError: If the data or a parameter cannot be used, or there is one row only.
         :raises TypeError: If X is sparse, or `kernel` cannot be used, with the reason.
-        :raises FloatingPointError: If the marginal likelihood is not a number.
         """
         _check_parameters(self)
         blocks = _checked_blocks(self.kernel, y, groups, time)
@@ -255,8 +242,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         Rows are read twice: a sample determines the columns and the kernel, all others are counted by cluster
         (:class:`~gpytorch_partition.models.FeatureSpaceGP`). Means and deviations are those of an exact GP on all rows;
         the ends of chunks change no bit of them. `"auto"` is another model than that of :meth:`fit`: the leaves of 100
-        boosted trees of 32 leaves (:func:`~gpytorch_partition.estimators.chunked_fit.counted_kernel` has other
-        kernels). `"mondrian"`, kernels of GPyTorch, weights, several targets and budgets are refused.
+        boosted trees of 32 leaves. `"mondrian"`, kernels of GPyTorch, weights, several targets and budgets are refused,
+        and then `importance` and `partial_dependence`.
 
         Costs two readings, the labels and :math:`O(N m^2)` for m partitions, and :math:`O(p^3)` for p clusters. Memory
         is the sample, a chunk, 131,072 rows (fewer wide ones) and some :math:`12 p^2` numbers (a GiB for 3,200
@@ -267,19 +254,16 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
             as in :meth:`fit`; or a function without arguments that returns an iterator of such pairs.
         :param target: The column of parquet files that is the target, by name. (Default: None, for all other chunks.)
         :param sample_rows: Rows of the sample, half of all rows at most; they stay in the model. (Default: 100,000.)
-        :return: The regressor itself. Its `summary()` describes rows of the sample, and `nearest_rows` finds them;
-            `importance` and `partial_dependence` are refused.
+        :raises RuntimeError: If the second pass reads other rows than the first.
         :raises TypeError: If chunks are none of these, or the target is no name.
         :raises ValueError: If a chunk (named by its number) or a parameter cannot be used, or there are under 500 rows.
         :raises ImportError: If pandas or pyarrow, which read parquet files, are not installed.
-        :raises RuntimeError: If the second pass reads other rows than the first.
 
         Example:
             >>> X = np.random.RandomState(0).rand(600, 2)
             >>> y = np.sin(6 * X[:, 0]) + 0.1 * np.random.RandomState(1).randn(600)
             >>> chunks = [(X[i : i + 200], y[i : i + 200]) for i in range(0, 600, 200)]
-            >>> model = PartitionGPRegressor(random_state=0).fit_chunks(chunks)
-            >>> mean, std = model.predict(X, return_std=True)
+            >>> mean, std = PartitionGPRegressor(random_state=0).fit_chunks(chunks).predict(X, return_std=True)
             >>> bool(abs(mean - np.sin(6 * X[:, 0])).mean() < 0.1), bool(0.09 < std.mean() < 0.13)
             (True, True)
         """
@@ -319,8 +303,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
         :param X: `N x D` rows.
         :param return_std: Also return `N` (or `N x T`) standard deviations in units of the targets. (Default: no.)
-        :param return_cov: Also return the `N x N` covariance, in squared units (`N x N x T`, one for each target), at a
-            solve per row. (Default: no.)
+        :param return_cov: In its place, return the `N x N` covariance, in squared units (`N x N x T`, one for each
+            target), at a solve per row. (Default: no.)
         :param quantiles: Also return these quantiles of each row (`N x q`, or `N x T x q`): `(0.05, 0.95)` are the ends
             of intervals of 90 %. The distribution is Gaussian; where `"auto"` has found outliers, it is the sum of a
             Gaussian function and Student-t noise. (Default: none.)
@@ -334,9 +318,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
             >>> y = X[:, 0] + 0.1 * np.random.RandomState(0).randn(60)
             >>> model = PartitionGPRegressor("mondrian", num_partitions=20, random_state=0).fit(X, y)
             >>> mean, ends = model.predict(X, quantiles=(0.05, 0.95))
-            >>> _, ends_of_function = model.predict(X, quantiles=(0.05, 0.95), include_noise=False)
-            >>> bool((ends_of_function[:, 1] < ends[:, 1]).all())
-            True
+            >>> ends.shape
+            (60, 2)
         """
         if return_std and return_cov:
             raise ValueError("expected at most one of return_std and return_cov, got both: leave one out")
@@ -359,17 +342,16 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         Return joint samples of new observations, or of the function, in units of the targets.
 
         Use it for sums, differences or maxima over rows. A sample costs a solve and O(N m). For more samples than rows,
-        or at most 2,000 training and new rows, they come from the dense covariance, at a solve per row and
-        :math:`O(N^3)`.
+        or at most 2,000 training and new rows, they come from the dense covariance, at a solve per row and O(N^3).
 
         :param X: `N x D` rows.
         :param n_samples: Number of samples. (Default: 1.)
         :param random_state: Seed; `None` is a fresh one. (Default: 0.)
         :param include_noise: Whether each sample has noise of its own at every row. (Default: yes.)
         :return: `N x n_samples`, or `N x T x n_samples`.
-        :raises ValueError: If X cannot be used.
         :raises RuntimeError: For more than 2,000 rows, if the kernel has no pathwise samples, as a sum with
             `RBFKernel`.
+        :raises ValueError: If X cannot be used.
 
         Example:
             >>> X = np.linspace(0, 1, 40)[:, None]
@@ -391,7 +373,6 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :param y: `N` targets.
         :param sample_weight: `N` weights of these rows above 0, or one for all, which divide the variance of the noise.
             To average scores by weights, give them to `coverage()` and `numpy.average`. (Default: None, 1.)
-        :return: A :class:`~gpytorch_partition.estimators.scores.Judgement` of means, deviations, intervals and scores.
         :raises ValueError: If the model has several targets, or X, y or weights cannot be used.
 
         Example:
@@ -411,11 +392,9 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         Return :math:`R^2` of the means; for several targets their average, each over the rows where it is known.
 
-        :param X: `N x D` rows.
-        :param y: `N` targets, or `N x T` with or without missing entries (NaN, None).
-        :param sample_weight: `N` weights of the rows. (Default: None, 1.)
         :raises ValueError: If y cannot be used, a single target is missing in a row, or one of several is known in
             fewer than two rows.
+
         """
         if self._known.has_several:
             return _known_score(y, self.predict(X), self.target_names_.tolist(), sample_weight)
@@ -464,8 +443,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         explains (:func:`gpytorch_partition.explain.importance.column_shares`). Importance by permutation is the fall of
         R squared when a column's values are exchanged between rows; on training rows it is too large.
 
-        :param X: `N x D` rows for the check, best those that the model has not seen. (Default: no check.)
-        :param y: Their `N` targets.
+        :param X, y: `N x D` rows for the check, best those that the model has not seen, and their targets. (Default:
+            none.)
         :param n_repeats: How often each column is permuted. (Default: 5.)
         :param random_state: Seed of the permutations. (Default: 0.)
         :param n_jobs: Columns permuted at once, as joblib counts them. (Default: None, one.)
@@ -508,8 +487,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         Example:
             >>> X = np.random.RandomState(0).rand(80, 2)
             >>> model = PartitionGPRegressor("mondrian", num_partitions=50, random_state=0).fit(X, 3 * X[:, 0])
-            >>> found = model.partial_dependence(X, 0, grid=[0.2, 0.8])
-            >>> bool(found.mean[1] > found.mean[0] + 1)
+            >>> low, high = model.partial_dependence(X, 0, grid=[0.2, 0.8]).mean
+            >>> bool(high > low + 1)
             True
         """
         known = self._known
@@ -542,7 +521,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         Write the fitted regressor, training rows included, to a file; :meth:`load` has an example.
 
-        :param path: The file. An existing one is replaced once the new one is complete.
+        An existing file is replaced once the new one is complete. A kernel that came from a function is refused.
+
         :raises TypeError: If the kernel came from a function, which has no plain value.
         :raises OSError: If it cannot be written; an existing file then stays.
         """
@@ -553,7 +533,6 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         Return the regressor that :meth:`save` has written, to the last bit, without running code of the file.
 
-        :param path: The file.
         :raises gpytorch_partition.files.DamagedFileError: If it is no such file, of another format, or damaged.
         :raises OSError: If it cannot be read.
 
@@ -563,9 +542,9 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
             >>> model = PartitionGPRegressor("mondrian", num_partitions=10, random_state=0).fit(X, X[:, 0] ** 2)
             >>> with TemporaryDirectory() as folder:
             ...     model.save(f"{folder}/model.gp")
-            ...     copies = PartitionGPRegressor.load(f"{folder}/model.gp"), model.from_state(model.to_state())
-            >>> [bool((copy.predict(X) == model.predict(X)).all()) for copy in copies]
-            [True, True]
+            ...     copy = PartitionGPRegressor.load(f"{folder}/model.gp")
+            >>> bool((copy.predict(X) == model.predict(X)).all())
+            True
         """
         return cls.from_state(files.load(path, KIND))
 
@@ -575,6 +554,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         Return the fitted regressor as plain values and its own tensors, for storage of your own.
 
         :raises TypeError: If the kernel came from a function, which has no plain value.
+
         """
         known, names = self._known, getattr(self, "feature_names_in_", None)
         kernel, chosen, *others = self._parameters
@@ -595,9 +575,9 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         Return the regressor of a state; a refit uses the default options and draws new partitions.
 
-        :param state: The result of :meth:`to_state`, or a load of it; :meth:`load` has an example.
         :raises ValueError: If a part is missing, or of another type or shape, or, with up to 2,000 training rows,
             predictions are not finite.
+
         """
         with files.reading_state(KIND):
             return cls._of_state(state)
@@ -651,8 +631,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         Return the mean log density of held-out rows, in nats, for standardized targets; None unless folds choose.
 
-        Folds choose `"auto"` and ensembles. Where `"auto"` has rough parts, held-out rows are random rows and patches
-        of neighbors, which are easier to predict.
+        Where `"auto"` has rough parts, held-out rows are random rows and patches of neighbors, which are easier to
+        predict.
         """
         return description_of(self.model_)["log_predictive_density"]
 

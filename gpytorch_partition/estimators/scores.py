@@ -57,17 +57,8 @@ def mean_and_error(values: np.ndarray, sample_weight: np.ndarray | None = None) 
 def _checked_level(level: float | np.ndarray) -> np.ndarray:
     found = np.asarray(level, dtype=np.float64)
     if not ((found >= 0) & (found <= 1)).all():
-        raise ValueError(
-            f"expected level between 0 and 1, such as 0.9 for intervals of 90 %, got {level!r}{of_percentages(found)}"
-        )
+        raise ValueError(f"expected level between 0 and 1, such as 0.9 for intervals of 90 %, got {level!r}")
     return found
-
-
-def of_percentages(values: np.ndarray) -> str:
-    """Return advice for an error, to give probabilities, if values are percentages; else an empty text."""
-    if not values.size or not ((values > 0) & (values < 100)).all() or not (values > 1).any():
-        return ""
-    return f": give probabilities, {[float(f'{percent / 100:.10g}') for percent in values.ravel()]}, not percentages"
 
 
 def hit_curve(y: np.ndarray, scores: np.ndarray) -> np.ndarray:

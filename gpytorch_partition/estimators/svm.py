@@ -134,23 +134,20 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
     :param kernel: `"forest"` (grown on indicators of the classes), `"fast_cluster"`, `"mondrian"`, or any form of
         :func:`~gpytorch_partition.estimators.kernels.resolved_kernel`; a function gets indicators, `N` zeros and ones,
         or `N x k`. (Default: `"forest"`.)
-    :param num_partitions: Number m of partitions of a named kernel. (Default: 200.)
+    :param num_partitions, random_state: As for :class:`~gpytorch_partition.estimators.PartitionKernelPCA`; the seed is
+        also that of the order of rows in descent.
     :param class_weight: Positive factors of C by class, `"balanced"` or None, as in `SVC`. (Default: None.)
     :param probability: Whether to fit sigmoids for `predict_proba` (Platt) to decision values of held-out rows, in five
         more fits (:class:`sklearn.calibration.CalibratedClassifierCV`). (Default: False.)
     :param tol: Largest violation of the optimality conditions, as in `SVC`. (Default: 1e-3.)
     :param max_iter: Passes over the rows of one solve, at most; too few give a `ConvergenceWarning`. Up to 5,000 rows
         the number of libsvm's steps for each row. (Default: 10,000.)
-    :param random_state: Seed of the partitions and of the order of rows in descent.
     :param n_jobs: Trees grown, or pairs of classes of up to 5,000 rows fitted, at once, as scikit-learn counts them.
         (Default: None, one.)
 
-    Fitted attributes, beside those of scikit-learn:
-
-    - `coef_`, `intercept_`: the linear functions of the features, `1 x p` for two classes, positive for the second, or
-      one for each pair. There are no dual coefficients: liblinear does not keep them.
-    - `n_iter_`: passes over the rows in all, for each of them (steps of libsvm up to 5,000 rows).
-    - `kernel_`: the kernel.
+    Fitted attributes, beside those of scikit-learn: `coef_`, `intercept_`, the linear functions of the features (`1 x
+    p` for two classes, positive for the second, or one for each pair; there are no dual coefficients); `n_iter_`,
+    passes over the rows for each of them (steps of libsvm up to 5,000 rows); `kernel_`.
 
     Example:
         >>> from sklearn.datasets import load_breast_cancer

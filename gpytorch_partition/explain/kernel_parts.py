@@ -184,12 +184,6 @@ def nearest_rows(
     :param k: Number of rows for each point, from 1 to N.
     :param names: `N` numbers of the rows. (Default: None, from 0.)
     :return: Numbers of rows and their correlations, `N2 x k` each, the nearest first.
-
-    Example:
-        >>> from gpytorch.kernels import RBFKernel
-        >>> rows, values = nearest_rows(RBFKernel(), torch.tensor([[0.9]]), torch.tensor([[0.0], [1.0], [2.0]]), 2)
-        >>> rows
-        array([[1, 0]])
     """
     if checked_count(k, "rows", "k") > len(train_x):
         raise ValueError(f"expected k up to {len(train_x)}, the number of training rows, got {k}")

@@ -1,4 +1,8 @@
-"""Plots by matplotlib (`pip install "gpytorch_partition[plot]"`), here those of models."""
+"""
+Plots by matplotlib (`pip install "gpytorch_partition[plot]"`), here those of models.
+
+Each is drawn on `ax`, a matplotlib `Axes` (default: new ones), which is returned.
+"""
 
 from __future__ import annotations
 
@@ -60,9 +64,7 @@ def plot_importance(importance: Any, *, ax: Any = None, most: int = 15) -> Any:
     `importance(...).plot()` draws it.
 
     :param importance: An :class:`~gpytorch_partition.explain.Importance`.
-    :param ax: A matplotlib `Axes`. (Default: new ones.)
     :param most: Number of columns shown, the most important ones. (Default: 15.)
-    :return: The matplotlib `Axes`.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -112,13 +114,12 @@ def _add_permutations(ax: Any, importance: Any, order: np.ndarray, places: np.nd
 
 def plot_partial_dependence(found: Any, *, ax: Any = None, level: float = 0.9, target: str | None = None) -> Any:
     """
-    Draw the average prediction against one column, with intervals of that average; return the axes.
+    Draw the average prediction against one column, with intervals of that average.
 
     `partial_dependence(...).plot()` draws it. Categories, and up to five values, are points. Ticks below a curve are
     the values of the rows. A note reports categories that are not drawn.
 
     :param found: A :class:`~gpytorch_partition.explain.PartialDependence`.
-    :param ax: A matplotlib `Axes`. (Default: new ones.)
     :param level: Probability inside the pointwise intervals. (Default: 0.9.)
     :param target: Name of the targets, with their unit. (Default: None, their name in `fit`.)
 
@@ -217,7 +218,6 @@ def plot_kernel_slice(
     :param x: `N x D` rows, whose range is drawn. For a regressor: `model.model_.train_inputs[0]`.
     :param column: Number of the column that varies. (Default: 0.)
     :param points: `P x D` points. (Default: three rows, at the quartiles of the column.)
-    :param ax: A matplotlib `Axes`. (Default: new ones.)
     :param label: Name of the column for the axis. (Default: its number.)
     :raises ValueError: If there is no such column.
 
@@ -262,7 +262,6 @@ def plot_cells(
     :param x: `N x D` rows.
     :param number: Number of the partition. (Default: 0.)
     :param columns: The two columns. (Default: the first two.)
-    :param ax: A matplotlib `Axes`. (Default: new ones.)
     :param labels: Names of the two columns for the axes. (Default: their numbers.)
     :raises ValueError: If there is no such column or partition, or the source is no partition or kernel of one.
 
@@ -298,7 +297,6 @@ def plot_lifetimes(sweep: Any, *, prior: Any = None, ax: Any = None) -> Any:
 
     :param sweep: The result of :func:`gpytorch_partition.lifetime_sweep`.
     :param prior: Prior of the lifetime, as in its `posterior`. (Default: uniform in the logarithm.)
-    :param ax: A matplotlib `Axes`. (Default: new ones.)
     :return: The axes of the posterior.
 
     Example:

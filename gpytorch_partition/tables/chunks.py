@@ -16,7 +16,7 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils import check_array, column_or_1d
 
-from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_of_odd
+from gpytorch_partition.inputs.text_targets import told_of_odd
 from gpytorch_partition.tables.cells import as_frame, as_pandas, names_of, pandas_for, read_cells
 
 _ROWS_AT_ONCE = 2**16  # of arrays and parquet files
@@ -218,9 +218,8 @@ def _targets(y: Any, name: str) -> np.ndarray:
     values = np.asarray(as_pandas(y))
     if values.dtype.kind in "mM":  # NumPy would count from 1970
         raise ValueError(f"{name}: expected targets that are real numbers, got {values.dtype.name}")
-    if values.dtype.kind in "OUT" and (odd := odd_targets(values)):
-        told = told_of_odd(odd, values.size, Remedies("leave these rows out"))
-        raise ValueError(f"{name}: expected targets that are numbers: {told}")
+    if values.dtype.kind in "OUT" and (odd := told_of_odd(values)):
+        raise ValueError(f"{name}: expected targets that are numbers: {odd}")
     try:
         return column_or_1d(
             check_array(values, ensure_2d=False, ensure_min_samples=0, dtype=np.float64, input_name="y")

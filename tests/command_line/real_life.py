@@ -1,4 +1,4 @@
-"""Nine files as people have them, made up here: each has a target that its other columns explain, and its own mess."""
+"""Eight files as people have them, made up here: each has a target that its other columns explain, and its own mess."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ class Case(NamedTuple):
     target: str
     options: list[str] = []
     notes: list[str] = []
-    num_rows: int = NUM_ROWS  # to predict
 
 
 def german(numbers: np.ndarray) -> list[str]:
@@ -140,23 +139,6 @@ def wide(random: np.random.Generator) -> bytes:
     return text_of({**columns, "m07": "", "m08": "0", "result": result}).encode()
 
 
-def big(random: np.random.Generator) -> bytes:
-    """20,000 rows of trips: more than are solved densely."""
-    number = 20_000
-    zone, hour = random.integers(200, size=number), random.integers(24, size=number)
-    miles, card = random.exponential(3, size=number), random.choice(["card", "cash", ""], size=number)
-    columns = {
-        "trip": [f"trip {each:06d}" for each in range(number)],
-        "start": dates("2023-05-01", np.arange(number) // 24, "h", "%Y-%m-%dT%H:%M"),
-        "zone": [f"zone {each}" for each in zone],
-        "hour": hour,
-        "miles": np.where(random.random(number) < 0.02, "", np.char.mod("%.2f", miles)),
-        "paid": card,
-        "fare": (3 + 2.5 * miles + 0.02 * zone + 4 * (hour > 20) + random.normal(0, 1, size=number)).round(2),
-    }
-    return text_of(columns).encode()
-
-
 NO_ID = "left out: another text in every row, as an id has"
 SMALL = [
     Case("apartments.csv", apartments, "Miete", [], [NO_ID, "without a target", "'fehlt' among its", "as 1.234,5"]),
@@ -168,4 +150,3 @@ SMALL = [
     Case("excel.csv", excel, "Gewicht", [], ["numbers as 1.234,5"]),
     Case("wide.csv", wide, "result", [], ["m07     left out: empty", "m08     left out: always 0.0"]),
 ]
-BIG = Case("big.csv", big, "fare", ["--id", "trip"], num_rows=20_000)

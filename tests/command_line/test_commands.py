@@ -21,7 +21,7 @@ from sklearn.metrics import root_mean_squared_error
 
 from gpytorch_partition.__main__ import main
 from gpytorch_partition.command_line import compare, explain, load_model, outputs, parser
-from gpytorch_partition.estimators import PartitionGPRegressor, given_kernels
+from gpytorch_partition.estimators import PartitionGPRegressor, kernels
 from gpytorch_partition.estimators.scores import Judgement
 
 KERNELS = ("forest", "fast_cluster", "mondrian")
@@ -254,14 +254,6 @@ class TestFitAndPredict:
         assert predict() == 0
         assert "column 'a': '55.125' is read as 55125" in capsys.readouterr().err
 
-    def test_numbers_with_two_readings_are_told(self, folder, capsys):
-        rows = [f"{50 + x[0] / 100:.3f};{100 + y / 100:.3f}" for x, y in zip(X, Y)]
-        (folder / "data.csv").write_text("\n".join(["a;y", *rows]))
-        assert fit() == 0
-        assert "a  numbers as 1,234.5; it could have the other decimal mark\n" in capsys.readouterr().err
-        assert fit("--decimal", ",") == 0
-        assert "a  numbers as 1.234,5\n" in capsys.readouterr().err
-
     @pytest.mark.slow
     def test_auto_is_the_default(self, folder):
         command = "fit data.csv --target y --model model.pt --quiet"
@@ -350,14 +342,6 @@ class TestCompare:
         deviations = column(found, "random_forest_std") * own**0.5
         np.testing.assert_allclose(deviations, deviations[0])
 
-    def test_pictures_count_rows_by_their_weights(self, folder, drawn):
-        write("weighted.csv", ["a", "b", "c", "w", "y"], np.column_stack([X, np.where(np.arange(60) % 2, 1, 30), Y]))
-        assert compared("--weight", "w", data="weighted.csv", size="20") == 0
-        (_, line, *_), panel = read("compare/table.csv"), drawn[0].axes[0]
-        assert panel.get_title(loc="left") == f"Mondrian kernel: RMSE {float(line['rmse']):.4g}"
-        inside = panel.get_legend().get_texts()[0].get_text()
-        assert inside == f"within its 90 % interval: {100 * float(line['coverage_90']):.0f} %"
-
     @pytest.mark.slow
     def test_outliers_are_judged_by_the_distribution_that_has_them(self, folder, capsys):
         """`auto` takes Student-t noise for them: its intervals are not those of a Gaussian with its deviations."""
@@ -397,7 +381,7 @@ class TestCompare:
 
     def test_the_reference_is_dense_up_to_its_limit(self, folder, monkeypatch):
         """Estimators refuse kernels without a structure from fewer rows on."""
-        monkeypatch.setattr(given_kernels, "MOST_DENSE_ROWS", 20)
+        monkeypatch.setattr(kernels, "MOST_DENSE_ROWS", 20)
         assert compared() == 0
         assert read("compare/table.csv")[-1]["model"] == "rbf_ard"
 
@@ -675,6 +659,7 @@ class TestMistakes:
         ("command", "message"),
         [
             ("compare none.csv --target y", "cannot read none.csv: No such file or directory"),
+            ("compare . --target y", "cannot read .: Is a directory"),
             ("compare data.csv --target z", "--target: no column is called 'z'; its columns are 'a', 'b', 'c', 'y'"),
             ("compare data.csv", "expects DATA together with --target"),
             ("compare --target y", "expects DATA together with --target"),

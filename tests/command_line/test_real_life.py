@@ -1,17 +1,15 @@
-"""Nine files of real life through compare, fit and predict, as they are; and files that are beyond help."""
+"""Eight files of real life through compare, fit and predict, as they are."""
 
 from __future__ import annotations
 
 import csv
-import gzip
-import os
 
 import numpy as np
 import pytest
 
 from gpytorch_partition.__main__ import main
 
-from .real_life import BIG, SMALL, apartments
+from .real_life import NUM_ROWS, SMALL
 
 FAST = ["--num-partitions", "20"]
 
@@ -35,7 +33,7 @@ def run_all(case, folder, compare_options, fit_options, predict_options=()):
     assert main(["fit", *command, *fit_options, "--model", "model.gp"]) == 0
     assert main(["predict", "model.gp", case.name, "--output", "out.csv", *predict_options]) == 0
     rows = table("out.csv")
-    assert len(rows) == case.num_rows
+    assert len(rows) == NUM_ROWS
     assert np.isfinite([[float(row[name]) for name in ("mean", "std") if name in row] for row in rows]).all()
     return {row["model"]: row for row in table("compare/table.csv")}
 
@@ -60,36 +58,3 @@ def test_three_commands_by_default(case, folder):
     scores = run_all(case, folder, [], [])
     assert list(scores) == ["random_forest", "fast_cluster", "mondrian", "forest", "rbf_ard", "auto"]
     assert float(scores["auto"]["nlpd"]) < float(scores["random_forest"]["nlpd"]) + 0.3  # 30 test rows: noisy
-
-
-@pytest.mark.slow
-def test_three_commands_on_many_rows(folder):
-    """With few trees: the default model takes ten minutes."""
-    few = ["--num-partitions", "30"]
-    scores = run_all(BIG, folder, ["--kernels", "forest", *few], ["--kernel", "forest", *few], ["--mean-only"])
-    assert float(scores["forest"]["rmse"]) < 1.1 * float(scores["random_forest"]["rmse"])
-    assert table("out.csv")[7]["trip"] == "trip 000007"
-
-
-@pytest.mark.parametrize("command", ["compare", "fit"])
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("empty.csv", b"", "No columns to parse from file"),
-        ("cut.csv.gz", gzip.compress(apartments(np.random.default_rng(0)))[:-100], "Compressed file ended"),
-        ("target.csv", b"town,price\n" + b"Bonn,\nKiel,NA\n" * 30, "the target 'price' is empty in all rows"),
-        ("classes.csv", b"size,price\n" + b"1,low\n2,high\n" * 30, "'low' (row 0) and 'high' (row 1): PartitionGPCl"),
-        ("folder", None, "cannot read folder: Is a directory"),
-    ],
-    ids=lambda value: value if isinstance(value, str) and "." in value[-7:] else "",
-)
-def test_beyond_help(folder, capsys, command, name, content, message):
-    """One message, exit status 2, nothing written."""
-    (folder / name).mkdir() if content is None else (folder / name).write_bytes(content)
-    before = sorted(os.listdir())
-    assert main([command, name, "--target", "price", *(["--model", "m.gp"] * (command == "fit"))]) == 2
-    assert sorted(os.listdir()) == before
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.count("gpytorch_partition: ") == 1
-    assert message in printed.err

@@ -222,7 +222,7 @@ def test_other_columns_are_refused(client):
 @pytest.mark.parametrize(
     ("kernel", "message"),
     [
-        (lambda: fast_clusters(*rows()), "expected kernel as a name, a class or a function, got a FastClusterKernel"),
+        (lambda: fast_clusters(*rows()), "expected kernel as a name or a function, got a FastClusterKernel"),
         (ExtraTreesRegressor, "got a ExtraTreesRegressor"),
         (lambda: _sum_of_kernels, "expected a kernel of this package with partitions, got a AdditiveKernel"),
     ],

@@ -51,7 +51,7 @@ def mondrian():
 
 USES = {
     "kernel PCA": lambda kernel: PartitionKernelPCA(2, kernel, random_state=0).fit(X).transform(NEW),
-    "SVC": lambda kernel: PartitionSVC(kernel=kernel, random_state=0, probability=True).fit(X, CLASSES).predict(NEW),
+    "SVC": lambda kernel: PartitionSVC(kernel=kernel, random_state=0).fit(X, CLASSES).predict(NEW),
     "SVR": lambda kernel: PartitionSVR(kernel=kernel, random_state=0).fit(X, Y).predict(NEW),
     "spectral clustering": lambda kernel: PartitionSpectralClustering(2, kernel, random_state=0).fit(X),
     "features": lambda kernel: PartitionFeatures(kernel, random_state=0).fit(X).transform(NEW),

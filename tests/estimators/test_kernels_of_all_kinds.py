@@ -1,4 +1,4 @@
-"""What `kernel=` takes: names, classes, kernels, ensembles and functions, each used or refused with the reason."""
+"""What `kernel=` takes: names, kernels, ensembles and functions, each used or refused with the reason."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ from gpytorch.kernels import (
     LinearKernel,
     MaternKernel,
     MultitaskKernel,
-    PolynomialKernel,
     RBFKernel,
     ScaleKernel,
-    SpectralMixtureKernel,
 )
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -35,7 +33,7 @@ from sklearn.ensemble import (
     RandomForestRegressor,
     StackingRegressor,
 )
-from sklearn.gaussian_process.kernels import RBF, Matern, WhiteKernel
+from sklearn.gaussian_process.kernels import RBF
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -43,12 +41,10 @@ from sklearn.preprocessing import StandardScaler
 from xgboost import XGBRegressor
 
 from gpytorch_partition import (
-    ClusteringKernel,
     FastClusterKernel,
     GroupKernel,
     MondrianKernel,
     PartitionKernel,
-    RandomBinningKernel,
     RandomForestKernel,
 )
 from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor, PartitionKernelPCA, PartitionSVR
@@ -223,18 +219,11 @@ REFUSED = {
     "classes": (LGBMClassifier, "LGBMClassifier, whose clones cannot be fitted to numbers"),
     "booster": (lambda: xgboost.train({}, xgboost.DMatrix(X, Y), 2), "XGBRegressor"),
     "categories": (lambda: catboost_regressor(cat_features=[0]), "cat_features"),
-    "class of ensembles": (lambda: RandomForestRegressor, r"give an instance, RandomForestRegressor\(\)"),
-    "class with arguments": (lambda: PolynomialKernel, r"PolynomialKernel\(power=...\)"),
-    "class of clusterings": (lambda: ClusteringKernel, r"kernel=lambda x, y: ClusteringKernel\(x, ...\)"),
-    "class of mixtures": (lambda: SpectralMixtureKernel, r"num_mixtures is a required .*SpectralMixtureKernel\(...\)"),
-    "class of anything": (lambda: int, "expected a class of kernels, got the class int"),
+    "class of kernels": (lambda: MaternKernel, "got <class"),
 }
 REFUSED_BY_ALL = {
-    "kernel of arrays": (RBF, r"got RBF of scikit-learn: .* or gpytorch\.kernels\.RBFKernel\(\)"),
-    "class of arrays": (lambda: Matern, r"got Matern of scikit-learn: .* or gpytorch\.kernels\.MaternKernel\(\)"),
-    "sum of arrays": (lambda: RBF() + WhiteKernel(), "got Sum of scikit-learn: .* or a kernel of gpytorch.kernels"),
-    "function of rows": (lambda: lambda x: x, r"\(x, y\) -> kernel, as .*, got <lambda>\(x\)"),
-    "function of three": (lambda: lambda x, y, z: x, r"got <lambda>\(x, y, z\)"),
+    "kernel of arrays": (RBF, r"function \(x, y\) -> kernel, got RBF"),
+    "function of rows": (lambda: lambda x: x, r"function \(x, y\) -> kernel, got <function"),
     "pipeline": (lambda: make_pipeline(StandardScaler(), small_forest()), r"make_pipeline\(\.\.\., estimator\)"),
 }
 
@@ -254,24 +243,6 @@ def test_what_no_estimator_takes_is_refused_with_the_reason(kind, name):
         kind(kernel=make()).fit(X, Y > 50)
 
 
-@pytest.mark.parametrize(
-    ("kernel", "message"),
-    [
-        (MaternKernel(ard_num_dims=2), "is given 3 columns, got ard_num_dims=2: give ard_num_dims=3, or"),
-        (ScaleKernel(RBFKernel(ard_num_dims=2)), "expected one lengthscale, or 3, as the RBFKernel"),
-        (RBFKernel() + RBFKernel(ard_num_dims=3, active_dims=(0, 1)), "given 2 columns, got ard_num_dims=3"),
-        (ScaleKernel(RBFKernel(active_dims=(1, 3))), r"active_dims below 3, .* got \[1, 3\]"),
-        (lambda x, y: RBFKernel(ard_num_dims=4), "got ard_num_dims=4"),
-        (SpectralMixtureKernel(num_mixtures=1), "is given 3 columns, got ard_num_dims=1: give ard_num_dims=3"),
-        (ScaleKernel(CosineKernel()) + RBFKernel(), r"one column for a CosineKernel, .* got 3: give it one"),
-    ],
-    ids=["lengthscales", "scaled", "of a sum", "chosen columns", "of a function", "mixtures", "cosines"],
-)
-def test_kernels_of_other_columns_are_refused(kernel, message):
-    with pytest.raises(ValueError, match=message):
-        regressor(kernel).fit(X, Y)
-
-
 BATCH = {"batch_shape": torch.Size([2])}
 
 
@@ -280,19 +251,14 @@ def inducing():
 
 
 PREDICT_ELSE = {
-    "batch": (lambda: RBFKernel(**BATCH), r"without batch dimensions, got RBFKernel of batch shape \(2,\)"),
-    "in a sum": (lambda: RBFKernel() + ScaleKernel(RBFKernel(), **BATCH), r"AdditiveKernel of batch shape \(2,\)"),
+    "batch": (lambda: RBFKernel() + ScaleKernel(RBFKernel(), **BATCH), r"got a \w+ of batch shape \(2,\)"),
     "of ours": (lambda: FastClusterKernel(torch.from_numpy(X), 5, **BATCH), "FastClusterKernel of batch shape"),
     "function": (lambda: lambda x, y: RBFKernel(**BATCH), "RBFKernel of batch shape"),
-    "tasks": (lambda: ScaleKernel(MultitaskKernel(RBFKernel(), 2)), r"got a \w+, which has several: .*fit\(X, Y\)"),
-    "no rows": (
-        lambda: ClusteringKernel(),
-        r"on rows, got a ClusteringKernel of none: give ClusteringKernel\(torch",
-    ),
+    "tasks": (lambda: ScaleKernel(MultitaskKernel(RBFKernel(), 2)), "of one output for each row"),
     "sum without rows": (lambda: RBFKernel() + RandomForestKernel(), "built on rows, got a RandomForestKernel of none"),
-    "codes": (lambda: RBFKernel() * IndexKernel(3, active_dims=(0,)), r"an IndexKernel, .* give GroupKernel\(\[0\]\)"),
-    "equal mixtures": (lambda: SpectralMixtureKernel(2, ard_num_dims=3), "whose 2 mixtures differ, got equal ones"),
-    "inducing": (lambda: ScaleKernel(inducing()), r"InducingPointKernel, .* LandmarkKernel.from_kernel\(RBFKernel"),
+    "codes": (lambda: RBFKernel() * IndexKernel(3, active_dims=(0,)), r"an IndexKernel: give GroupKernel\(\[0\]\)"),
+    "inducing": (lambda: ScaleKernel(inducing()), r"InducingPointKernel: .* LandmarkKernel.from_kernel"),
+    "cosines": (lambda: ScaleKernel(CosineKernel()) + RBFKernel(), "one column for a CosineKernel, .* got 3"),
 }
 
 
@@ -304,16 +270,8 @@ def test_what_would_predict_something_else_is_refused(name, targets):
         regressor(make()).fit(X, targets)
 
 
-def test_mixtures_that_differ_are_trained():
-    kernel = SpectralMixtureKernel(2, ard_num_dims=3)
-    kernel.mixture_means = torch.tensor([0.1, 0.3])[:, None, None].expand(2, 1, 3)
-    assert regressor(kernel).fit(X, Y).predict(NEW).shape == (20,)
-
-
-def test_a_class_of_codes_is_refused_with_a_remedy_that_works():
+def test_a_function_of_codes_is_refused_with_a_remedy_that_works():
     rows = np.c_[np.arange(150) % 3, X]
-    with pytest.raises(TypeError, match=r"give an instance, kernel=GroupKernel\(columns=...\), which sees"):
-        regressor(GroupKernel).fit(rows, Y)
     with pytest.raises(ValueError, match=r"give them an instance, kernel=GroupKernel\(columns\)"):
         regressor(lambda x, y: GroupKernel([0])).fit(rows, Y)
     model = regressor(GroupKernel([0])).fit(rows, Y)
@@ -327,7 +285,7 @@ def test_a_class_of_codes_is_refused_with_a_remedy_that_works():
     "kernel", [None, 5, "rbf", ["forest"], object()], ids=["none", "number", "name", "list", "object"]
 )
 def test_other_things_are_refused_with_what_is_taken(kernel):
-    with pytest.raises(ValueError, match="a tree ensemble, a kernel, a class of kernels or a function"):
+    with pytest.raises(ValueError, match="a tree ensemble, a kernel of GPyTorch"):
         regressor(kernel).fit(X, Y)
 
 
@@ -347,30 +305,6 @@ class TestTables:
     def test_another_number_of_columns(self):
         with pytest.raises(ValueError, match="the 2 columns"):
             regressor(small_forest().fit(X[:, :2], Y)).fit(X, Y)
-
-
-class TestClasses:
-    @pytest.mark.parametrize(
-        ("kind", "name"),
-        [(RandomForestKernel, "forest"), (FastClusterKernel, "fast_cluster"), (MondrianKernel, "mondrian")],
-    )
-    def test_the_three_are_their_names(self, kind, name):
-        one, other = regressor(kind).fit(X, Y), regressor(name).fit(X, Y)
-        np.testing.assert_array_equal(one.predict(NEW), other.predict(NEW))
-        copy = PartitionGPRegressor.from_state(one.to_state())
-        np.testing.assert_array_equal(copy.predict(NEW), other.predict(NEW))
-        assert copy.kernel == name
-
-    def test_others_are_built_on_standardized_rows(self):
-        model = regressor(RandomBinningKernel).fit(X, Y)
-        points = torch.from_numpy((X - X.mean(0)) / X.std(0))
-        new = torch.from_numpy((NEW - X.mean(0)) / X.std(0))
-        wanted = RandomBinningKernel(points, 20, random_state=0)
-        assert torch.equal(model.kernel_.cluster_ids(new), wanted.cluster_ids(new))
-
-    def test_of_gpytorch_with_a_lengthscale_for_each_column(self):
-        model = regressor(MaternKernel).fit(X, Y)
-        assert model.kernel_.base_kernel.lengthscale.shape[-1] == 3
 
 
 class TestInstances:
@@ -409,7 +343,7 @@ class TestInstances:
 
     def test_no_dense_matrices_of_many_rows(self):
         x, y = np.tile(X, (14, 1)), np.tile(Y, 14)
-        for kernel in (RBFKernel(), RBFKernel, ScaleKernel(RBFKernel()) + LinearKernel()):
+        for kernel in (RBFKernel(), ScaleKernel(RBFKernel()) + LinearKernel()):
             with pytest.raises(ValueError, match="LandmarkKernel.from_kernel"):
                 regressor(kernel).fit(x, y)
 
@@ -452,7 +386,6 @@ class TestOtherEstimators:
         assert PartitionSVR(kernel=forest, random_state=0).fit(X, Y).score(X, Y) > 0.5
         assert PartitionKernelPCA(2, forest).fit_transform(X).shape == (150, 2)
         assert PartitionKernelPCA(2, small_forest()).fit(X, Y).transform(NEW).shape == (20, 2)
-        assert PartitionKernelPCA(2, MondrianKernel, random_state=0).fit_transform(X).shape == (150, 2)
         with pytest.raises(ValueError, match="expected targets, which a clone"):
             PartitionKernelPCA(2, small_forest()).fit(X)
         with pytest.raises(TypeError, match="give its last step"):

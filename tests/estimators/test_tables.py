@@ -233,23 +233,9 @@ def test_holes_that_no_training_row_has_are_said(machine, kernel):
     [
         (lambda y: pd.Series(y).where(y > y[3]), r"Input y contains NaN. Of \d+ targets \d+ are missing.*pandas.isna"),
         (lambda y: ["cheap", None] * (N // 2), "missing, the first in row 1"),
-        (lambda y: ["cheap", "dear"] * (N // 2), r"'cheap' \(row 0\) and 'dear' \(row 1\): PartitionGPClassifier"),
-        (
-            lambda y: [*y[:-2], "cancelled", "6,0"],
-            r"2 of \d+ .*'cancelled' \(row .*\(row \d+\): leave these.*; write dec",
-        ),
-        (lambda y: [f"{each:.1f} min" for each in y], r"off what is beside the number, y.str.strip\(' min'\).astype"),
-        (
-            lambda y: [f"{10 + each:.0f}.000,50 €" for each in y],
-            r"y.str.strip\(' €'\).str.replace\('.', ''\).str.replace\(',', '.'\).astype\(float\)",
-        ),
-        (lambda y: [f"${each:.0f},000.50" for each in y], r"y.str.strip\('\$'\).str.replace\(',', ''\).astype"),
-        (lambda y: [f"{each:.0f},5" for each in y], r"numbers, such as '0,5' \(row 0\) and .*: write decimal points"),
-        (
-            lambda y: np.array([y, ["n.d.", *y[1:]]], dtype=object).T,
-            r"'n.d.' \(row 0 of y\[:, 1\]\): make them missing",
-        ),
-        (lambda y: [f"name {each}" for each in y], "give a column of numbers$"),
+        (lambda y: ["cheap", "dear"] * (N // 2), r"'cheap' \(row 0\) and 'dear' .*PartitionGPClassifier learns"),
+        (lambda y: [*y[:-1], "6,0"], r"1 of \d+ are no numbers, such as '6,0' \(row \d+\): give numbers"),
+        (lambda y: np.array([y, ["n.d.", *y[1:]]], dtype=object).T, r"'n.d.' \(row 0 of y\[:, 1\]\): give numbers"),
     ],
 )
 def test_targets_that_cannot_be_learned_say_what_to_do(targets, message):

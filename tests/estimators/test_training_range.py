@@ -28,7 +28,7 @@ BLIND = {
     "forest": "forest",
     "fast_cluster": "fast_cluster",
     "ensemble": RandomForestRegressor(10, random_state=0).fit(X, Y),
-    "landmarks": LandmarkKernel,
+    "landmarks": lambda x, y: LandmarkKernel(x, y),
     "given": RandomForestKernel(torch.from_numpy(X), torch.from_numpy(Y), 10, random_state=0),
 }
 KNOWING = {"mondrian": "mondrian", "auto": "auto", "smooth": RBFKernel(), "linear": LinearKernel()}

@@ -69,11 +69,6 @@ def test_quantiles_that_are_none_are_refused(quantiles):
         fitted().predict(NEW, quantiles=quantiles)
 
 
-def test_percentages_are_told_as_probabilities():
-    with pytest.raises(ValueError, match=r"give probabilities, \[0.005, 0.95\], not percentages"):
-        fitted().predict(NEW, quantiles=[0.5, 95])
-
-
 @pytest.mark.filterwarnings("error")
 def test_quantiles_where_rounding_makes_a_variance_negative_are_the_mean(monkeypatch):
     model = fitted()
@@ -162,7 +157,7 @@ def test_rows_that_recur_count_where_intervals_hold_few_of_their_copies(least, m
 
     with pytest.warns(UserWarning, match="copies") as told:
         model = PartitionGPRegressor("forest", 50, random_state=0).fit(*drawn(200))
-    assert any("rows that recur" in str(warning.message) for warning in told) == (least > 0)
+    assert any("these rows recur" in str(warning.message) for warning in told) == (least > 0)
     coverage = model.judge(*drawn(500)).coverage()
     assert coverage > 0.85 if least else coverage < 0.7
     assert len(model.model_.train_targets) == 200 if least else len(model.model_.train_targets) < 150

@@ -60,6 +60,11 @@ def test_errors_of_samples_are_within_the_tolerance(name, noise):
             assert 1e-8 < error < tolerance
 
 
+def block_sizes(posterior, num_samples):
+    with torch.no_grad():
+        return [tables[0].shape[-1] for tables in posterior._blocks(num_samples, None, "samples")]
+
+
 @pytest.mark.parametrize("name", ["forest", "all parts"])
 def test_many_samples_come_from_ordered_rows_and_a_larger_rank(name, monkeypatch):
     posterior = posterior_of(name)
@@ -71,8 +76,9 @@ def test_many_samples_come_from_ordered_rows_and_a_larger_rank(name, monkeypatch
             monkeypatch.setattr(posteriors, "_MOST_BYTES", 4 * numbers)
             assert posterior._prepared(512).noisy._nystrom_preconditioner.factor.root.shape == (N, rank)
     assert prepared.noisy._nystrom_preconditioner.factor.root.shape == (N, 80)
-    assert (posterior._block_sizes(50), prepared._block_sizes(70)) == ([16, 16, 16, 2], [32, 32, 6])
-    order = posterior._finest_codes().argsort(stable=True)
+    assert (block_sizes(posterior, 50), block_sizes(prepared, 70)) == ([16, 16, 16, 2], [32, 32, 6])
+    codes = torch.cat([each.left.codes for each in posterior.covariances], -1)
+    order = codes[:, int((codes.amax(0) - codes.amin(0)).argmax())].argsort(stable=True)
     assert not torch.equal(order, torch.arange(N))
     torch.testing.assert_close(prepared.noisy.to_dense(), posterior.noisy.to_dense()[order][:, order])
     assert all(term.is_symmetric and term.left_loadings is term.right_loadings for term in prepared.covariances)

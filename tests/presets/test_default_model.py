@@ -499,6 +499,10 @@ def test_descriptions_are_plain_and_of_default_models_only():
     errors = [float(unit) * value for value in varying()[0].mean_error]
     assert varying()[0].mean_error == varying()[0].held_out.mean_error()
     assert description["noise"].pop("mean_error") == pytest.approx(errors)
+    densities = varying()[0].log_densities()
+    assert description["noise"].pop("log_density_error") == pytest.approx(
+        float(densities.std()) / len(densities) ** 0.5
+    )
     assert description["noise"] == {
         "noise_varies": True,
         "threshold": 0.25,

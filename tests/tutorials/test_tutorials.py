@@ -301,10 +301,3 @@ class TestTrainInChunks:
             train(folder, "y", "--counts", folder / "counts.gp")
             found.append(capsys.readouterr().out)
         assert found[0] == found[1]
-
-    @pytest.mark.slow
-    def test_bad_folders_are_one_line(self, tmp_path):
-        pytest.importorskip("pyarrow")
-        status, _, error = run("train_in_chunks", tmp_path, "y")
-        assert status == 1
-        assert error.startswith("error: expected parquet files")

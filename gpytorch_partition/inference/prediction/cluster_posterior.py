@@ -107,13 +107,10 @@ class ClusterPosterior:
         """Return latent variances (`N_test`) by a method other than conjugate gradients."""
         if method == "factor":
             return self._factor.variances(self._roots_at_points).to(self.noisy.dtype)
-        return self.exact_variances() if method == "feature_space" else self.sampled_variances()
-
-    def exact_variances(self) -> Tensor:
-        r"""Return exact latent variances (`N_test`): O(p m) each after :math:`O(N m^2 + p^3)` once."""
-        scale = float(self.covariance.scale)
-        root = feature_space_of(self.covariance).covariance_root(scale, self.noise).to(self.noisy.dtype)
-        return summed_variances(self.points[0].rows, root)
+        if method == "samples":
+            return self.sampled_variances()
+        root = feature_space_of(self.covariance).covariance_root(float(self.covariance.scale), self.noise)
+        return summed_variances(self.points[0].rows, root.to(self.noisy.dtype))  # O(p m) each
 
     def factored_root(self) -> Tensor:
         """Return a root of the posterior covariance (`N_test x q`, float64): variances are right for all points."""
@@ -185,12 +182,9 @@ class ClusterPosterior:
 
     def _blocks(self, num_samples: int, generator: torch.Generator | None, description: str) -> Iterator[list[Tensor]]:
         drawn = self._drawn_by_factor if self.has_factor else self._drawn_by_solves
-        for size in progress(self._block_sizes(num_samples), description):
-            yield drawn(size, generator)
-
-    def _block_sizes(self, num_samples: int) -> list[int]:
         columns = _ORDERED_COLUMNS if self.order is not None else _COLUMNS
-        return [min(columns, num_samples - start) for start in range(0, num_samples, columns)]
+        for start in progress(range(0, num_samples, columns), description):
+            yield drawn(min(columns, num_samples - start), generator)
 
     def _prepared(self, num_samples: int, rank_factor: int = _RANK_FACTOR) -> ClusterPosterior:
         """
@@ -201,25 +195,20 @@ class ClusterPosterior:
         GiB each at most.
         """
         is_direct = self.has_factor or (self.is_precise and self.noisy.has_direct)
-        if num_samples < _MANY_SAMPLES or self.is_dense or is_direct or self._copied_bytes > _MOST_COPIED:
+        loadings = [each.left_loadings for each in self.covariances if each.left_loadings is not None]
+        num_bytes = 8 * sum(covariance.left.num_partitions for covariance in self.covariances)  # of a copied row
+        num_bytes += self.noisy.dtype.itemsize * sum(each.shape[-1] for each in loadings)
+        is_large = num_bytes * self.noisy.size(-1) > _MOST_COPIED
+        if num_samples < _MANY_SAMPLES or self.is_dense or is_direct or is_large:
             return self
-        rank, order = preconditioner_rank.value(), self._finest_codes().argsort(stable=True)
+        codes = torch.cat([covariance.left.codes for covariance in self.covariances], -1)
+        order = codes[:, int((codes.amax(0) - codes.amin(0)).argmax())].argsort(stable=True)  # of the finest partition
+        rank = preconditioner_rank.value()
         prepared = replace(self, noisy=self.noisy.restricted_to(order), order=order)
         most = _MOST_BYTES // (order.numel() * self.noisy.dtype.itemsize)
         with preconditioner_rank(max(rank, min(rank_factor * rank, most))):
             _ = prepared._inverse
         return prepared
-
-    @property
-    def _copied_bytes(self) -> int:
-        num_codes = sum(covariance.left.num_partitions for covariance in self.covariances)
-        loadings = [each.left_loadings for each in self.covariances if each.left_loadings is not None]
-        num_loadings = sum(each.shape[-1] for each in loadings)
-        return self.noisy.size(-1) * (8 * num_codes + self.noisy.dtype.itemsize * num_loadings)
-
-    def _finest_codes(self) -> Tensor:
-        codes = torch.cat([covariance.left.codes for covariance in self.covariances], -1)
-        return codes[:, int((codes.amax(0) - codes.amin(0)).argmax())]
 
     def _deviations(self, tables: list[Tensor], own: Sequence[Incidence] | None = None) -> Tensor:
         """Posterior samples less their mean, `N_test x t`; without `own` right for single points only."""
