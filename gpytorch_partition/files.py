@@ -32,7 +32,7 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", **options: Any) ->
     no files, such as a pipe, are written directly.
 
     :param path: The file.
-    :param mode, options: As for :func:`open`. (Default: `"wb"`.)
+    :param mode: As for :func:`open`, as are `options`. (Default: `"wb"`.)
     :raises OSError: If it cannot be written, for example because its folder does not exist; nothing has changed then.
 
     Example:

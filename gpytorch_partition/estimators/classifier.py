@@ -135,7 +135,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         Rows that are copies of others, class included, are left out, with a warning, where they would count as
         noiseless. An :class:`~gpytorch_partition.OverconfidenceWarning` reports that a given kernel has seen targets.
 
-        :param X, groups, time: As for :meth:`gpytorch_partition.estimators.PartitionGPRegressor.fit`.
+        :param X: As for :meth:`gpytorch_partition.estimators.PartitionGPRegressor.fit`, as are `groups` and `time`.
         :param y: `N` classes, two or more: numbers, text or booleans.
         :param sample_weight: `N` weights of the rows from 0, of which only ratios matter. They divide the noise, and
             weight the log losses that choose and the classes' frequencies. Probabilities are those of a population in

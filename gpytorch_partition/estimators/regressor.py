@@ -443,7 +443,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         explains (:func:`gpytorch_partition.explain.importance.column_shares`). Importance by permutation is the fall of
         R squared when a column's values are exchanged between rows; on training rows it is too large.
 
-        :param X, y: `N x D` rows for the check, best those that the model has not seen, and their targets. (Default:
+        :param X: `N x D` rows for the check, best those that the model has not seen, with targets `y`. (Default:
             none.)
         :param n_repeats: How often each column is permuted. (Default: 5.)
         :param random_state: Seed of the permutations. (Default: 0.)

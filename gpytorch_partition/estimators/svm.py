@@ -134,8 +134,8 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
     :param kernel: `"forest"` (grown on indicators of the classes), `"fast_cluster"`, `"mondrian"`, or any form of
         :func:`~gpytorch_partition.estimators.kernels.resolved_kernel`; a function gets indicators, `N` zeros and ones,
         or `N x k`. (Default: `"forest"`.)
-    :param num_partitions, random_state: As for :class:`~gpytorch_partition.estimators.PartitionKernelPCA`; the seed is
-        also that of the order of rows in descent.
+    :param num_partitions: As for :class:`~gpytorch_partition.estimators.PartitionKernelPCA`.
+    :param random_state: Seed of the partitions, and of the order of rows in descent.
     :param class_weight: Positive factors of C by class, `"balanced"` or None, as in `SVC`. (Default: None.)
     :param probability: Whether to fit sigmoids for `predict_proba` (Platt) to decision values of held-out rows, in five
         more fits (:class:`sklearn.calibration.CalibratedClassifierCV`). (Default: False.)
