@@ -33,7 +33,7 @@ class AxForestKernel(ScaleKernel):
     """
     Build a scaled :class:`~gpytorch_partition.RandomForestKernel` on the rows and targets of a model of Ax.
 
-    Give it to `ModelConfig` as `covar_module_class`, and :class:`CellAcquisition` as the generator's
+    Use it as `covar_module_class` of `ModelConfig`, with :class:`CellAcquisition` as the generator's
     `acquisition_class`. The forest is grown on the rows as the model's transformations leave them, at the first call.
 
     :param train_y: `N` targets of the rows, which Ax gives.
@@ -57,7 +57,7 @@ class CellAcquisition(Acquisition):
     """
     Search cells for the best acquisition value (:func:`~gpytorch_partition.botorch.optimize_acqf_cells`).
 
-    Give it to a generator of Ax as `acquisition_class` where the kernel is made of partition kernels. Points that were
+    Use it as a generator's `acquisition_class` where the kernel is made of partition kernels. Points that were
     evaluated, or are pending, are not proposed again.
     """
 
