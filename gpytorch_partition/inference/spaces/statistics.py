@@ -24,6 +24,8 @@ from gpytorch_partition.clusters.co_occurrence import (
 from gpytorch_partition.inference.spaces.cluster_rows import Moments
 from gpytorch_partition.partitions.partition import Partition
 
+_ROUNDING = 1e-10  # of sums of squares, as a share of these, over many additions and removals
+
 
 class ClusterStatistics:
     r"""
@@ -75,7 +77,7 @@ class ClusterStatistics:
         return places, codes
 
     def remove(self, x: Tensor, y: Tensor) -> None:
-        """Subtract rows that were added before; a ValueError if counts show that they were not."""
+        """Subtract rows that were added before; a ValueError if counts or sums show that they were not."""
         self.check_partition()
         self._count(self.codes(self.partition.labels(x)), y, -1)
 
@@ -139,8 +141,7 @@ class ClusterStatistics:
         sums = self.sums + sign * streamed_cluster_sums(codes, columns, self.sums.shape[0])
         squares = self.squares + sign * (columns.mT @ columns)
         if sign < 0:
-            sums = torch.where(sums[:, 1:] == 0, 0, sums)  # of clusters without rows, without rounding
-            squares = squares if float(squares[1, 1]) else torch.zeros_like(squares)
+            sums, squares = _checked_remainder(sums, squares, float(self.squares[0, 0]))
         self.counts, self.sums, self.squares, self.center = counts, sums, squares, center
 
     def _absorb(self, other: ClusterStatistics, places: Tensor) -> None:
@@ -210,3 +211,27 @@ def fingerprint(partition: Partition) -> str:
 def _check_same(own: str, other: str) -> None:
     if own != other:
         raise ValueError("expected statistics of the same partitions, got those of other partitions: use one kernel")
+
+
+def _checked_remainder(sums: Tensor, squares: Tensor, before: float) -> tuple[Tensor, Tensor]:
+    """
+    Return the sums and squares left after rows were removed; zero in clusters without rows.
+
+    No targets can have sums in empty clusters, or squares below those that a partition explains, up to rounding.
+    """
+    totals, counts = sums.unbind(-1)
+    num_rows, rounding = round(float(squares[1, 1])), _ROUNDING * before
+    is_empty = counts == 0
+    strays = totals[is_empty].square().sum()
+    first_row = (counts.cumsum(0) - counts)[~is_empty]  # of a cluster, where rows are numbered in each partition
+    partitions = (first_row / max(1, num_rows)).round(decimals=12).floor().long()
+    explained = torch.zeros(int(partitions.max()) + 1 if num_rows else 1, dtype=torch.float64)
+    explained.index_add_(0, partitions, totals[~is_empty].square() / counts[~is_empty])
+    if float(strays) > rounding or float(explained.max() - squares[0, 0]) > rounding:
+        raise ValueError(
+            "expected rows with the targets that they were added with, got others, which no "
+            f"targets of the remaining {num_rows:,} rows can explain: remove rows with their own targets"
+        )
+    if not num_rows:
+        return torch.zeros_like(sums), torch.zeros_like(squares)
+    return torch.where(is_empty.unsqueeze(-1), 0, sums), squares

@@ -112,6 +112,21 @@ def test_statistics_with_other_reference_values_add_up():
     torch.testing.assert_close(shift.mT @ total.squares @ shift, whole.squares, rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize("wrong", [lambda y: y + 1_000, lambda y: y.roll(1) * 50, lambda y: 0 * y + 1e12])
+def test_wrong_targets_are_not_removed(wrong):
+    """What would be left is impossible: less squares than a partition explains, or sums of no rows."""
+    statistics = _counted(TREES, X, Y)
+    before = statistics.state_dict()
+    for rows in (slice(0, 45), slice(0, 90)):
+        with pytest.raises(ValueError, match="targets"):
+            statistics.remove(X[rows], wrong(Y[rows]))
+    after = statistics.state_dict()
+    assert all(torch.equal(after[name], before[name]) for name in ("counts", "sums", "squares"))
+    statistics.remove(X, Y)
+    assert not statistics.sums.any()
+    assert not statistics.squares.any()
+
+
 def test_rows_may_come_back_at_another_level():
     statistics = ClusterStatistics(TREES)
     statistics.add(X, Y)
