@@ -80,7 +80,8 @@ class CellAcquisition(Acquisition):
         :raises ValueError: For equality constraints. Other parameters are those of Ax.
         """
         if candidate_set is not None or sampling_strategy is not None:
-            return self.select_from_candidate_set(n, candidate_set, sampling_strategy)
+            given = {"candidate_set": candidate_set, "sampling_strategy": sampling_strategy}
+            return super().optimize(n, search_space_digest, **given)
         if equality_constraints:
             raise ValueError("expected no equality constraints in a search of cells: substitute one of the parameters")
         space, known = search_space_digest, [each for each in (self.X_observed, self.X_pending) if each is not None]

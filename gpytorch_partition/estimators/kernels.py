@@ -19,6 +19,7 @@ from torch import Tensor
 from gpytorch_partition.estimators.checks import check_count
 from gpytorch_partition.inputs.numbers import MOST_PARTITIONS, random_state_of
 from gpytorch_partition.kernels import (
+    DeferredKernel,
     EncodedKernel,
     FastClusterKernel,
     IterativeKernel,
@@ -276,6 +277,10 @@ def check_name(kernel: Any, names: tuple[str, ...]) -> None:
 
 def check_kernel(kernel: Kernel) -> None:
     """Refuse batches of kernels, kernels of several outputs for a row, and kernels built to load a state."""
+    if any(isinstance(each, DeferredKernel) for each in kernel.modules()):  # before it is asked anything, by one row
+        raise ValueError(
+            "expected a kernel that is built on rows, got a DeferredKernel: give a function (x, y) -> kernel"
+        )
     row = torch.ones(1, 1)
     for each in kernel.modules():
         name, partition = type(each).__name__, getattr(each, "partition", None)

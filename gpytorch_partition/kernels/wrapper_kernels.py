@@ -110,7 +110,8 @@ class DeferredKernel(_WrapperKernel):
     Build a kernel on the rows of its first call, which GPyTorch's exact models make on their training rows.
 
     Use it in a model that transforms its inputs, such as BoTorch's with an `input_transform`: the kernel is built on
-    the rows as the model gives them. A state is loaded after the first call.
+    the rows as the model gives them. A state is loaded after the first call. The first call costs
+    what `build` does, later ones what the kernel does.
 
     :param build: A function from `N x D` rows, as the kernel is first called with them, to a kernel without parameters
         to train, which a search would miss: add kernels that have some to this one.
@@ -149,7 +150,7 @@ class DeferredKernel(_WrapperKernel):
         kernel = checked_kernel(self.build(x1.detach()))
         if names := [name for name, _ in kernel.named_parameters()]:
             raise ValueError(f"expected a kernel without parameters, got {names[0]}: add that kernel to this one")
-        self.base_kernel = kernel
+        self.base_kernel = kernel.train(self.training)
 
     @property
     def dtype(self) -> torch.dtype:

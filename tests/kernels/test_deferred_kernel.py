@@ -10,6 +10,7 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from gpytorch_partition import FastClusterKernel, RandomForestKernel
+from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.kernels import DeferredKernel
 from gpytorch_partition.solvers import PartitionAddedDiagLinearOperator
 
@@ -85,6 +86,19 @@ def test_what_cannot_be_deferred_is_refused(build, error, message):
 def test_a_first_call_of_other_rows_is_refused(pair):
     with pytest.raises(ValueError, match=r"a first call with the same N x D rows twice, to build a kernel on, got \("):
         DeferredKernel(forest)(*pair).to_dense()
+
+
+def test_estimators_take_its_function():
+    kernel = DeferredKernel(forest)
+    with pytest.raises(ValueError, match="got a DeferredKernel: give a function"):
+        PartitionGPRegressor(ScaleKernel(kernel)).fit(X.numpy(), Y.numpy())
+    assert kernel.base_kernel is None
+
+
+def test_the_kernel_inside_has_its_mode():
+    kernel = DeferredKernel(forest).eval()
+    kernel(X).to_dense()
+    assert not kernel.base_kernel.training
 
 
 def test_a_model_of_botorch_gives_it_transformed_rows():
