@@ -213,6 +213,7 @@ def _held_out(
         if fold.num_variances:
             with stage("variances", level=2):
                 variances[: fold.num_variances] = _variances(model, x[: fold.num_variances], setup).to(y)
+    model.train()  # frees the factor of its solves: GPyTorch's hooks hold a model in a cycle until a collection
     return _HeldOut(fold.points, residuals, variances, noise_factors(weights, len(data.y))[fold.points])
 
 

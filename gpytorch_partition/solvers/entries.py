@@ -98,10 +98,7 @@ class EntriesPlusNoise(PartitionAddedDiagLinearOperator):
         return EntriesPlusNoise(covariance, noise, entries=self.entries.select(rows))
 
     @cached_property
-    def in_double(self) -> EntriesPlusNoise:
-        """Return the operator in float64, with its entries; itself if all its parts are float64."""
-        if self.is_double:
-            return self
+    def _converted(self) -> EntriesPlusNoise:
         parts = (part.to(dtype=torch.float64) for part in (self._linear_op.evaluate_kernel(), self._diag_tensor))
         covariance = self.entries.covariance.to(dtype=torch.float64)
         return EntriesPlusNoise(*parts, entries=self.entries._replace(covariance=covariance))

@@ -180,12 +180,14 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         """Return the independent tasks, with their noise, to which this covariance is equal; None for others."""
         return independent_tasks(self._linear_op, self._diag_tensor)
 
+    @property
+    def in_double(self) -> PartitionAddedDiagLinearOperator:
+        """Return the operator in float64, with its graph; itself, which it must not hold, if all parts are float64."""
+        return self if self.is_double else self._converted
+
     @cached_property
     @torch.enable_grad()  # it is kept, and may be wanted first by a solve, which has no graph
-    def in_double(self) -> PartitionAddedDiagLinearOperator:
-        """Return the operator in float64, with its graph; itself if all its parts are float64."""
-        if self.is_double:
-            return self
+    def _converted(self) -> PartitionAddedDiagLinearOperator:
         total = self.evaluate_kernel()
         if not isinstance(total, PartitionAddedDiagLinearOperator):  # K is another library's
             total = PartitionAddedDiagLinearOperator(total._linear_op, total._diag_tensor)
@@ -206,7 +208,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @property
     def knows_direct(self) -> bool:
-        double = self if self.is_double else self.__dict__.get("in_double")
+        double = self if self.is_double else self.__dict__.get("_converted")
         return double is not None and double.__dict__.get("direct") is not None
 
     @cached_property

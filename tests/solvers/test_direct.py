@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 from linear_operator import settings as linear_settings
@@ -183,3 +186,14 @@ def test_around_another_librarys_operator_what_does_not_converge_is_solved_in_fl
     exact = torch.linalg.solve(root.double() @ root.double().T + 1e-6 * torch.eye(2_500).double(), right.double())
     assert operator.in_double.__class__ is PartitionAddedDiagLinearOperator
     assert (found - exact).norm() < 1e-3 * exact.norm()
+
+
+def test_a_factor_is_freed_with_the_operator_that_holds_it():
+    gc.disable()
+    try:
+        operator = flat().add_diagonal(torch.tensor(1e-3).double())
+        factor = weakref.ref(InDouble(operator)._double.direct)
+        del operator
+        assert factor() is None
+    finally:
+        gc.enable()
