@@ -110,8 +110,8 @@ class DeferredKernel(_WrapperKernel):
     Build a kernel on the rows of its first call, which GPyTorch's exact models make on their training rows.
 
     Use it in a model that transforms its inputs, such as BoTorch's with an `input_transform`: the kernel is built on
-    the rows as the model gives them. A state is loaded after the first call. The first call costs
-    what `build` does, later ones what the kernel does.
+    the rows as the model gives them. A state is loaded after the first call. The first call costs what `build` does,
+    later ones what the kernel does.
 
     :param build: A function from `N x D` rows, as the kernel is first called with them, to a kernel without parameters
         to train, which a search would miss: add kernels that have some to this one.
