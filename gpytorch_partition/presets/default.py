@@ -12,7 +12,7 @@ from sklearn.base import is_classifier
 from torch import Tensor
 
 from gpytorch_partition.inputs.numbers import random_state_of
-from gpytorch_partition.inputs.row_weights import positive_weights
+from gpytorch_partition.inputs.row_weights import RowWeights, positive_weights
 from gpytorch_partition.inputs.training_rows import checked_categories, decode_missing
 from gpytorch_partition.kernels import IterativeKernel
 from gpytorch_partition.partitions.ensembles.libraries import check_refittable, fitted_clone, is_fitted, num_columns_of
@@ -72,14 +72,17 @@ def default_model(
 
     The noise varies with x, as a forest of squared residuals predicts it
     (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), where that gains 3 nats; where held-out
-    rows are then predicted clearly worse, only the noise of new observations does. Where held-out rows gain 5 nats,
+    rows are then predicted clearly worse, only the noise of new observations does. Where the variance of the noise
+    follows the forest's with an exponent above 2, all steps are repeated with 2 at most, and the choice with the larger
+    held-out density is kept: a few outliers can look like noise that varies steeply. Where held-out rows gain 5 nats,
     noise is Student's t (:class:`~gpytorch_partition.likelihoods.StudentTLikelihood`), and outliers are discounted
     where that predicts all of them better (:func:`~gpytorch_partition.presets.heavy_tails.with_heavy_tails`). Last,
     where there are more than 1.7 times as many rows as weights come from, all of them, held out in folds, set the scale
     of the weights and the noise (:func:`~gpytorch_partition.presets.calibration.calibrate`).
 
-    Nothing is left to train. The model computes in float64. A prediction of new targets is `model.likelihood(model(x),
-    x)` for x in float64, above 2,000 rows within :class:`~gpytorch_partition.settings.iterative`.
+    Nothing is left to train. The model is chosen on the CPU, and moves to the rows' device. It computes in float64. A
+    prediction of new targets is `model.likelihood(model(x), x)` for x in float64, above 2,000 rows within
+    :class:`~gpytorch_partition.settings.iterative`.
 
     Costs four sets of dense covariances of 700 rows (five up to 500, three above 1,000) with some 60 Cholesky factors
     each; above 1,200 rows up to 60 more for rough kernels, and one to five models of four fifths of the rows. Memory: 8
@@ -115,17 +118,17 @@ def default_model(
         True
     """
     check_training_data(train_x, train_y)
-    rows = decode_missing(train_x).double()
+    rows = decode_missing(train_x).double().cpu()
     categories = checked_categories(categories, rows)
-    row_weights = positive_weights(weights, len(rows))
+    row_weights = _row_weights(weights, len(rows))
     columns = categories, needs_view(rows, categories)
-    data = TrainingData(rows, train_y.double(), *columns, row_weights, blocks=blocks)
+    data = TrainingData(rows, train_y.double().cpu(), *columns, row_weights, blocks=blocks)
     _check_parts(options)
     setup = Setup(random_state_of(random_state), n_jobs, options)
     choice, data = choice_and_data(data, setup)
     with stage("building the model of all rows"):
         model = assemble(choice, data, setup).eval()
-    return model.with_completions(*completion_share(model, choice, data))
+    return model.with_completions(*completion_share(model, choice, data)).to(train_x.device)
 
 
 def default_choice(data: TrainingData, setup: Setup) -> Choice:
@@ -134,10 +137,22 @@ def default_choice(data: TrainingData, setup: Setup) -> Choice:
 
 
 def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingData]:
-    """Return the choice, and the data with the weights of rows that it needs."""
-    own, before = data, setup.again()
+    """Return the choice, and the data with the weights of rows that it needs; of two, the one of the larger density."""
+    before = setup.again()
     with stage("choosing weights and noise"):
         usual = choose(data, setup)
+    others = setup.again()
+    found = _completed(usual, data, setup, before)
+    if usual.milder is not None:
+        other = _completed(usual.milder, data, others.with_mild_noise(), before.with_mild_noise())
+        found = max(found, other, key=lambda each: each[0].log_density)
+    warn_of_one_value(found[0], data.y)
+    return found
+
+
+def _completed(usual: Choice, data: TrainingData, setup: Setup, before: Setup) -> tuple[Choice, TrainingData]:
+    own = data
+    with stage("choosing weights and noise"):
         choice, data = with_heavy_tails(usual, data, before)
     chosen = choice.held_out
     if not choice.is_rough and setup.options.calibrates(len(data.y)):
@@ -147,9 +162,7 @@ def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingD
         choice = widened(with_mean_error(choice) if own.has_equal_rows else choice, data, setup)
     choice = with_shape(widened_for_blocks(choice, chosen, data, setup), setup.options)
     choice = centred(choice) if own.has_equal_rows else choice
-    choice = widened_to_hold(choice) if data.blocks is None else choice
-    warn_of_one_value(choice, data.y)
-    return choice, data
+    return (widened_to_hold(choice) if data.blocks is None else choice), data
 
 
 def _calibrated(
@@ -245,16 +258,20 @@ def ensemble_model(
     """
     check_regression_ensemble(ensemble)
     check_training_data(train_x, train_y)
-    rows, random = decode_missing(train_x).double(), random_state_of(random_state)
+    rows, random = decode_missing(train_x).double().cpu(), random_state_of(random_state)
     _check_columns(ensemble, rows.shape[1])
-    units, row_weights = train_y if original is None else original, positive_weights(weights, len(rows))
-    data = TrainingData(rows, train_y.double(), weights=row_weights, original=units.double(), blocks=blocks)
+    y, units = (values.double().cpu() for values in (train_y, train_y if original is None else original))
+    data = TrainingData(rows, y, weights=_row_weights(weights, len(rows)), original=units, blocks=blocks)
     setup = Setup(random, n_jobs, options, refit=partial(fitted_clone, ensemble))
     choice, data = choice_and_data(data, setup)
     if is_fitted(ensemble):
         setup = replace(setup, refit=lambda x, y, random: ensemble)
     with stage("building the model of all rows"):
-        return assemble(choice, data, setup).eval()
+        return assemble(choice, data, setup).eval().to(train_x.device)
+
+
+def _row_weights(weights: Tensor | None, num_rows: int) -> RowWeights | None:
+    return positive_weights(weights.cpu() if torch.is_tensor(weights) else weights, num_rows)
 
 
 def check_regression_ensemble(ensemble: Any) -> None:

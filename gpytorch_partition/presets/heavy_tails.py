@@ -145,7 +145,7 @@ def _with_tails(choice: Choice, precisions: Tensor | None = None) -> Choice:
             judged = replace(rows, noise=noise)
             num_values = len(each.outputscales) + _NUM_VALUES
             density = (tails.log_density - num_values) / len(rows.rows)
-            found.append(replace(each, tails=tails, log_density=density, held_out=judged, constant=None))
+            found.append(replace(each, tails=tails, log_density=density, held_out=judged, constant=None, milder=None))
     return max(found, key=lambda each: each.log_density)
 
 

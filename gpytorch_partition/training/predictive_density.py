@@ -20,8 +20,6 @@ from gpytorch_partition.settings import eager_kernels
 
 _LOG_WEIGHTS, _LOG_SCALES = (-9.0, 5.0), (-4.0, 4.0)  # bounds of the logarithms of weights, and of targets' scales
 _LOG_NOISE = (math.log(1e-4), 1.0)  # bounds of the logarithm of the noise
-# Bounds of the exponent of the noise: inside those of its likelihood, 0 and 3, where its raw parameter is infinite.
-EXPONENTS = (0.0, 2.9)
 _LEAST_START = 0.01  # least weight to start from: at the bound the logarithm has no gradient, and the weight would stay
 _LEAST_VARIANCE = 1e-10  # least variance of standardized targets, where rounding leaves less
 # Nats for every factor e of the noise. Where neighbors differ, held-out rows cannot distinguish noise from a function
@@ -89,6 +87,7 @@ def maximize_predictive_density(
     *,
     log_ratios: Tensor | None = None,
     noise_factors: Tensor | float = 1.0,
+    most_exponent: float = 2.9,
     start: PredictiveFit | None = None,
     enough: float = math.inf,
     max_iterations: int = 40,
@@ -103,15 +102,16 @@ def maximize_predictive_density(
     :param log_ratios: `N` logarithms z of the noise's ratio to its level, with which the exponent is chosen as well.
         (Default: a constant noise.)
     :param noise_factors: `N` known factors of the noise at the rows. (Default: 1.)
+    :param most_exponent: The largest exponent, below 3, where a likelihood's raw parameter is infinite. (Default: 2.9.)
     :param start: Values to start from, weights at least .01. (Default: weights that sum to .5, a noise of .2, an
         exponent of .5.)
     :param enough: Mean log density beyond which the search ends early. (Default: none.)
     """
     ratios = torch.zeros_like(targets) if log_ratios is None else log_ratios
-    exponents = (0.0, 0.0) if log_ratios is None else EXPONENTS
+    exponents = (0.0, 0.0 if log_ratios is None else most_exponent)
     num_weights, num_held_out = len(folds[0].within), sum(len(fold.held_out) for fold in folds)
     start = start or PredictiveFit(torch.full((num_weights,), _START / num_weights), _START_NOISE, 0.0, -math.inf)
-    exponent = start.exponent or (0.0 if log_ratios is None else 0.5)
+    exponent = min(start.exponent or (0.0 if log_ratios is None else 0.5), most_exponent)
     weights = start.outputscales.clamp_min(_LEAST_START)
     position = np.array([*weights.log().tolist(), math.log(start.noise), exponent])
     bounds = [_LOG_WEIGHTS] * num_weights + [_LOG_NOISE, exponents]

@@ -168,6 +168,21 @@ def test_rows_are_smoothed_evenly_where_noise_that_varies_predicts_clearly_worse
     assert not weights_and_noise.is_worse(1 + 9 * (torch.arange(50) == 0), torch.ones(50))  # by one row alone
 
 
+@pytest.mark.parametrize(("seed", "is_mild"), [(2, True), (0, False)])
+def test_noise_of_an_exponent_up_to_2_is_kept_where_it_states_more(seed, is_mild, monkeypatch):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(120, 2, generator=generator, dtype=torch.float64)
+    noise = (5 * x[:, 1] - 6).exp() * torch.randn(120, generator=generator, dtype=torch.float64)
+    data = TrainingData(x, (6 * x[:, 0]).sin() + noise)
+    own = setup(num_slope_trees=5, num_noise_trees=50, least_tail_gain=5.0)
+    found = default.choice_and_data(data, own.again())[0]
+    monkeypatch.setattr(weights_and_noise, "MILD_EXPONENT", 3.0)
+    steep = default.choice_and_data(data, own.again())[0]
+    assert steep.exponent > 2
+    assert (found.exponent <= 2) == (found.log_density > steep.log_density + 0.01) == is_mild
+    assert default.choice_and_data(data, own.with_mild_noise())[0].exponent <= 2
+
+
 @pytest.mark.slow
 def test_units_do_not_matter():
     unit = torch.tensor([1e3, 1e-3, 1.0], dtype=torch.float64)  # trees round to float32: no large offset beside 1e-3
@@ -484,6 +499,7 @@ def test_other_parts_are_the_same_beside_one_that_is_left_out():
         ({"num_lengthscale_rows": 0}, "num_lengthscale_rows above 0"),
         ({"num_variance_samples": 1}, "num_variance_samples from 2"),
         ({"threshold_share": 2.0}, "threshold_share up to 1"),
+        ({"most_noise_exponent": 3.0}, "most_noise_exponent below 3"),
         ({"omitted_parts": "forest"}, "a tuple of omitted_parts"),
         ({"num_patch_folds": 1}, "two or more num_folds"),
     ],
