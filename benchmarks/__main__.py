@@ -24,6 +24,7 @@ from .botorch_optimizers import botorch_optimizers
 from .classification import gp_classification, mondrian_classification
 from .costs import default_cost, default_rows, machines, several_targets, sizes
 from .datasets import MOST_SMALL
+from .devices import devices
 from .evidence import evidence
 from .groups import categories, groups, memberships
 from .honest import FIGURES, honest
@@ -38,8 +39,18 @@ from .solves import cluster_space, preconditioners
 from .speed import labelling, multitask, one_pass, product, scaling, training, whole_jobs
 
 FUNCTIONS = (
-    *(product, scaling, labelling, training, one_pass, whole_jobs, multitask, preconditioners, cluster_space),
-    *(groups, memberships, clusterings, clustering_scores, semi_supervised, diagnosis, weights_by_folds),
+    *(product, scaling, labelling, devices, training, one_pass, whole_jobs, multitask),
+    *(
+        preconditioners,
+        cluster_space,
+        groups,
+        memberships,
+        clusterings,
+        clustering_scores,
+        semi_supervised,
+        diagnosis,
+        weights_by_folds,
+    ),
     *(evidence, honest, default_cost, default_rows, sizes, out_of_core, dask_shards),
     *(papers, mondrian_figures, mondrian_classification, kernels_and_ensembles, machines, gp_classification),
     *(noise_at_bound, function_intervals, fitted_ensembles, categories, several_targets),

@@ -278,4 +278,4 @@ def _checked_targets(y: Any, points: Tensor) -> Tensor:
     for name, values in (("rows", points), ("targets", y)):
         if (values == values[:1]).all():
             raise ValueError(f"expected training {name} that vary, got {len(values)} times the same")
-    return y.detach().double()
+    return y.detach().to(points.device, torch.float64)
