@@ -21,10 +21,11 @@ from .processes import model_of
 from .report import Options, Row, Table, grid, measured, medians, timed
 
 M, POINTS, DRAWS, COLUMNS = 100, 10_000, 16, (1, 16, 64)
+READ = 2**28  # numbers read to measure the bandwidth, a GiB: more than any cache holds
 KERNELS: dict[str, Callable[[Tensor, Tensor], Kernel]] = {
     "forest": lambda x, y: RandomForestKernel(x, y, M, random_state=0),
     "fast cluster": lambda x, y: FastClusterKernel(x, M, random_state=0),
-    "Mondrian": lambda x, y: MondrianKernel(x, M, lifetime=1.0, random_state=0),
+    "Mondrian": lambda x, y: MondrianKernel(x, M, lifetime=0.1, random_state=0),
 }
 
 
@@ -36,24 +37,23 @@ def devices(options: Options) -> Iterator[Table]:
 
     def figures(name: str, device: str) -> Row:
         model = model_of(x[:num_rows], y[:num_rows], KERNELS[name](x[:num_rows], y[:num_rows])).to(device)
-        products = _products(model.covar_module, model.train_inputs[0], device, options.pick(9, 1))
+        products = _products(model.covar_module, model.train_inputs[0], device, options)
         return products | _jobs(model, x[num_rows:].to(device))
 
     title = f"{num_rows:,} rows of 10 columns, {M} partitions, float32: a product, a fit, {POINTS:,} new points"
     yield from measured(options, "devices", title, grid(kernel=KERNELS, device=names), figures)
 
 
-def _products(kernel: Kernel, x: Tensor, device: str, repetitions: int) -> Row:
+def _products(kernel: Kernel, x: Tensor, device: str, options: Options) -> Row:
     """Return milliseconds, and their ratio to those of reading ids and vectors once."""
-    covariance = kernel(x).evaluate_kernel().detach()
+    covariance, read = kernel(x).evaluate_kernel().detach(), torch.empty(options.pick(READ, 2**20), device=device)
     values = {columns: torch.randn(len(x), columns, device=device) for columns in COLUMNS}
-    read = {columns: torch.empty(len(x) * (M + 2 * columns), device=device) for columns in COLUMNS}
-    calls = {("ms", columns): partial(_waited, covariance.matmul, values[columns]) for columns in COLUMNS}
-    calls |= {("read", columns): partial(_waited, read[columns].sum) for columns in COLUMNS}
+    calls = {columns: partial(_waited, covariance.matmul, values[columns]) for columns in COLUMNS}
     with torch.no_grad():
-        times = medians(calls, repetitions)
-    found: Row = {f"{columns} col., ms": 1000 * times["ms", columns] for columns in COLUMNS}
-    return found | {f"{columns} col. / read": times["ms", columns] / times["read", columns] for columns in COLUMNS}
+        times = medians(calls | {0: partial(_waited, read.sum)}, options.pick(9, 1))
+    reading = {columns: times[0] / len(read) * len(x) * (M + 2 * columns) for columns in COLUMNS}
+    found: Row = {f"{columns} col., ms": 1000 * times[columns] for columns in COLUMNS}
+    return found | {f"{columns} col. / read": times[columns] / reading[columns] for columns in COLUMNS}
 
 
 def _jobs(model: Any, points: Tensor) -> Row:
