@@ -76,7 +76,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/log_loss.py", "torch.diag(1 / row_weights", "torch.diag(row_weights", "training"),
     ("training/coregionalization.py", "own.mT @ own - (rotation", "own.mT @ own + (rotation", "training"),
     # lifetimes, models, likelihoods
-    ("lifetimes/one_lifetime.py", "num_clusters * math.log(self.ridge)", "math.log(self.ridge)", "lifetimes"),
+    ("lifetimes/lifetime_likelihoods.py", "num_clusters * math.log(self.ridge)", "math.log(self.ridge)", "lifetimes"),
     ("lifetimes/likelihood_sweep.py", "(means - mean).square())", "0 * means)", "lifetimes"),
     ("models/counted_gp.py", "predict(self.x)[1] + self.noise", "predict(self.x)[1]", "estimators"),
     ("models/feature_space_gp.py", "mean=found.mean + self.stat", "mean=found.mean - self.stat", "models"),
@@ -86,8 +86,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     # presets
     ("presets/weights_and_noise.py", "max(1, num_choosing - num_values)", "num_choosing", "presets"),
     ("presets/weights_and_noise.py", "self.noise * self.factor", "self.noise", "presets"),
-    ("presets/calibration.py", "  scaled(choice, factor),", "  choice,", "presets"),
-    ("presets/calibration.py", "np.setdiff1d(fold[1], choice.rows.numpy())", "fold[1]", "presets"),
+    ("presets/calibrated_noise.py", "  scaled(choice, factor),", "  choice,", "presets"),
+    ("presets/calibrated_noise.py", "np.setdiff1d(fold[1], choice.rows.numpy())", "fold[1]", "presets"),
     ("presets/heavy_tails.py", "(outliers > 0).sum()", "(outliers < 0).sum()", "presets"),
     ("presets/rough_field.py", "fold.held_out + start", "fold.held_out", "presets"),
     ("training/predictive_density.py", "position[0].exp() * variances", "variances", "presets"),

@@ -15,7 +15,7 @@ from gpytorch_partition import settings
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.inputs.numbers import check_positive
 from gpytorch_partition.kernels.mondrian_kernels import LONGER, MondrianKernel
-from gpytorch_partition.lifetimes.one_lifetime import (
+from gpytorch_partition.lifetimes.lifetime_likelihoods import (
     ClusterRidge,
     HeldOut,
     LifetimeResult,

@@ -9,7 +9,7 @@ from gpytorch_partition.partitions.hashed_cells import GroupPartition, RandomBin
 from gpytorch_partition.partitions.membership_partition import MembershipPartition
 from gpytorch_partition.partitions.mondrian.mondrian_partition import MondrianPartition
 from gpytorch_partition.partitions.partition import Partition
-from gpytorch_partition.partitions.pitman_yor import PitmanYorMixture
+from gpytorch_partition.partitions.pitman_yor_clusterer import PitmanYorMixture
 
 __all__ = [
     "CallablePartition",

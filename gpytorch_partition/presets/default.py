@@ -17,21 +17,19 @@ from gpytorch_partition.inputs.training_rows import checked_categories, decode_m
 from gpytorch_partition.kernels import IterativeKernel
 from gpytorch_partition.partitions.ensembles.libraries import check_refittable, fitted_clone, is_fitted, num_columns_of
 from gpytorch_partition.presets.assembly import DefaultGP, assemble
-from gpytorch_partition.presets.calibration import (
-    calibrate,
-    centred,
-    completion_share,
-    warn_of_one_value,
-    widened,
-    widened_for_blocks,
-    widened_to_hold,
-    with_mean_error,
-)
+from gpytorch_partition.presets.calibrated_noise import calibrate, widened
 from gpytorch_partition.presets.data import Blocks, TrainingData
 from gpytorch_partition.presets.heavy_tails import discounts_harm, with_heavy_tails, with_shape
+from gpytorch_partition.presets.mean_error import centred, with_mean_error
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
 from gpytorch_partition.presets.parts import usual_parts
 from gpytorch_partition.presets.weights_and_noise import Choice, choose
+from gpytorch_partition.presets.wider_intervals import (
+    completion_share,
+    warn_of_one_value,
+    widened_for_blocks,
+    widened_to_hold,
+)
 from gpytorch_partition.progress import stage
 from gpytorch_partition.tables import needs_view
 
@@ -78,7 +76,7 @@ def default_model(
     noise is Student's t (:class:`~gpytorch_partition.likelihoods.StudentTLikelihood`), and outliers are discounted
     where that predicts all of them better (:func:`~gpytorch_partition.presets.heavy_tails.with_heavy_tails`). Last,
     where there are more than 1.7 times as many rows as weights come from, all of them, held out in folds, set the scale
-    of the weights and the noise (:func:`~gpytorch_partition.presets.calibration.calibrate`).
+    of the weights and the noise (:func:`~gpytorch_partition.presets.calibrated_noise.calibrate`).
 
     Nothing is left to train. The model is chosen on the CPU, and moves to the rows' device. It computes in float64. A
     prediction of new targets is `model.likelihood(model(x), x)` for x in float64, above 2,000 rows within
@@ -97,7 +95,8 @@ def default_model(
         capped at the weights' 90 % quantile. (Default: None, 1.)
     :param blocks: Groups or times of the rows (:class:`~gpytorch_partition.presets.data.Blocks`), by which rows are
         held out; rough parts are not tried then, and variances are larger where blocks are few and differ
-        (:func:`~gpytorch_partition.presets.calibration.widened_for_blocks`). (Default: None, single rows are held out.)
+        (:func:`~gpytorch_partition.presets.wider_intervals.widened_for_blocks`). (Default: None, single rows are held
+        out.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :param n_jobs: Trees grown at a time, as in scikit-learn. (Default: None, one.)
     :param options: The options of the model. (Default: those described here.)

@@ -103,6 +103,11 @@ class Choice:
         """Return whether this is a rough field, whose weights random rows and patches of neighbors chose."""
         return not self.outputscales.keys().isdisjoint(ROUGH)
 
+    def scaled(self, factor: float) -> Choice:
+        """Return the choice with all variances multiplied by a factor; means do not change."""
+        outputscales = {name: factor * weight for name, weight in self.outputscales.items()}
+        return replace(self, outputscales=outputscales, noise=factor * self.noise)
+
 
 def choose(data: TrainingData, setup: Setup) -> Choice:
     """Choose weights and noise by cross-validation, on all rows or on 700 to 1,500 random ones."""

@@ -39,8 +39,8 @@ def choose_solver(noisy: AddedDiagLinearOperator, task: Task, is_dense: bool | N
     ==============================  ====================  ==============================================================
 
     Two more are asked for by name. Predictions take a :class:`.FeatureFactor` where it takes less time than solves
-    (:mod:`gpytorch_partition.inference.prediction.work` has the costs), and divergences between distributions take
-    :mod:`.noisy_clusters`.
+    (:mod:`gpytorch_partition.inference.prediction.method_costs` has the costs), and divergences between distributions
+    take :mod:`.noisy_clusters`.
 
     :param noisy: `*batch x N x N`.
     :param task: `"solve"`, `"likelihood"`, `"determinant"`, `"form"` or `"prediction"`.

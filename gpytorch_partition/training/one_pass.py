@@ -20,7 +20,7 @@ from gpytorch_partition.inference.evidence.spectral_likelihood import (
     dense_measure,
     krylov_measures,
 )
-from gpytorch_partition.inference.prediction import work
+from gpytorch_partition.inference.prediction import method_costs
 from gpytorch_partition.inference.spaces.cluster_rows import LocalRows
 from gpytorch_partition.inference.spaces.cluster_space import space_measures, space_width
 from gpytorch_partition.inference.spaces.feature_space import measure_of
@@ -171,12 +171,12 @@ def _fastest(scaled: ScaledCovariance) -> str:
     iterative = "cluster_space" if space_width(covariance.cluster_operator) < scaled.num_rows else "krylov"
     if scaled.level is not None:
         return iterative  # counts of clusters have no weights
-    return "feature_space" if work.takes_eigenvectors(rows) else iterative
+    return "feature_space" if method_costs.takes_eigenvectors(rows) else iterative
 
 
 def _exact_method(scaled: ScaledCovariance) -> str | None:
     """Return the exact method where Lanczos quadrature does not settle; None where it would take too long."""
-    if scaled.level is None and work.may_take_eigenvectors(scaled.covariance.left):
+    if scaled.level is None and method_costs.may_take_eigenvectors(scaled.covariance.left):
         return "feature_space"
     return "dense" if scaled.num_rows <= MOST_COLUMNS else None
 

@@ -9,7 +9,7 @@ from linear_operator import settings as linear_settings
 
 from gpytorch_partition import settings
 from gpytorch_partition.inference.prediction import cluster_posterior as posteriors
-from gpytorch_partition.inference.prediction import work
+from gpytorch_partition.inference.prediction import method_costs
 from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, _root_at
 from gpytorch_partition.linalg.conjugate_gradients import UnconvergedError
 from gpytorch_partition.operators.loadings import LoadedRows
@@ -124,18 +124,18 @@ class TestChoice:
         [(3, 1e9, "conjugate_gradients"), (10**6, 1e9, "samples"), (10**6, 1e-9, "feature_space")],
     )
     def test_the_least_work_is_taken(self, posterior, monkeypatch, num_points, of_feature_space, method):
-        monkeypatch.setattr(work, "of_feature_space", lambda *_: of_feature_space)
+        monkeypatch.setattr(method_costs, "of_feature_space", lambda *_: of_feature_space)
         monkeypatch.setattr(ClusterPosterior, "num_points", num_points)
-        assert work.cheapest_method(posterior) == method
+        assert method_costs.cheapest_method(posterior) == method
 
     def _exact_methods(self, posterior):
         rows = posterior.covariance.left
-        is_finite = work.of_feature_space(posterior.noisy, rows, 1.0) < float("inf")
-        cholesky = work.takes_cholesky(rows.num_clusters, rows.num_rows)
-        return [is_finite, work.takes_eigenvectors(rows), work.may_take_eigenvectors(rows), cholesky]
+        is_finite = method_costs.of_feature_space(posterior.noisy, rows, 1.0) < float("inf")
+        cholesky = method_costs.takes_cholesky(rows.num_clusters, rows.num_rows)
+        return [is_finite, method_costs.takes_eigenvectors(rows), method_costs.may_take_eigenvectors(rows), cholesky]
 
     def test_too_many_clusters_are_never_chosen(self, posterior, monkeypatch):
-        assert 2**28 < work._memory() < 2**48
+        assert 2**28 < method_costs._memory() < 2**48
         size = posterior.covariance.left.num_clusters
         for name, value, expected in [
             ("_memory", lambda: 80 * size**2, True),
@@ -143,7 +143,7 @@ class TestChoice:
             ("_memory", lambda: 2**40, True),
             ("_MOST_CLUSTERS", 10, False),
         ]:
-            monkeypatch.setattr(work, name, value)
+            monkeypatch.setattr(method_costs, name, value)
             assert self._exact_methods(posterior) == [expected] * 4
 
 
@@ -153,7 +153,7 @@ class TestChoice:
 @pytest.fixture
 def by_factor(monkeypatch):
     monkeypatch.setattr(
-        work,
+        method_costs,
         "of_feature_factor",
         lambda noisy: 0.0 if factors.has_feature_factor(noisy._linear_op.evaluate_kernel()) else 1e9,
     )
@@ -259,7 +259,7 @@ class TestSmallNoise:
     def test_a_factor_is_taken_where_it_costs_less_than_iterations(self, kernel, dtype, monkeypatch):
         """At a noise that iterations would reach as well; all that follows is by the same factor."""
         for name, products in (("of_direct", 0.0), ("of_feature_space", 1.0), ("of_feature_factor", 1.0)):
-            monkeypatch.setattr(work, name, lambda *_, products=products: products)
+            monkeypatch.setattr(method_costs, name, lambda *_, products=products: products)
         cell = Cell(kernel, dtype, "few rows", 1.0, 0.1)
         covariance, true = covariance_of(cell), exact_of_cell(cell).covariance()
         torch.testing.assert_close(covariance.diagonal().double(), true.diagonal(), rtol=1e-5, atol=1e-6)
@@ -269,7 +269,7 @@ class TestSmallNoise:
         torch.testing.assert_close(samples.var(0), true.diagonal(), rtol=0.2, atol=0)
 
     def test_very_many_points_are_sampled_by_the_factor(self, monkeypatch):
-        monkeypatch.setattr(work, "MOST_ROWS", 20)
+        monkeypatch.setattr(method_costs, "MOST_ROWS", 20)
         cell = Cell("landmark sum", torch.float64, "few rows", 1.0, 1e-6)
         with settings.num_variance_samples(8):
             covariance = covariance_of(cell)

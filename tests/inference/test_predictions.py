@@ -15,7 +15,7 @@ from linear_operator.operators import BlockDiagLinearOperator
 
 from gpytorch_partition import IterativeKernel, LandmarkKernel, PartitionKernel, settings
 from gpytorch_partition.inference.prediction import cluster_posterior as cluster_posteriors
-from gpytorch_partition.inference.prediction import work
+from gpytorch_partition.inference.prediction import method_costs
 from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, cluster_posterior
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
@@ -99,7 +99,7 @@ def has_factor(noisy):
 @pytest.mark.parametrize("name", FEW_COLUMNS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_covariances_and_samples_by_a_factor(name, dtype, monkeypatch):
-    monkeypatch.setattr(work, "of_feature_factor", lambda noisy: 0.0 if has_factor(noisy) else 1e9)
+    monkeypatch.setattr(method_costs, "of_feature_factor", lambda noisy: 0.0 if has_factor(noisy) else 1e9)
     model = model_of(name, dtype=dtype).eval()
     exact_mean, covariance, _ = exact(model)
     with many_rows(), torch.no_grad(), torch.random.fork_rng(devices=[]):

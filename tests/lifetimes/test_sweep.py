@@ -15,7 +15,7 @@ from gpytorch_partition import FastClusterKernel, MondrianKernel, lifetime_sweep
 
 OUTPUTSCALE, NOISE = 0.8, 0.05
 USES_COUNTS = "gpytorch_partition.lifetimes.likelihood_sweep.uses_counts"
-IS_DENSE = "gpytorch_partition.lifetimes.one_lifetime._is_dense"
+IS_DENSE = "gpytorch_partition.lifetimes.lifetime_likelihoods._is_dense"
 LIFETIMES = [0.05, 0.5, 2.0, 5.0, 20.0]
 
 

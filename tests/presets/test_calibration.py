@@ -17,10 +17,11 @@ from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.explain.dependence import averages
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.presets.assembly import assemble, description_of, rebuilt
-from gpytorch_partition.presets.calibration import centred, widened_to_hold, with_mean_error
 from gpytorch_partition.presets.data import TrainingData
+from gpytorch_partition.presets.mean_error import centred, with_mean_error
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.weights_and_noise import Choice, HeldOutRows
+from gpytorch_partition.presets.wider_intervals import widened_to_hold
 from gpytorch_partition.training.predictive_density import HeavyTails
 
 GENERATOR = torch.Generator().manual_seed(0)

@@ -19,7 +19,7 @@ from linear_operator.settings import max_cholesky_size
 from gpytorch_partition import default_kernel, fit_exact_gp, settings
 from gpytorch_partition.likelihoods import ForestNoise, UnspannedNoise
 from gpytorch_partition.models import PartitionGP
-from gpytorch_partition.presets import Options, calibration, default, parts, weights_and_noise
+from gpytorch_partition.presets import Options, calibrated_noise, default, parts, weights_and_noise
 from gpytorch_partition.presets import default_model as model_of
 from gpytorch_partition.presets.assembly import assemble, description_of, rebuilt
 from gpytorch_partition.presets.data import TrainingData
@@ -259,24 +259,24 @@ def held_out_of_the_smooth_part(points, x):
 
 
 def test_what_inducing_points_leave_out_on_average_is_noise():
-    found = calibration._unspanned_variance(SMOOTH_ONLY, DATA, setup(most_inducing_points=10))
+    found = calibrated_noise._unspanned_variance(SMOOTH_ONLY, DATA, setup(most_inducing_points=10))
     same = setup(most_inducing_points=10)
     same.random.permutation(len(X))
     points = parts.smooth_part(DATA.x, SMOOTH_ONLY.lengthscales, same).landmarks.landmarks
     assert found == pytest.approx(3.0 * float(held_out_of_the_smooth_part(points, DATA.x).mean()), rel=1e-5)
     without = replace(SMOOTH_ONLY, outputscales={"linear": 1.0})
-    assert calibration._unspanned_variance(without, DATA, setup()) == 0
+    assert calibrated_noise._unspanned_variance(without, DATA, setup()) == 0
 
 
 def test_the_threshold_is_what_inducing_points_leave_out_of_almost_all_new_rows():
     """With all rows kept as inducing points: only new ones are left out of anything."""
     fold = kept, others = np.arange(200), np.arange(200, 300)
-    found = calibration._threshold(SMOOTH_ONLY, fold, DATA, setup())
+    found = calibrated_noise._threshold(SMOOTH_ONLY, fold, DATA, setup())
     assert found == pytest.approx(
         held_out_of_the_smooth_part(DATA.x[kept], DATA.x[others]).quantile(0.95).item(), rel=1e-4
     )
     without = replace(SMOOTH_ONLY, outputscales={"linear": 1.0})
-    assert calibration._threshold(without, fold, DATA, setup()) is None
+    assert calibrated_noise._threshold(without, fold, DATA, setup()) is None
 
 
 def test_the_noise_is_bounded_in_units_of_the_targets():
@@ -330,8 +330,8 @@ def held_out(num_variances=10):
     """What a model says of every second row."""
     fold = np.arange(0, 300, 2), np.arange(1, 300, 2)
     same = setup()
-    model = calibration._fold_model(FORESTS_ONLY, fold, STEPPED, same, num_variances=num_variances)
-    return calibration._held_out(FORESTS_ONLY, model, STEPPED, same, None)
+    model = calibrated_noise._fold_model(FORESTS_ONLY, fold, STEPPED, same, num_variances=num_variances)
+    return calibrated_noise._held_out(FORESTS_ONLY, model, STEPPED, same, None)
 
 
 def test_variances_for_the_calibration_come_from_all_over_the_rows():
@@ -348,8 +348,8 @@ def test_variances_for_the_calibration_come_from_all_over_the_rows():
 
 def test_a_model_of_a_fold_keeps_no_solves(monkeypatch):
     """GPyTorch's hooks keep a model in a cycle, and a factor of 8,600 rows takes half a GiB."""
-    models, original = [], calibration.assembled
-    monkeypatch.setattr(calibration, "assembled", lambda *args: models.append(original(*args)) or models[0])
+    models, original = [], calibrated_noise.assembled
+    monkeypatch.setattr(calibrated_noise, "assembled", lambda *args: models.append(original(*args)) or models[0])
     held_out()
     assert models[0].prediction_strategy is None
 
@@ -366,21 +366,21 @@ def test_held_out_rows_read_no_global_random_state():
 
 def recorded_calls(monkeypatch, what):
     """Something of each call of `_held_out`, given the choice, how many variances are wanted, and what it says."""
-    calls, original = [], calibration._held_out
+    calls, original = [], calibrated_noise._held_out
 
     def recorded(chosen, model, *args):
         found = original(chosen, model, *args)
         calls.append(what(chosen, model.num_variances, found))
         return found
 
-    monkeypatch.setattr(calibration, "_held_out", recorded)
+    monkeypatch.setattr(calibrated_noise, "_held_out", recorded)
     return calls
 
 
 def test_models_of_folds_have_what_inducing_points_leave_out_as_noise(monkeypatch):
     calls = recorded_calls(monkeypatch, lambda chosen, *_: (chosen.noise, chosen.threshold))
-    calibration.calibrate(SMOOTH_ONLY, DATA, setup(most_inducing_points=10), DATA)
-    noise = 0.1 + calibration._unspanned_variance(SMOOTH_ONLY, DATA, setup(most_inducing_points=10))
+    calibrated_noise.calibrate(SMOOTH_ONLY, DATA, setup(most_inducing_points=10), DATA)
+    noise = 0.1 + calibrated_noise._unspanned_variance(SMOOTH_ONLY, DATA, setup(most_inducing_points=10))
     assert noise > 0.2
     assert calls[:5] == 5 * [(pytest.approx(noise), None)]
     assert len(calls) > 5  # those with variances again, with the noise that was found
@@ -390,7 +390,7 @@ def test_models_of_folds_have_what_inducing_points_leave_out_as_noise(monkeypatc
 @pytest.mark.parametrize(("enough", "most", "folds"), [(20, 1_000, 1), (120, 1_000, 3), (61, 20, 4), (60, 20, 3)])
 def test_variances_come_from_as_few_folds_as_have_enough(enough, most, folds, monkeypatch):
     calls = recorded_calls(monkeypatch, lambda _, wanted, found: (wanted, len(found.rows), found.has_variance.sum()))
-    calibration.calibrate(FORESTS_ONLY, STEPPED, setup(enough_variances=enough, most_variances=most), STEPPED)
+    calibrated_noise.calibrate(FORESTS_ONLY, STEPPED, setup(enough_variances=enough, most_variances=most), STEPPED)
     wanted, rows, found = zip(*calls)
     assert list(found[:5]) == [*(min(most, number) for number in rows[:folds]), *(5 - folds) * [0]]
     assert list(wanted) == [*found[:5], *found[:folds]]
@@ -399,12 +399,12 @@ def test_variances_come_from_as_few_folds_as_have_enough(enough, most, folds, mo
 
 @pytest.mark.parametrize(("enough", "folds"), [(30, 1), (10**6, 5)])
 def test_so_many_folds_that_there_are_enough_residuals(enough, folds, monkeypatch):
-    sizes, original = [], calibration.grow_residual_forest
+    sizes, original = [], calibrated_noise.grow_residual_forest
     monkeypatch.setattr(
-        calibration, "grow_residual_forest", lambda x, r, **o: (sizes.append(len(r)), original(x, r, **o))[1]
+        calibrated_noise, "grow_residual_forest", lambda x, r, **o: (sizes.append(len(r)), original(x, r, **o))[1]
     )
     data = TrainingData(X, STEPS + 0.1 * NORMAL)
-    calibration.calibrate(FORESTS_ONLY, data, setup(enough_residuals=enough), data)
+    calibrated_noise.calibrate(FORESTS_ONLY, data, setup(enough_residuals=enough), data)
     assert sizes[0] == pytest.approx(folds / 5 * 250, abs=15)
 
 
@@ -426,16 +426,16 @@ def test_factors_and_noise_that_suit_the_residuals_are_found(exponent):
     residuals = truth.sqrt() * torch.randn(2 * number, generator=GENERATOR, dtype=torch.float64)
     known = torch.rand(2 * number, generator=GENERATOR) < 0.5
     some = torch.where(known, variances, torch.nan)
-    seen = calibration._HeldOut(torch.arange(2 * number), residuals, some, factors)
+    seen = calibrated_noise._HeldOut(torch.arange(2 * number), residuals, some, factors)
     chosen = Choice({"forest": 1.0, "linear": 2.0}, None, 0.5, 0.0, None, 0.0, torch.arange(3))
-    found = calibration._with_noise(chosen, seen, Forest(log_ratios), Options())
+    found = calibrated_noise._with_noise(chosen, seen, Forest(log_ratios), Options())
     assert found.outputscales["forest"] == pytest.approx(3.0, rel=0.2)
     assert found.outputscales["linear"] == 2 * found.outputscales["forest"]
     assert found.noise == pytest.approx(3.0, rel=0.2)
     assert found.exponent == pytest.approx(exponent, abs=0.15)
     assert (found.noise_forest is None) == (exponent == 0)
-    again = calibration._HeldOut(seen.rows[known], residuals[known], 6.0 * variances[known], factors[known])
-    judged = calibration._with_factors(found, again, log_ratios[known], Options())
+    again = calibrated_noise._HeldOut(seen.rows[known], residuals[known], 6.0 * variances[known], factors[known])
+    judged = calibrated_noise._with_factors(found, again, log_ratios[known], Options())
     ratio = judged.outputscales["forest"] / found.outputscales["forest"]
     assert ratio == pytest.approx(0.5, rel=0.2)  # variances were twice too large
     assert judged.factor == pytest.approx(1 / ratio, rel=0.1)
@@ -546,8 +546,8 @@ def test_descriptions_are_plain_and_of_default_models_only():
 def test_many_rows_are_calibrated_on_all_of_them(monkeypatch):
     """Weights of few rows, scale and noise of all: intervals hold, also above the dense limit."""
     called = []
-    original = calibration._with_factors
-    monkeypatch.setattr(calibration, "_with_factors", lambda *args: called.append(1) or original(*args))
+    original = calibrated_noise._with_factors
+    monkeypatch.setattr(calibrated_noise, "_with_factors", lambda *args: called.append(1) or original(*args))
     with settings.iterative(), max_cholesky_size(50):
         model = default_model(X, SMOOTH + (0.05 + X[:, 2]) * NORMAL, **chosen_by(100))
         mean, std = predicted(model)
@@ -560,7 +560,7 @@ def test_many_rows_are_calibrated_on_all_of_them(monkeypatch):
 @pytest.mark.parametrize("is_worse", [True, False])
 def test_rows_that_did_not_choose_decide_whether_they_are_smoothed_evenly(is_worse, monkeypatch):
     compared = []
-    monkeypatch.setattr(calibration, "is_worse", lambda *squares: compared.append(squares) or is_worse)
+    monkeypatch.setattr(calibrated_noise, "is_worse", lambda *squares: compared.append(squares) or is_worse)
     model = default_model(X, SMOOTH + (0.01 + 0.5 * (X[:, 2] > 0.5)) * NORMAL, **chosen_by(100))
     of_rows, of_new = (model.likelihood.noise_covar(x, shape=X.shape[:1]).diagonal() for x in ([X], X))
     assert (of_rows.max() < 1.01 * of_rows.min()) == is_worse
@@ -631,13 +631,13 @@ def test_categories_and_their_state():
 def test_calibration_learns_from_no_more_rows_than_asked(monkeypatch):
     seen = []
 
-    original = calibration.new_parts
+    original = calibrated_noise.new_parts
 
     def new_parts_seen(inputs, names):
         seen.append((len(inputs.x), inputs.setup.options.most_inducing_points))
         return original(inputs, names)
 
-    monkeypatch.setattr(calibration, "new_parts", new_parts_seen)
+    monkeypatch.setattr(calibrated_noise, "new_parts", new_parts_seen)
     few = {"num_trees": 10, "num_slope_trees": 5, "num_boosted_trees": 10, "num_shallow_boosted_trees": 10}
     options = Options(**few, num_folds=2, fewest_choosing_rows=100, most_loadings=300 * 40, num_calibration_folds=3)
     y = SMOOTH + 0.1 * NORMAL

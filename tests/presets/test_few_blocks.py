@@ -8,8 +8,8 @@ import torch
 
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.presets import Options
-from gpytorch_partition.presets.calibration import _factor
 from gpytorch_partition.presets.weights_and_noise import HeldOutRows
+from gpytorch_partition.presets.wider_intervals import _factor
 
 BLOCKS = torch.arange(60) % 6
 

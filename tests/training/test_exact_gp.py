@@ -30,7 +30,7 @@ from gpytorch_partition import (
     settings,
 )
 from gpytorch_partition.inference.evidence import spectral_likelihood
-from gpytorch_partition.inference.prediction import work
+from gpytorch_partition.inference.prediction import method_costs
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.training.marginal_likelihood import maximize_marginal_likelihood
 from tests.random_states import untouched_random_states
@@ -621,7 +621,7 @@ def test_a_small_fixed_noise_leaves_the_outputscale_free(noise):
 )
 def test_above_the_dense_limit_what_is_expected_to_be_faster_is_taken(monkeypatch, most_cubes, num_trees, expected):
     x, y = problem(2_100, torch.float32)
-    monkeypatch.setattr(work, "_EIGENVECTORS", most_cubes)
+    monkeypatch.setattr(method_costs, "_EIGENVECTORS", most_cubes)
     model = PartitionGP(x, y, GaussianLikelihood(), MondrianKernel(x, num_trees, lifetime=3.0, random_state=0))
     assert fit_exact_gp(model, model.likelihood).method == expected
 

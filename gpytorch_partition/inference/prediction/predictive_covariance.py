@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gpytorch_partition.callers import not_compiled
 from gpytorch_partition.clusters.incidence import same_codes, same_indices
-from gpytorch_partition.inference.prediction import work
+from gpytorch_partition.inference.prediction import method_costs
 from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, KeptDraws, cluster_posterior
 from gpytorch_partition.linalg.conjugate_gradients import (
     CGResult,
@@ -228,7 +228,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         are_many = is_above or (not self.is_dense and num_samples <= self.size(-1))
         if posterior is not None and have_clusters and are_many:
             with torch.no_grad():
-                work.choose_for_samples(posterior, num_samples)
+                method_costs.choose_for_samples(posterior, num_samples)
                 samples = posterior.samples(num_samples, [term.left for term in prior])
             return self._refusing_gradients(samples)
         check_dense(self, "a root of the predictive covariance (for joint samples)")
@@ -249,7 +249,9 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
             root = posterior.factored_root()
             return self._refusing_gradients((root @ root.mT).to(self.dtype))
         if not self.is_dense and (posterior := self._posterior) is not None:
-            work.check_iterations(posterior, self.size(-1), work.of_conjugate_gradients(self.noisy, self.size(-1)))
+            method_costs.check_iterations(
+                posterior, self.size(-1), method_costs.of_conjugate_gradients(self.noisy, self.size(-1))
+            )
         blocks = [
             self.prior[..., block].to_dense() - self.left @ self._solve_block(block)
             for block in self._blocks("predictive covariance")
@@ -317,7 +319,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         """The posterior of the effects with a factor, if that takes less time than solves."""
         is_free = self.left is self.right and not self.is_dense and predictive_variances.value() == "auto"
         posterior = self._posterior if is_free else None
-        if posterior is None or not work.makes_factor(posterior, self.size(-1)):
+        if posterior is None or not method_costs.makes_factor(posterior, self.size(-1)):
             return None
         own = zip(structured_terms(self.prior), posterior.points)
         are_seen = (
@@ -328,8 +330,8 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
     def _variance_method(self, posterior: ClusterPosterior | None) -> str:
         method = predictive_variances.value()
         if method == "auto":
-            return "conjugate_gradients" if posterior is None else work.cheapest_method(posterior)
-        if method != "conjugate_gradients" and (posterior is None or not work.can_take(posterior, method)):
+            return "conjugate_gradients" if posterior is None else method_costs.cheapest_method(posterior)
+        if method != "conjugate_gradients" and (posterior is None or not method_costs.can_take(posterior, method)):
             raise ValueError(
                 f'predictive_variances("{method}") expected the covariance of {_APPLIES_TO[method]}, without batch '
                 'dimensions: use "auto" or "conjugate_gradients"'

@@ -1,12 +1,8 @@
-"""
-The steps after the choice, which suit variances to new rows by held-out ones: a scale of all variances and of the noise
-where few rows have chosen for many, larger ones where groups or times are few, and those that missing cells add.
-"""
+"""The scale of all variances, and how the noise varies, by all held-out rows where few rows have chosen for many."""
 
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,22 +10,18 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from linear_operator.settings import max_cholesky_size
-from scipy.stats import norm
 from sklearn.ensemble import RandomForestRegressor
 from torch import Tensor
 
 from gpytorch_partition import settings
-from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.composition.distributions import marginal_variances
-from gpytorch_partition.inference.prediction.unknown_cells import unknown_cells
 from gpytorch_partition.inputs.row_weights import RowWeights, noise_factors
 from gpytorch_partition.likelihoods import grow_residual_forest
-from gpytorch_partition.likelihoods.noise_likelihoods import noise_variances
-from gpytorch_partition.likelihoods.scale_mixture import student_quantiles
 from gpytorch_partition.linalg.random import drawn_from
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.assembly import assembled
-from gpytorch_partition.presets.data import Blocks, PartInputs, Split, TrainingData, folds, some_of
+from gpytorch_partition.presets.data import PartInputs, Split, TrainingData, folds, some_of
+from gpytorch_partition.presets.mean_error import deviations_of, mean_error_of
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import SMOOTH, new_parts, smooth_part
 from gpytorch_partition.presets.weights_and_noise import Choice, HeldOutRows, is_worse, unseen_log_ratios
@@ -38,16 +30,7 @@ from gpytorch_partition.tables import NumberView
 from gpytorch_partition.training.predictive_density import fit_factors
 
 _NUM_FACTORS = 2  # chosen by the judging rows, which they fit better than new rows
-# Shares of held-out rows in intervals of 90 %: the least one, and the one that larger variances reach. Student's t
-# loses a nat where intervals must reach a fifth of gross errors.
-_INSIDE, _INSIDE_OF_TAILS = (0.85, 0.9), (0.82, 0.85)
 _ENOUGH_SQUARES = 1_000  # squared errors that suffice to compare two choices
-_FEWEST_OTHERS = 10  # held-out rows of other targets than the usual value, for a warning
-_SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)  # of the variance that missing cells add
-_MOST_INCOMPLETE = 300  # held-out rows with missing cells, whose densities are summed
-_OFFSETS = (1.0, 0.75, 0.5, 0.25)  # shares of the mean error that predictions may get
-_MOST_LOSS = 0.01  # nats that held-out rows may lose by it
-_PRIOR = 2.0  # nats that these rows must gain before nothing is added
 
 
 def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingData) -> Choice:
@@ -62,7 +45,8 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
       predict again with that noise.
     - Both factors are chosen again. The second factor of the noise applies to new observations alone, which changes
       neither means nor variances, so that the models have reached the stated density.
-    - The mean error is added to all predictions, in proportion to the deviation of the noise (:func:`centred`).
+    - The mean error is added to all predictions, in proportion to the deviation of the noise
+      (:func:`~gpytorch_partition.presets.mean_error.centred`).
     - Where inducing points leave more unspanned than at 95 % of new rows, the rest is added at prediction (the
       threshold).
 
@@ -86,8 +70,8 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
         judged = _joined([_held_out(choice, model, data, setup, own.weights) for model in judging])
         choice = _with_factors(choice, judged, ratios[judged.rows], options)
     if own.has_equal_rows:
-        mean_error = _mean_error(seen.residuals, _deviations(choice, ratios[seen.rows]))
-        choice = replace(choice, offset=mean_error, deviations=_deviations(choice, ratios[judged.rows]))
+        mean_error = mean_error_of(seen.residuals, deviations_of(choice, ratios[seen.rows]))
+        choice = replace(choice, offset=mean_error, deviations=deviations_of(choice, ratios[judged.rows]))
     unit = float((data.unit.scale / own.unit.scale).log())
     with stage("inducing points", level=2):
         threshold = _threshold(choice, splits[0], data, setup)
@@ -244,7 +228,7 @@ def _with_noise(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor, o
     varying = fit_factors(residuals, variances, ratios, noise, [*bounds, (0.0, options.most_noise_exponent)], df)
     varies = constant[1] - varying[1] > options.least_noise_gain
     (log_factor, log_ratio, exponent), _ = varying if varies else constant
-    choice, ratio = scaled(choice, math.exp(log_factor)), math.exp(log_ratio)
+    choice, ratio = choice.scaled(math.exp(log_factor)), math.exp(log_ratio)
     choice = replace(choice, exponent=float(exponent), noise_forest=forest if varies else None)
     if choice.smooths_evenly:
         return replace(choice, factor=ratio * choice.factor)
@@ -257,7 +241,7 @@ def _with_factors(choice: Choice, seen: _HeldOut, log_ratios: Tensor, options: O
     (log_factor, log_ratio, _), loss = fit_factors(seen.residuals, seen.variances, log_ratios, noise, bounds, df)
     factor, ratio = math.exp(log_factor), math.exp(log_ratio)
     return replace(
-        scaled(choice, factor),
+        choice.scaled(factor),
         factor=ratio * choice.factor,
         tails=None if choice.tails is None else replace(choice.tails, factor=ratio),
         held_out=HeldOutRows(seen.rows, seen.residuals, factor * seen.variances, factor * ratio * noise),
@@ -269,181 +253,8 @@ def _df(choice: Choice) -> float | None:
     return None if choice.tails is None else choice.tails.df
 
 
-def with_mean_error(choice: Choice) -> Choice:
-    """Return the choice with the mean error of the rows that chose it, for :func:`centred`."""
-    errors, forest = choice.held_out.errors, choice.noise_forest
-    ratios = torch.zeros_like(errors) if forest is None else torch.from_numpy(forest.oob_prediction_)
-    deviations = _deviations(choice, ratios)
-    return replace(choice, offset=_mean_error(errors, deviations), deviations=deviations)
-
-
-def centred(choice: Choice) -> Choice:
-    """
-    Return the choice whose predictions are not too low or too high on average, by the mean error of held-out rows.
-
-    It is for rows without weights, groups and times, whose errors have one scale and are independent. Where targets
-    have a long tail, densities are best around the mode, which is not the mean. There only a share of the mean error is
-    added: the largest with which held-out rows lose .01 nats at most.
-    """
-    rows = choice.held_out
-    for share in _OFFSETS if choice.offset else ():
-        offset = share * choice.offset
-        found = replace(choice, offset=offset, held_out=replace(rows, errors=rows.errors - offset * choice.deviations))
-        gain = float((found.log_densities() - choice.log_densities()).mean())
-        if gain > -_MOST_LOSS:
-            density = choice.log_density + gain - 1 / len(rows.rows)
-            return replace(found, log_density=density, mean_error=found.held_out.mean_error())
-    return replace(choice, offset=0.0, mean_error=rows.mean_error())
-
-
-def _deviations(choice: Choice, log_ratios: Tensor) -> Tensor:
-    """Return standard deviations of the noise, over that of its level."""
-    return (0.5 * choice.exponent * log_ratios).exp()
-
-
-def _mean_error(errors: Tensor, deviations: Tensor) -> float:
-    r"""
-    Return :math:`c = \sum e_i / \sum d_i`, with which errors :math:`e_i - c d_i` are 0 on average, shrunk towards 0.
-
-    Predictions are too low where the errors of a long tail count less, because the noise is larger there or Student's
-    t. The factor :math:`\max(0, 1 - s^2 / c^2)`, with the standard error s of c, is that of James & Stein (1961).
-    """
-    mean = errors.sum() / deviations.sum()
-    variance = (errors - mean * deviations).square().sum() / deviations.sum().square()
-    return float(mean * (1 - variance / mean.square()).clamp_min(0)) if mean else 0.0
-
-
-def scaled(choice: Choice, factor: float) -> Choice:
-    """Return the choice with all variances multiplied by a factor; means do not change."""
-    outputscales = {name: factor * weight for name, weight in choice.outputscales.items()}
-    return replace(choice, outputscales=outputscales, noise=factor * choice.noise)
-
-
-def widened_to_hold(choice: Choice) -> Choice:
-    """
-    Return the choice with larger variances if 90 % intervals hold too few of the held-out rows; means do not change.
-
-    Two cases need this: targets of two values, of which the rarer one lies just outside intervals of the right mean
-    square; and a quarter of gross errors, of which intervals of Student's t hold too few.
-    """
-    distances, (least, wanted) = _distances(choice), _INSIDE if choice.tails is None else _INSIDE_OF_TAILS
-    if not float((distances <= 1).double().mean()) < least:
-        return choice
-    factor, rows = float(distances.quantile(wanted)) ** 2, choice.held_out
-    wide = replace(rows, variances=factor * rows.variances, noise=factor * rows.noise)
-    found = replace(scaled(choice, factor), held_out=wide)
-    loss = float((choice.log_densities() - found.log_densities()).mean())
-    return replace(found, log_density=choice.log_density - loss)
-
-
-def warn_of_one_value(choice: Choice, y: Tensor) -> None:
-    """Warn of targets that mostly are one value, where intervals of 90 % hold too few held-out rows of the others."""
-    values, counts = y.unique(return_counts=True)
-    is_other = y[choice.held_out.rows] != values[counts.argmax()]
-    inside = (_distances(choice)[is_other] <= 1).double()
-    if 2 * int(counts.max()) > len(y) and len(inside) >= _FEWEST_OTHERS and float(inside.mean()) < _INSIDE[0]:
-        warnings.warn(
-            f"{int(counts.max()) / len(y):.0%} of the targets are one value, and 90 % intervals hold "
-            f"{float(inside.mean()):.0%} of the others that were held out: learn by PartitionGPClassifier whether a "
-            "target is that value, and by this regressor the rows of the others",
-            UserWarning,
-            stacklevel=level_of_caller(),
-        )
-
-
-def _distances(choice: Choice) -> Tensor:
-    """Return absolute errors of held-out rows (`n`), in halves of their 90 % intervals."""
-    rows = choice.held_out
-    if choice.tails is None:
-        halves = float(norm.ppf(0.95)) * (rows.variances + rows.noise).sqrt()
-        return rows.errors.abs() / halves
-    variances, scales = rows.variances.numpy(), (choice.tails.factor / choice.factor * rows.noise).numpy()
-    ends = student_quantiles(np.zeros(len(scales)), variances, scales, choice.tails.df, np.array([0.95]))[:, 0]
-    return rows.errors.abs() / torch.from_numpy(ends)
-
-
 def _variances(model: PartitionGP, x: Tensor, setup: Setup) -> Tensor:
     if len(model.train_targets) <= max_cholesky_size.value():
         return marginal_variances(model(x))
     with drawn_from(setup.random.randint(2**31)):
         return model(x).sample(torch.Size([setup.options.num_variance_samples])).var(0)
-
-
-# Few groups, or stretches of time.
-
-
-def widened_for_blocks(choice: Choice, chosen: HeldOutRows, data: TrainingData, setup: Setup) -> Choice:
-    """
-    Return the choice with larger variances where the errors of a block of rows are alike; means do not change.
-
-    - The errors of a group, or of a stretch of time, have a part in common. B blocks determine its size as B numbers
-      would, for any number of rows. The error of the next block follows Student's t with B degrees of freedom, whose
-      variance is larger by B / (B - 2).
-    - With a trend, errors grow from one stretch of time to the next. New rows have the errors of the latest stretch,
-      where these are larger than the average. Calibration covers this where only some of the rows chose.
-
-    The choice's log density becomes that of new rows whose errors are as large as these variances. `chosen` are the
-    held-out rows of all blocks, which chose the weights.
-    """
-    if data.blocks is None:
-        return choice
-    numbers = _numbers(chosen, choice, data.blocks, setup)
-    factor = _factor(chosen, numbers, data.blocks.are_times and not setup.options.calibrates(len(data.y)))
-    return replace(scaled(choice, factor), log_density=choice.log_density - 0.5 * math.log(factor))
-
-
-def _numbers(rows: HeldOutRows, choice: Choice, blocks: Blocks, setup: Setup) -> Tensor:
-    """The block of each row (`n`), from 0, those of time in order."""
-    labels = blocks.labels[rows.rows]
-    if blocks.are_times:
-        of_choosing = blocks.of_rows(choice.rows)
-        splits = folds(len(choice.rows), setup.options.folds_of(len(choice.rows)), setup.random, of_choosing)
-        starts = torch.stack([of_choosing.labels[held_out].min() for _, held_out in splits])
-        labels = torch.bucketize(labels, starts.sort().values, right=True)
-    return labels.unique(return_inverse=True)[1]
-
-
-def _factor(rows: HeldOutRows, blocks: Tensor, last_is_latest: bool) -> float:
-    """The factor of all variances, from errors in standard deviations."""
-    scores, sizes = rows.errors / (rows.variances + rows.noise).sqrt(), blocks.bincount()
-    means = torch.zeros_like(sizes, dtype=scores.dtype).index_add(0, blocks, scores) / sizes
-    within = float((scores - means[blocks]).square().mean())
-    between = float((means.square() - within / sizes).mean())
-    share, number = between / (between + within) if between > 0 else 0.0, len(sizes)
-    latest = within + float(means[-1].square()) if last_is_latest else 1.0
-    return max(1.0, latest) * (1 + share * (number / max(1, number - 2) - 1))
-
-
-# Missing cells.
-
-
-@torch.no_grad()
-def completion_share(model: PartitionGP, choice: Choice, data: TrainingData) -> tuple[float, float]:
-    """
-    Return the share of the completions' variance to add, and the nats that a held-out row gains by it on average.
-
-    The variances that held-out rows chose already suit rows with missing cells where these are many.
-    """
-    held_out = choice.held_out
-    is_incomplete = data.rows[held_out.rows].isnan().any(1) & ~held_out.variances.isnan()
-    some = is_incomplete.nonzero()[:_MOST_INCOMPLETE, 0]
-    added = _added_variances(model, data, held_out.rows[some]) if len(some) else None
-    if added is None:
-        return 1.0, 0.0
-    totals = [float(choice.log_densities(share * added, some).sum()) - _PRIOR * (1 - share) for share in _SHARES]
-    share = _SHARES[totals.index(max(totals))]
-    gain = float((choice.log_densities(share * added, some) - choice.log_densities(0.0, some)).mean())
-    return share, gain * int(is_incomplete.sum()) / len(held_out.rows)
-
-
-def _added_variances(model: PartitionGP, data: TrainingData, rows: Tensor) -> Tensor | None:
-    """Return the standardized variances (`n`) that completions add at training rows."""
-    with settings.iterative(), settings.no_debug():
-        found = unknown_cells(
-            data.x[rows],
-            data.x,
-            data.categories,
-            lambda x: data.unit.apply(model(data.columns.undo(x)).mean).numpy(),
-            lambda x: (noise_variances(model.likelihood, data.columns.undo(x)) / data.unit.scale**2).numpy(),
-        )
-    return None if found is None else torch.from_numpy(found.variances)

@@ -36,7 +36,7 @@ from gpytorch_partition.inference.evidence.spectral_likelihood import (
     dense_measure,
     krylov_measures,
 )
-from gpytorch_partition.inference.prediction import work
+from gpytorch_partition.inference.prediction import method_costs
 from gpytorch_partition.inference.spaces.feature_space import FeatureSpace
 from gpytorch_partition.kernels.mondrian_kernels import MondrianKernel
 from gpytorch_partition.linalg.factors import stable_cholesky
@@ -283,7 +283,7 @@ def uses_counts(data: SweepData, cells: Cells) -> bool:
     num_rows, size = data.regression.num_rows, cells.num_clusters
     if _is_dense(data):
         return size <= num_rows
-    return work.takes_cholesky(size, num_rows)
+    return method_costs.takes_cholesky(size, num_rows)
 
 
 def _is_dense(data: SweepData) -> bool:
