@@ -297,9 +297,9 @@ def _ones_at(known: dict[torch.dtype, Tensor], row_starts: Tensor, columns: Tens
 
 
 def _make_first_sparse_matrix() -> None:
-    """Ignore PyTorch's one warning that sparse matrices are in beta here, where no other thread's filters matter."""
+    """Ignore what PyTorch says once of sparse matrices (beta, unchecked): no other thread's filters matter here."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)")
         torch.sparse_csr_tensor(
             torch.tensor([0, 1]), torch.tensor([0]), torch.ones(1), size=(1, 1), check_invariants=False
         )
