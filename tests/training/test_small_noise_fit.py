@@ -55,7 +55,7 @@ def test_lanczos_steps_that_do_not_suffice():
 @pytest.mark.parametrize("takes_eigenvectors", [True, False])
 def test_the_fit_is_then_exact(monkeypatch, takes_eigenvectors):
     monkeypatch.setattr(one_pass, "_fastest", lambda _: "krylov")
-    monkeypatch.setattr(one_pass.work, "may_take_eigenvectors", lambda _: takes_eigenvectors)
+    monkeypatch.setattr(one_pass.method_costs, "may_take_eigenvectors", lambda _: takes_eigenvectors)
     fit, error = fitted("auto")
     assert (fit.converged, fit.method, fit.bias, fit.standard_error) == (
         True,
