@@ -40,17 +40,8 @@ from .speed import labelling, multitask, one_pass, product, scaling, training, w
 
 FUNCTIONS = (
     *(product, scaling, labelling, devices, training, one_pass, whole_jobs, multitask),
-    *(
-        preconditioners,
-        cluster_space,
-        groups,
-        memberships,
-        clusterings,
-        clustering_scores,
-        semi_supervised,
-        diagnosis,
-        weights_by_folds,
-    ),
+    *(preconditioners, cluster_space, groups, memberships, clusterings),
+    *(clustering_scores, semi_supervised, diagnosis, weights_by_folds),
     *(evidence, honest, default_cost, default_rows, sizes, out_of_core, dask_shards),
     *(papers, mondrian_figures, mondrian_classification, kernels_and_ensembles, machines, gp_classification),
     *(noise_at_bound, function_intervals, fitted_ensembles, categories, several_targets),

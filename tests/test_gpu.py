@@ -7,6 +7,8 @@ from copy import deepcopy
 import gpytorch
 import pytest
 import torch
+from gpytorch.kernels import ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
 from torch.testing import assert_close
 
 from gpytorch_partition import default_model, fit_exact_gp, settings
@@ -70,12 +72,7 @@ def likelihoods(model, x, y):
 @pytest.mark.parametrize("kind", [Model, PartitionGP])
 def test_exact_gps(name, kind):
     x, y = X, Y + 0.1 * torch.randn(len(Y), generator=torch.Generator().manual_seed(2))
-    kernel = gpytorch.kernels.ScaleKernel(BUILD[name](x))
-    model = (
-        kind(x, y, kernel=kernel)
-        if kind is Model
-        else PartitionGP(x, y, gpytorch.likelihoods.GaussianLikelihood(), kernel)
-    )
+    model = kind(x, y, kernel=ScaleKernel(BUILD[name](x)), likelihood=GaussianLikelihood())
     there = deepcopy(model).cuda()
     assert_close(likelihoods(there, moved(x), moved(y)), likelihoods(model, x, y), rtol=1e-3, atol=1e-3)
     for each in (model, there):
@@ -91,7 +88,7 @@ def test_exact_gps(name, kind):
 @pytest.mark.parametrize("name", SOME)
 def test_fits_and_predictions_of_many_rows(name):
     x, y = MANY, TARGETS
-    model = PartitionGP(x, y, gpytorch.likelihoods.GaussianLikelihood(), BUILD[name](X))
+    model = PartitionGP(x, y, GaussianLikelihood(), BUILD[name](X))
     there = deepcopy(model).cuda()
     for each in (model, there):
         fit_exact_gp(each, each.likelihood)

@@ -83,8 +83,9 @@ def default_model(
     :class:`~gpytorch_partition.settings.iterative`.
 
     Costs four sets of dense covariances of 700 rows (five up to 500, three above 1,000) with some 60 Cholesky factors
-    each; above 1,200 rows up to 60 more for rough kernels, and one to five models of four fifths of the rows. Memory: 8
-    bytes for each row and inducing point or tree (600, or 500 to 1,000 rough ones).
+    each; above 1,200 rows up to 60 more for rough kernels, and one to five models of four fifths of the rows. Where
+    steps are repeated, their models are built twice. Memory: 8 bytes for each row and inducing point or tree (600, or
+    500 to 1,000 rough ones).
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.
     :param train_y: `N` targets, of a standard deviation between 1e-3 and 1e15.
