@@ -73,7 +73,7 @@ class Choice:
     factor: float = 1.0  # the variance of the noise of new observations over that of training rows
     tails: HeavyTails | None = None  # Student-t noise of new observations; None where noise is Gaussian
     constant: Choice | None = None  # the choice with constant noise, where noise varies
-    milder: Choice | None = None  # the choice of an exponent up to 2, where a larger one was chosen
+    milder: Choice | None = None  # with an exponent up to 2, where a larger one was chosen and other rows can judge
     smooths_evenly: bool = False  # whether noise varies for new observations only
     long_tail: str | None = None  # "above" or "below" the predictions, where nearly all outliers are there
     offset: float = 0.0  # the mean error of predictions where the noise is at its level, added to them
@@ -118,7 +118,7 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
     with stage("noise", level=2):
         forest, log_ratios = _noise_forest(trial, setup)
         found = _varying(trial, forest, log_ratios, setup.options.most_noise_exponent)
-        if found.exponent > MILD_EXPONENT:
+        if found.exponent > MILD_EXPONENT and setup.options.calibrates(len(y)):
             found = replace(found, milder=_varying(trial, forest, log_ratios, MILD_EXPONENT))
     return found
 
