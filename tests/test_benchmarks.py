@@ -43,7 +43,7 @@ OTHERS = [
     *("paper_equation_9", "paper_equation_10", "paper_noise", "paper_sets", "kernels_and_ensembles_speed"),
     *("machines", "gp_classification", "gp_classification_mean", "diagnosis"),
     *("weights_by_folds", "noise_at_bound", "function_intervals", "fitted_ensembles", "categories"),
-    "several_targets",
+    *("several_targets", "devices"),
     *(("botorch_runs", "botorch_searches") if find_spec("botorch") else ()),
     *(("dask_counts", "dask_messages", "dask_products", "dask_forest") if find_spec("distributed") else ()),
 ]
