@@ -87,7 +87,6 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("presets/weights_and_noise.py", "max(1, num_choosing - num_values)", "num_choosing", "presets"),
     ("presets/weights_and_noise.py", "self.noise * self.factor", "self.noise", "presets"),
     ("presets/calibrated_noise.py", "  choice.scaled(factor),", "  choice,", "presets"),
-    ("presets/default.py", "log_density > _CLEAR_GAIN", "log_density > -9", "presets"),
     ("presets/calibrated_noise.py", "np.setdiff1d(fold[1], choice.rows.numpy())", "fold[1]", "presets"),
     ("presets/heavy_tails.py", "(outliers > 0).sum()", "(outliers < 0).sum()", "presets"),
     ("presets/rough_field.py", "fold.held_out + start", "fold.held_out", "presets"),

@@ -27,7 +27,7 @@ from gpytorch_partition.presets.parts import SMOOTH, new_parts, smooth_part
 from gpytorch_partition.presets.weights_and_noise import Choice, HeldOutRows, is_worse, unseen_log_ratios
 from gpytorch_partition.progress import stage
 from gpytorch_partition.tables import NumberView
-from gpytorch_partition.training.predictive_density import fit_factors
+from gpytorch_partition.training.predictive_density import EXPONENTS, fit_factors
 
 _NUM_FACTORS = 2  # chosen by the judging rows, which they fit better than new rows
 _ENOUGH_SQUARES = 1_000  # squared errors that suffice to compare two choices
@@ -225,7 +225,7 @@ def _with_noise(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor, o
     noise, df = choice.new_noise * seen.noise_factors[seen.has_variance], _df(choice)
     bounds = options.factor_bounds
     constant = fit_factors(residuals, variances, torch.zeros_like(ratios), noise, [*bounds, (0.0, 0.0)], df)
-    varying = fit_factors(residuals, variances, ratios, noise, [*bounds, (0.0, options.most_noise_exponent)], df)
+    varying = fit_factors(residuals, variances, ratios, noise, [*bounds, EXPONENTS], df)
     varies = constant[1] - varying[1] > options.least_noise_gain
     (log_factor, log_ratio, exponent), _ = varying if varies else constant
     choice, ratio = choice.scaled(math.exp(log_factor)), math.exp(log_ratio)

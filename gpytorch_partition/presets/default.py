@@ -33,7 +33,6 @@ from gpytorch_partition.presets.wider_intervals import (
 from gpytorch_partition.progress import stage
 from gpytorch_partition.tables import needs_view
 
-_CLEAR_GAIN = 0.05  # nats per held-out row that a milder noise must gain: stated densities have errors of .04
 FEWEST_ROWS = 10  # fewer rows leave folds too small to choose anything
 _LARGEST = torch.finfo(torch.float32).max  # largest number in rows: scikit-learn's trees see them in float32
 # Least and largest standard deviation of targets: GPyTorch raises variances to 1e-10, and keeps bounds in float32.
@@ -75,18 +74,15 @@ def default_model(
     noise is Student's t (:class:`~gpytorch_partition.likelihoods.StudentTLikelihood`), and outliers are discounted
     where that predicts all of them better (:func:`~gpytorch_partition.presets.heavy_tails.with_heavy_tails`). Last,
     where there are more than 1.7 times as many rows as weights come from, all of them, held out in folds, set the scale
-    of the weights and the noise (:func:`~gpytorch_partition.presets.calibrated_noise.calibrate`). If the noise of such
-    rows has an exponent above 2, all steps are repeated with 2 at most, which is kept where it gains .05 nats a row: a
-    few outliers can look like noise that varies steeply.
+    of the weights and the noise (:func:`~gpytorch_partition.presets.calibrated_noise.calibrate`).
 
     Nothing is left to train. The model is chosen on the CPU, and moves to the rows' device. It computes in float64. A
     prediction of new targets is `model.likelihood(model(x), x)` for x in float64, above 2,000 rows within
     :class:`~gpytorch_partition.settings.iterative`.
 
     Costs four sets of dense covariances of 700 rows (five up to 500, three above 1,000) with some 60 Cholesky factors
-    each; above 1,200 rows up to 60 more for rough kernels, and one to five models of four fifths of the rows. Where
-    steps are repeated, their models are built twice. Memory: 8 bytes for each row and inducing point or tree (600, or
-    500 to 1,000 rough ones).
+    each; above 1,200 rows up to 60 more for rough kernels, and one to five models of four fifths of the rows. Memory: 8
+    bytes for each row and inducing point or tree (600, or 500 to 1,000 rough ones).
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.
     :param train_y: `N` targets, of a standard deviation between 1e-3 and 1e15.
@@ -139,21 +135,9 @@ def default_choice(data: TrainingData, setup: Setup) -> Choice:
 
 def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingData]:
     """Return the choice, and the data with the weights of rows that it needs."""
-    before = setup.again()
+    own, before = data, setup.again()
     with stage("choosing weights and noise"):
         usual = choose(data, setup)
-    others = setup.again()
-    found = _completed(usual, data, setup, before)
-    if usual.milder is not None:
-        other = _completed(usual.milder, data, others.with_mild_noise(), before.with_mild_noise())
-        found = other if other[0].log_density - found[0].log_density > _CLEAR_GAIN else found
-    warn_of_one_value(found[0], data.y)
-    return found
-
-
-def _completed(usual: Choice, data: TrainingData, setup: Setup, before: Setup) -> tuple[Choice, TrainingData]:
-    own = data
-    with stage("choosing weights and noise"):
         choice, data = with_heavy_tails(usual, data, before)
     chosen = choice.held_out
     if not choice.is_rough and setup.options.calibrates(len(data.y)):
@@ -163,7 +147,9 @@ def _completed(usual: Choice, data: TrainingData, setup: Setup, before: Setup) -
         choice = widened(with_mean_error(choice) if own.has_equal_rows else choice, data, setup)
     choice = with_shape(widened_for_blocks(choice, chosen, data, setup), setup.options)
     choice = centred(choice) if own.has_equal_rows else choice
-    return (widened_to_hold(choice) if data.blocks is None else choice), data
+    choice = widened_to_hold(choice) if data.blocks is None else choice
+    warn_of_one_value(choice, data.y)
+    return choice, data
 
 
 def _calibrated(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import torch
 from scipy.stats import t as student
 from torch import Tensor
@@ -71,13 +72,13 @@ def discounts_harm(choice: Choice, data: TrainingData, usual: Choice, own: Train
     """
     Return whether models that discount outliers predict held-out rows clearly worse than `usual` models of `own` data.
 
-    Few rows that choose may take for an outlier what many rows explain, such as a holiday.
+    Few rows that choose may take for an outlier what many rows explain, such as a holiday. Rows that only one of the
+    choices holds out (where one has inducing points, folds are drawn after these) are not compared.
     """
-    squares = (
-        (each.unit.scale * found.held_out.errors).square()[found.held_out.rows.argsort()]
-        for found, each in ((choice, data), (usual, own))
-    )
-    return is_worse(*squares)
+    rows, others = choice.held_out.rows, usual.held_out.rows
+    _, places, other_places = np.intersect1d(rows.numpy(), others.numpy(), return_indices=True)
+    squares = (data.unit.scale * choice.held_out.errors).square()[places]
+    return is_worse(squares, (own.unit.scale * usual.held_out.errors).square()[other_places])
 
 
 def _squared_error(choice: Choice, data: TrainingData) -> float:
@@ -145,7 +146,7 @@ def _with_tails(choice: Choice, precisions: Tensor | None = None) -> Choice:
             judged = replace(rows, noise=noise)
             num_values = len(each.outputscales) + _NUM_VALUES
             density = (tails.log_density - num_values) / len(rows.rows)
-            found.append(replace(each, tails=tails, log_density=density, held_out=judged, constant=None, milder=None))
+            found.append(replace(each, tails=tails, log_density=density, held_out=judged, constant=None))
     return max(found, key=lambda each: each.log_density)
 
 

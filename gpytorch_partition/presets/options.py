@@ -72,8 +72,6 @@ class Options:
     num_lengthscale_rows: int = 400  #: Rows that the lengthscales of a fold are learned on.
     num_folds: int = 5  #: Folds of the choosing rows.
     fewer_folds_above: tuple[int, ...] = (500, 1_000)  #: Numbers of rows above each of which there is one fold less.
-    #: Exponent of the noise's variation with x, at most; 1 is the forest's own prediction of the noise.
-    most_noise_exponent: float = 2.9
     least_noise_gain: float = 3.0  #: Nats that noise varying with x must gain.
     least_tail_gain: float = 5.0  #: Nats that Student-t noise must gain.
     #: Nats per row that discounting rows with large errors must gain beside Student-t noise. A small gain is no
@@ -113,8 +111,6 @@ class Options:
             raise ValueError(
                 "expected a tuple of omitted_parts, threshold_share up to 1, num_variance_samples from 2, got " + got
             )
-        if not self.most_noise_exponent < 3:
-            raise ValueError(f"expected most_noise_exponent below 3, got {self.most_noise_exponent!r}")
         if min(self.num_folds, self.num_patch_folds, self.num_calibration_folds) < 2:
             raise ValueError("expected two or more num_folds, num_patch_folds and num_calibration_folds")
 
@@ -154,7 +150,6 @@ def some_rows(num_rows: int, options: Options, random_state: Any) -> np.ndarray 
 
 
 DEFAULT = Options()
-MILD_EXPONENT = 2.0  # of the noise, above which a choice with less is judged as well
 
 # A function from rows (N x D), targets in the ensemble's units (N) and a source of seeds to a fitted tree ensemble.
 Refit: TypeAlias = Callable[[np.ndarray, np.ndarray, np.random.RandomState], Any]
@@ -172,11 +167,6 @@ class Setup:
     def again(self) -> Setup:
         """Return a setup with a copy of the random state, so that it draws the same numbers again."""
         return replace(self, random=deepcopy(self.random))
-
-    def with_mild_noise(self) -> Setup:
-        """Return a setup with a copy of the random state, whose noise has an exponent of 2 at most."""
-        mild = replace(self.options, most_noise_exponent=min(MILD_EXPONENT, self.options.most_noise_exponent))
-        return replace(self.again(), options=mild)
 
     @property
     def growing(self) -> dict[str, Any]:

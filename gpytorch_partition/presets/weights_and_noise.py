@@ -17,11 +17,12 @@ from gpytorch_partition.inputs.row_weights import noise_factors
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.likelihoods.scale_mixture import gaussian_log_densities, log_densities
 from gpytorch_partition.presets.data import PartInputs, TrainingData, folds, random_rows
-from gpytorch_partition.presets.options import MILD_EXPONENT, Options, Setup
+from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import ENSEMBLE, ROUGH, new_parts
 from gpytorch_partition.presets.rough_field import Candidate, rough_field
 from gpytorch_partition.progress import stage
 from gpytorch_partition.training.predictive_density import (
+    EXPONENTS,
     Fold,
     HeavyTails,
     PredictiveFit,
@@ -73,7 +74,6 @@ class Choice:
     factor: float = 1.0  # the variance of the noise of new observations over that of training rows
     tails: HeavyTails | None = None  # Student-t noise of new observations; None where noise is Gaussian
     constant: Choice | None = None  # the choice with constant noise, where noise varies
-    milder: Choice | None = None  # with an exponent up to 2, where a larger one was chosen and other rows can judge
     smooths_evenly: bool = False  # whether noise varies for new observations only
     long_tail: str | None = None  # "above" or "below" the predictions, where nearly all outliers are there
     offset: float = 0.0  # the mean error of predictions where the noise is at its level, added to them
@@ -117,23 +117,20 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
     trial = _Trial(_best_candidate(replace(PartInputs.of(data, setup), x=x, y=y, new_x=new_x)), data, y, setup.options)
     with stage("noise", level=2):
         forest, log_ratios = _noise_forest(trial, setup)
-        found = _varying(trial, forest, log_ratios, setup.options.most_noise_exponent)
-        if found.exponent > MILD_EXPONENT and setup.options.calibrates(len(y)):
-            found = replace(found, milder=_varying(trial, forest, log_ratios, MILD_EXPONENT))
-    return found
+        return _varying(trial, forest, log_ratios)
 
 
-def _varying(trial: _Trial, forest: RandomForestRegressor, log_ratios: Tensor, most_exponent: float) -> Choice:
+def _varying(trial: _Trial, forest: RandomForestRegressor, log_ratios: Tensor) -> Choice:
     """Return the choice with noise that varies with x, or with constant noise where that does not gain enough."""
     constant, y = trial.candidate.fit, trial.y
-    others: dict[str, Any] = {"noise_factors": trial.factors, "start": constant, "most_exponent": most_exponent}
+    others: dict[str, Any] = {"noise_factors": trial.factors, "start": constant}
     varying = maximize_predictive_density(trial.folds, y, log_ratios=log_ratios, **others)
     usual = trial.choice(constant, torch.zeros_like(log_ratios), None)
     if not (varying.log_density - constant.log_density) * trial.num_held_out > trial.options.least_noise_gain:
         return usual
     found = trial.choice(varying, log_ratios, forest)
     if is_worse(found.held_out.errors.square(), usual.held_out.errors.square()):
-        found = _smoothing_evenly(usual, log_ratios, forest, trial, most_exponent)
+        found = _smoothing_evenly(usual, log_ratios, forest, trial)
     return replace(found, constant=usual)
 
 
@@ -215,12 +212,10 @@ def is_worse(squares: Tensor, others: Tensor) -> bool:
     return bool(excess.mean() > max(_LOSS * others.mean(), 2 * excess.std() / len(excess) ** 0.5))
 
 
-def _smoothing_evenly(
-    choice: Choice, ratios: Tensor, forest: RandomForestRegressor, trial: _Trial, most_exponent: float
-) -> Choice:
+def _smoothing_evenly(choice: Choice, ratios: Tensor, forest: RandomForestRegressor, trial: _Trial) -> Choice:
     """Let only the noise of new observations vary, if held-out rows gain enough by it."""
     rows, log_ratios = choice.held_out, ratios[trial.judged]
-    bounds = [(0.0, 0.0), (-_MOST_LOG_FACTOR, _MOST_LOG_FACTOR), (0.0, most_exponent)]
+    bounds = [(0.0, 0.0), (-_MOST_LOG_FACTOR, _MOST_LOG_FACTOR), EXPONENTS]
     (_, log_factor, exponent), loss = fit_factors(rows.errors, rows.variances, log_ratios, rows.noise, bounds)
     density = -(loss + trial.num_values) / len(rows.rows)
     if not (density - choice.log_density) * len(rows.rows) > trial.options.least_noise_gain:

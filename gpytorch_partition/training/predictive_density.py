@@ -18,6 +18,8 @@ from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.linalg.parallel import minimize_lbfgsb
 from gpytorch_partition.settings import eager_kernels
 
+# Bounds of the exponent of the noise: inside those of its likelihood, 0 and 3, where its raw parameter is infinite.
+EXPONENTS = (0.0, 2.9)
 _LOG_WEIGHTS, _LOG_SCALES = (-9.0, 5.0), (-4.0, 4.0)  # bounds of the logarithms of weights, and of targets' scales
 _LOG_NOISE = (math.log(1e-4), 1.0)  # bounds of the logarithm of the noise
 _LEAST_START = 0.01  # least weight to start from: at the bound the logarithm has no gradient, and the weight would stay
@@ -87,7 +89,6 @@ def maximize_predictive_density(
     *,
     log_ratios: Tensor | None = None,
     noise_factors: Tensor | float = 1.0,
-    most_exponent: float = 2.9,
     start: PredictiveFit | None = None,
     enough: float = math.inf,
     max_iterations: int = 40,
@@ -102,16 +103,15 @@ def maximize_predictive_density(
     :param log_ratios: `N` logarithms z of the noise's ratio to its level, with which the exponent is chosen as well.
         (Default: a constant noise.)
     :param noise_factors: `N` known factors of the noise at the rows. (Default: 1.)
-    :param most_exponent: The largest exponent, below 3, where a likelihood's raw parameter is infinite. (Default: 2.9.)
     :param start: Values to start from, weights at least .01. (Default: weights that sum to .5, a noise of .2, an
         exponent of .5.)
     :param enough: Mean log density beyond which the search ends early. (Default: none.)
     """
     ratios = torch.zeros_like(targets) if log_ratios is None else log_ratios
-    exponents = (0.0, 0.0 if log_ratios is None else most_exponent)
+    exponents = (0.0, 0.0) if log_ratios is None else EXPONENTS
     num_weights, num_held_out = len(folds[0].within), sum(len(fold.held_out) for fold in folds)
     start = start or PredictiveFit(torch.full((num_weights,), _START / num_weights), _START_NOISE, 0.0, -math.inf)
-    exponent = min(start.exponent or (0.0 if log_ratios is None else 0.5), most_exponent)
+    exponent = start.exponent or (0.0 if log_ratios is None else 0.5)
     weights = start.outputscales.clamp_min(_LEAST_START)
     position = np.array([*weights.log().tolist(), math.log(start.noise), exponent])
     bounds = [_LOG_WEIGHTS] * num_weights + [_LOG_NOISE, exponents]

@@ -169,25 +169,6 @@ def test_rows_are_smoothed_evenly_where_noise_that_varies_predicts_clearly_worse
 
 
 @pytest.mark.slow
-def test_noise_of_an_exponent_up_to_2_is_kept_where_rows_that_did_not_choose_gain_clearly(monkeypatch):
-    generator = torch.Generator().manual_seed(2)
-    x = torch.rand(250, 2, generator=generator, dtype=torch.float64)
-    noise = (8 * x[:, 1] - 8).exp() * torch.randn(250, generator=generator, dtype=torch.float64)
-    data = TrainingData(x, (6 * x[:, 0]).sin() + noise)
-    options = {"num_slope_trees": 5, "num_noise_trees": 50, "least_tail_gain": 5.0}
-    own, found = setup(**options, **chosen_by(100)), []
-    for least in (math.inf, 0.05, 0.0):
-        monkeypatch.setattr(default, "_CLEAR_GAIN", least)
-        found.append(default.choice_and_data(data, own.again())[0])
-    steep, usual, mild = found
-    assert 0 < mild.log_density - steep.log_density < 0.05
-    assert usual.log_density == steep.log_density
-    assert mild.exponent <= 2
-    assert weights_and_noise.choose(data, own.again()).milder.exponent == 2
-    assert weights_and_noise.choose(data, setup(**options)).milder is None  # all rows choose, and none could judge
-
-
-@pytest.mark.slow
 def test_units_do_not_matter():
     unit = torch.tensor([1e3, 1e-3, 1.0], dtype=torch.float64)  # trees round to float32: no large offset beside 1e-3
     y = SMOOTH + (0.05 + X[:, 2]) * NORMAL
@@ -503,7 +484,6 @@ def test_other_parts_are_the_same_beside_one_that_is_left_out():
         ({"num_lengthscale_rows": 0}, "num_lengthscale_rows above 0"),
         ({"num_variance_samples": 1}, "num_variance_samples from 2"),
         ({"threshold_share": 2.0}, "threshold_share up to 1"),
-        ({"most_noise_exponent": 3.0}, "most_noise_exponent below 3"),
         ({"omitted_parts": "forest"}, "a tuple of omitted_parts"),
         ({"num_patch_folds": 1}, "two or more num_folds"),
     ],
@@ -553,7 +533,7 @@ def test_many_rows_are_calibrated_on_all_of_them(monkeypatch):
     original = calibrated_noise._with_factors
     monkeypatch.setattr(calibrated_noise, "_with_factors", lambda *args: called.append(1) or original(*args))
     with settings.iterative(), max_cholesky_size(50):
-        model = default_model(X, SMOOTH + (0.05 + X[:, 2]) * NORMAL, most_noise_exponent=2.0, **chosen_by(100))
+        model = default_model(X, SMOOTH + (0.05 + X[:, 2]) * NORMAL, **chosen_by(100))
         mean, std = predicted(model)
     y = (6 * NEW[:, 0]).sin() + NEW[:, 1] + (0.05 + NEW[:, 2]) * NEW_NORMAL
     assert called == [1]
