@@ -120,15 +120,8 @@ class ReadsTables:
         for number, name in enumerate(model_column_names(self)):
             if number not in self._categories:
                 told[f"column {name!r}"] = like_holes(rows[:, number], kinds.get(name) == DATES)
-        if any(told.values()):
-            found = "; ".join(f"in {where} {' and '.join(cells)}" for where, cells in told.items() if cells)
-            remedy = "make them NaN, X.mask(X.isin([...]))" if kinds else "X[numpy.isin(X, [...])] = numpy.nan"
-            remedy += ", and leave rows without a target out" * bool(told.get("the target"))
-            warnings.warn(
-                f"{found}, far from all others: if they stand for missing cells, {remedy}",
-                MisreadColumnWarning,
-                stacklevel=level_of_caller(),
-            )
+        remedy = "make them NaN, X.mask(X.isin([...]))" if kinds else "X[numpy.isin(X, [...])] = numpy.nan"
+        warn_of_holes(told, remedy + ", and leave rows without a target out" * bool(told.get("the target")))
 
     def _say_what_is_constant(self, matrix: np.ndarray) -> None:
         """Find the columns that are the same in all training rows, or empty, and name them in the log."""
@@ -193,6 +186,14 @@ class ReadsNumbers(ReadsTables):
     def _viewed(self, rows: np.ndarray) -> np.ndarray:
         assert self._view is not None
         return self._view(torch.from_numpy(rows)).numpy()
+
+
+def warn_of_holes(told: Mapping[str, list[str]], remedy: str) -> None:
+    """Warn, with a remedy, of columns and targets with cells that :func:`like_holes` has told of."""
+    if any(told.values()):
+        found = "; ".join(f"in {where} {' and '.join(cells)}" for where, cells in told.items() if cells)
+        message = f"{found}, far from all others: if they stand for missing cells, {remedy}"
+        warnings.warn(message, MisreadColumnWarning, stacklevel=level_of_caller())
 
 
 def _check_rows(X: Any) -> None:

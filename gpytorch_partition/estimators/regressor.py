@@ -50,6 +50,7 @@ from gpytorch_partition.estimators.reading import (
     name_of_target,
     read_targets,
     target_values,
+    warn_of_holes,
 )
 from gpytorch_partition.estimators.regression_fit import (
     DTYPES,
@@ -69,7 +70,7 @@ from gpytorch_partition.explain.given_columns import model_column_names
 from gpytorch_partition.explain.importance import importance
 from gpytorch_partition.explain.kernel_parts import KernelExpansion, nearest_rows
 from gpytorch_partition.explain.summary import model_summary, title_of
-from gpytorch_partition.inputs.numbers import MOST_PARTITIONS, random_state_of
+from gpytorch_partition.inputs.numbers import MOST_PARTITIONS, like_holes, random_state_of
 from gpytorch_partition.inputs.row_choice import warn_of_recurring_rows
 from gpytorch_partition.inputs.row_weights import checked_weights
 from gpytorch_partition.inputs.standardization import Standardization
@@ -689,6 +690,9 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
             check_for_several(self.kernel, self.budget, weights)
             values, self._target_names = read_targets(X, y)
             rows = self._read(X, np.zeros(len(values)), **options)[0]
+            names = self._target_names or range(values.shape[1])
+            told = {f"target {name!r}": like_holes(column) for name, column in zip(names, values.T)}
+            warn_of_holes(told, "make them NaN: unknown targets of a row are left out")
             known = known_rows(values)
             return CountedRows(rows[known], values[known], None, None if known.all() else np.flatnonzero(known))
         given = counted_rows(X, y, weights)

@@ -116,6 +116,15 @@ class TestFiles:
         with pytest.raises(CommandError, match="it holds over .* GiB of text: take fewer rows, or write parquet"):
             read_frame(file(gzip.compress(b"a,b\n" + b"1,2\n" * 2**19), "a.csv.gz"))
 
+    def test_a_workbook_that_unpacks_to_more_is_refused(self, tmp_path, monkeypatch):
+        pytest.importorskip("openpyxl")
+        path = tmp_path / "a.xlsx"
+        pd.DataFrame({"a": ["x" * 1000 for _ in range(300)]}).to_excel(path)
+        assert len(read_frame(path)[0]) == 300
+        monkeypatch.setattr(table_files, "_MOST_BYTES", 4 * path.stat().st_size)
+        with pytest.raises(CommandError, match="it holds over .* GiB, unpacked: take fewer rows, or write parquet"):
+            read_frame(path)
+
     @pytest.mark.parametrize("num_bad", [1, 3])
     def test_a_file_is_utf_8_or_windows_1252_as_a_whole(self, file, num_bad):
         lines = ["town,y", *(f"Köln {number % 3},{number}" for number in range(40))]

@@ -189,6 +189,8 @@ SENTINELS = [
     ),
     (pd.DataFrame({"day": DAYS.mask(SOME, pd.Timestamp("1900-01-01"))}), Y, ["'day' 5 cells are 1900-01-01,"]),
     (pd.DataFrame({"a": np.where(SOME, -999, Y), "c": pd.Categorical(SOME * -999)}), Y, ["in column 'a' 5 cells"]),
+    (np.stack([Y], 1), np.stack([Y, np.where(SOME, -999, Y)], 1), ["in target 1 5 cells are -999,", "make them NaN"]),
+    (np.stack([Y], 1), pd.DataFrame({"a": np.where(SOME, 1e30, Y), "b": Y}), ["in target 'a' 5 cells are 1e+30,"]),
     (
         np.stack([Y, 99.0 * SOME, 999 + Y, -9 - 0 * Y], 1),
         np.round(100 * Y) + 999,
