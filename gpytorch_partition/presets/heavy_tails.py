@@ -72,13 +72,15 @@ def discounts_harm(choice: Choice, data: TrainingData, usual: Choice, own: Train
     """
     Return whether models that discount outliers predict held-out rows clearly worse than `usual` models of `own` data.
 
-    Few rows that choose may take for an outlier what many rows explain, such as a holiday. Rows that only one of the
-    choices holds out (where one has inducing points, folds are drawn after these) are not compared.
+    Few rows that choose may take for an outlier what many rows explain, such as a holiday. Choices of other parts may
+    hold out other rows: errors of the common ones are compared, or where these are less than half, of any pairs.
     """
-    rows, others = choice.held_out.rows, usual.held_out.rows
-    _, places, other_places = np.intersect1d(rows.numpy(), others.numpy(), return_indices=True)
-    squares = (data.unit.scale * choice.held_out.errors).square()[places]
-    return is_worse(squares, (own.unit.scale * usual.held_out.errors).square()[other_places])
+    rows, others = choice.held_out.rows.numpy(), usual.held_out.rows.numpy()
+    places = np.intersect1d(rows, others, return_indices=True)[1:]
+    if 2 * len(places[0]) < len(rows):
+        places = (np.arange(min(len(rows), len(others))),) * 2
+    squares = (data.unit.scale * choice.held_out.errors).square()[places[0]]
+    return is_worse(squares, (own.unit.scale * usual.held_out.errors).square()[places[1]])
 
 
 def _squared_error(choice: Choice, data: TrainingData) -> float:
