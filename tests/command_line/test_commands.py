@@ -144,7 +144,6 @@ class TestFitAndPredict:
         assert predict(data="holes.csv") == 0
         assert read("out.csv") == found
 
-    @pytest.mark.slow
     def test_options_say_how_a_file_is_written(self, folder, capsys):
         lines = ["# a title", "ä:b:y", *(f"1.{i:03d}:{i % 7}:{y}" for i, y in enumerate(Y))]
         (folder / "data.txt").write_text("\n".join(lines), "utf-16")
@@ -740,7 +739,6 @@ class TestMistakes:
         assert "b\\x9b2J\\u202e" in printed
         assert all(each.isprintable() or each == "\n" for each in printed)
 
-    @pytest.mark.slow
     def test_under_an_ascii_locale_nothing_is_lost(self, folder):
         columns = [[f"Straße {i}", *row] for i, row in enumerate(np.column_stack([X[:, 0], Y]))]
         write("data.csv", ["größe", "a", "y"], columns)

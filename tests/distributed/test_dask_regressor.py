@@ -49,7 +49,6 @@ def test_it_is_the_model_of_all_rows_in_one_process(client, kernel):
     assert model.outputscale_ == pytest.approx(values.outputscale * float(units.target.scale) ** 2, rel=1e-5)
 
 
-@pytest.mark.slow
 def test_frames_arrays_and_rows_in_memory_have_the_same_predictions(client):
     X, y = frames()
     model = regressor(client=client).fit(X, y)

@@ -52,7 +52,6 @@ def test_refits_predict_the_same_bits(fitted):
     np.testing.assert_array_equal(clone(fitted).fit(X, Y).predict(NEW), fitted.predict(NEW))
 
 
-@pytest.mark.slow
 def test_far_from_all_rows_deviations_of_a_calibrated_model_grow():
     options = replace(FEW_TREES, fewest_choosing_rows=60, most_choosing_rows=60)
     fitted = PartitionGPRegressor("auto", random_state=0, options=options).fit(X, TRUTH + 5 * RANDOM.randn(200))

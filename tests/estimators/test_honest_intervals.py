@@ -190,7 +190,6 @@ class TestColumnsThatBeginToVary:
         effects = 3 * np.random.RandomState(11).randn(40)
         return np.c_[numbers, flags], numbers[:, 0] + flags @ effects + 0.3 * random.randn(number)
 
-    @pytest.mark.slow
     def test_new_values_are_as_uncertain_as_held_out_rows_were(self):
         (X, y), (new, truth) = self.rows(0, 300), self.rows(1, 2_000)
         model = PartitionGPRegressor(random_state=0).fit(X, y)

@@ -147,7 +147,6 @@ def test_outside_the_package_the_caller_is_the_one_who_asks():
 SLOW_LAWS = [pytest.param(law, marks=pytest.mark.slow) for law in ("counts", "pairs")]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("law", ["amounts", *SLOW_LAWS])
 def test_mostly_one_value_is_told_where_intervals_hold_few_others(law):
     random = np.random.RandomState(0)

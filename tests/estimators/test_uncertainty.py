@@ -115,7 +115,6 @@ def test_in_averages_it_counts_as_if_it_were_the_same_everywhere():
     np.testing.assert_allclose(variances, [1], atol=1e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("num_rows", [2, 5, 9])
 def test_intervals_of_few_rows_are_those_of_students_t(num_rows):

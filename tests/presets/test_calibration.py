@@ -111,7 +111,6 @@ def test_an_expected_observation_changes_nothing():
         torch.testing.assert_close(fantasy(x).mean, model(x).mean, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["weights", "groups"])
 def test_rows_of_several_scales_or_blocks_are_not_centred(kind):
     x, y = X.numpy(), (X[:, 0] + 0.1 * NORMAL[:200].exp()).numpy()

@@ -148,7 +148,6 @@ def test_parts_that_matter_where_noise_is_least_are_kept(monkeypatch):
     assert share_inside() < 0.5
 
 
-@pytest.mark.slow
 def test_rows_are_smoothed_evenly_where_noise_that_varies_predicts_clearly_worse(monkeypatch):
     y = (X[:, 0] + 0.1 * NORMAL - 0.7).clamp_min(0)
     monkeypatch.setattr(weights_and_noise, "is_worse", lambda *squares: True)
@@ -542,7 +541,6 @@ def test_many_rows_are_calibrated_on_all_of_them(monkeypatch):
     assert 0.82 < ((y - mean).abs() <= 1.645 * std).double().mean() < 0.97
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("is_worse", [True, False])
 def test_rows_that_did_not_choose_decide_whether_they_are_smoothed_evenly(is_worse, monkeypatch):
     compared = []

@@ -144,7 +144,6 @@ def test_labels_go_with_the_rows_that_count(monkeypatch):
     assert all(before[1] < after[0] for before, after in zip(spans, spans[1:]))  # as groups are intervals of targets
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("labels", [{"groups": LETTERS[:6].repeat(10)}, {"time": np.arange(60) // 3}])
 @pytest.mark.parametrize("kernel", ["auto", RandomForestRegressor(10, min_samples_leaf=3, random_state=0)])
 def test_fits_are_the_same_to_the_last_bit(labels, kernel):

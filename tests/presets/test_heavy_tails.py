@@ -198,7 +198,6 @@ def test_heavy_tails_alone_change_the_shape_and_not_the_deviation():
     assert with_shape(choice_of(normal, 1.0), Options()).tails is None
 
 
-@pytest.mark.slow
 def test_rows_are_not_discounted_where_held_out_rows_are_predicted_worse_for_it(monkeypatch):
     """A row that is predicted badly is no error of measurement if others say the same."""
     assert student_t_noise(model_of().likelihood_).weights.min() < 0.1

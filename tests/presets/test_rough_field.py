@@ -331,7 +331,6 @@ def test_restored_models_predict_the_same():
         assert torch.equal(result, expected)
 
 
-@pytest.mark.slow
 def test_nothing_is_dense_in_the_number_of_rows():
     """Of 3,000 rows: some numbers for each row and tree at most, in building, products and new points."""
     x, sizes = torch.rand(3_000, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64), []

@@ -224,7 +224,6 @@ def test_composed_and_decomposed_letters_are_the_same():
         np.testing.assert_array_equal(model.predict(apart), model.predict(frame.assign(stadt="Köln")))
 
 
-@pytest.mark.slow
 def test_labels_groups_and_names_in_arguments_are_composed_too():
     apart = normalize("NFD", "größe")
     frame = pd.DataFrame({"größe": np.arange(40.0) % 20, "b": np.arange(40.0) % 7})
