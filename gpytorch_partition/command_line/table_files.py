@@ -28,7 +28,8 @@ from gpytorch_partition.tables.cells import MARKS
 _DELIMITERS = (",", ";", "\t", "|")
 _LINES = 100  # that say what the delimiter is, and which columns are of numbers
 _FEWEST = 10  # of their numbers
-_MOST_BYTES = 2**32  # of text, unpacked; a workbook may have a quarter, as its cells take more memory
+_MOST_BYTES = 2**32  # of text, unpacked
+_MOST_BYTES_OF_WORKBOOK = 2**30  # unpacked: its cells take more memory
 _DAMAGED = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, BadZipFile, RuntimeError, LookupError, csv.Error)
 _NUMBER = re.compile(r"\W*\d[\d\W]*(e[-+]?\d+\s*)?", re.IGNORECASE)  # with signs of money and marks of all kinds
 _TOTALS = r"(grand |sub-?)?totals?|sums?|(zwischen)?summen?|(ins)?gesamt|totaux|averages?|means?|mittelwert"
@@ -117,8 +118,9 @@ def _of_workbook(path: Path, dialect: Dialect) -> tuple[Any, list[str], list[str
     import pandas
 
     with ZipFile(path) as parts:
-        if sum(part.file_size for part in parts.infolist()) > _MOST_BYTES // 4:
-            raise ValueError(f"it holds over {_MOST_BYTES / 2**32:g} GiB, unpacked: take fewer rows, or write parquet")
+        if sum(part.file_size for part in parts.infolist()) > _MOST_BYTES_OF_WORKBOOK:
+            gib = _MOST_BYTES_OF_WORKBOOK / 2**30
+            raise ValueError(f"it holds over {gib:g} GiB, unpacked: take fewer rows, or write parquet")
     raw = pandas.read_excel(path, header=None, dtype=str, keep_default_na=False)
     if dialect.header is None:
         return raw, [], []

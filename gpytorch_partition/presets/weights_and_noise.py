@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -123,8 +122,9 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
 def _varying(trial: _Trial, forest: RandomForestRegressor, log_ratios: Tensor) -> Choice:
     """Return the choice with noise that varies with x, or with constant noise where that does not gain enough."""
     constant, y = trial.candidate.fit, trial.y
-    others: dict[str, Any] = {"noise_factors": trial.factors, "start": constant}
-    varying = maximize_predictive_density(trial.folds, y, log_ratios=log_ratios, **others)
+    varying = maximize_predictive_density(
+        trial.folds, y, log_ratios=log_ratios, noise_factors=trial.factors, start=constant
+    )
     usual = trial.choice(constant, torch.zeros_like(log_ratios), None)
     if not (varying.log_density - constant.log_density) * trial.num_held_out > trial.options.least_noise_gain:
         return usual

@@ -121,7 +121,7 @@ class TestFiles:
         path = tmp_path / "a.xlsx"
         pd.DataFrame({"a": ["x" * 1000 for _ in range(300)]}).to_excel(path)
         assert len(read_frame(path)[0]) == 300
-        monkeypatch.setattr(table_files, "_MOST_BYTES", 4 * path.stat().st_size)
+        monkeypatch.setattr(table_files, "_MOST_BYTES_OF_WORKBOOK", path.stat().st_size)
         with pytest.raises(CommandError, match="it holds over .* GiB, unpacked: take fewer rows, or write parquet"):
             read_frame(path)
 
