@@ -26,7 +26,6 @@ from gpytorch_partition.clusters.cluster_index import ClusterSizes, Movable
 _BLOCK = 1024  # rows of a block, at most
 _CHUNK = 2**16  # rows of a chunk; more where blocks would become small
 _SMALL_BLOCK = 16  # rows of a block, at least, on average
-_SPARSE_COLUMNS = 4  # columns of a sparse product on a CPU, which is 3 to 5 times as slow with more
 _ONES = 2**18  # ones in a piece of the sparse matrix; all pieces share them
 
 
@@ -279,12 +278,11 @@ def _sparse_product(ones: dict[torch.dtype, Tensor], row_starts: Tensor, columns
     begins = torch.arange(0, num_ones, _ONES, dtype=row_starts.dtype)
     cuts = torch.searchsorted(row_starts, begins).unique().tolist()
     result = operand.new_empty(num_rows, operand.shape[1])
-    parts = [part.contiguous() for part in operand.split(_SPARSE_COLUMNS, -1)]
     for first, last in pairwise([*cuts, num_rows]):
         starts = row_starts[first : last + 1]
         begin, end = int(starts[0]), int(starts[-1])
         piece = _ones_at(ones, starts - begin, columns[begin:end], operand)
-        torch.cat([piece @ part for part in parts], -1, out=result[first:last])
+        result[first:last] = piece @ operand
     return result
 
 

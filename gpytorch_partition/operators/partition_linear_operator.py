@@ -30,6 +30,7 @@ _LOOKUPS = 2**22  # entries looked up at once by index
 # Wide products take a block of columns at a time: where its table of sums stays in the cache, several times as fast.
 _SUMS_AT_ONCE = 2**21  # sums over clusters of a block
 _FEWEST_COLUMNS = 32  # columns of a block, even if their sums are more
+_KEPT_ROWS = 1_500  # rows of dense matrices that are kept: 18 MB in float64
 
 _DENSE: Key[Tensor] = Key("dense")  # the dense matrix of unit scale, kept with the rows
 
@@ -178,7 +179,7 @@ class PartitionLinearOperator(CovarianceOperator):
     @cached
     def to_dense(self) -> Tensor:
         r"""
-        Return the dense matrix; up to `max_cholesky_size` rows the part without the scale is computed once and kept.
+        Return the dense matrix; up to 1,500 rows the part without the scale is computed once and kept.
 
         With loadings it is :math:`(s Z S Z'^\top) \circ (R R'^\top)`, without sums for each loading.
         """
@@ -188,7 +189,7 @@ class PartitionLinearOperator(CovarianceOperator):
         if self.cluster_operator.requires_grad:
             return super().to_dense()
         unit = self.without_scale()
-        if not self.is_symmetric or self.size(-1) > linear_settings.max_cholesky_size.value():
+        if not self.is_symmetric or self.size(-1) > max(_KEPT_ROWS, linear_settings.max_cholesky_size.value()):
             with torch.no_grad():
                 matrix = unit._dense_of_unit_scale()
         else:
@@ -204,7 +205,17 @@ class PartitionLinearOperator(CovarianceOperator):
         if self.device.type != "cpu" or self.batch_shape or inner.dtype not in (torch.float32, torch.float64):
             return LinearOperator.to_dense(self)
         block = inner.dense_block(self.left, self.right)
-        return LinearOperator.to_dense(self) if block is None else block.to(self.dtype)
+        return self._dense_by_columns() if block is None else block.to(self.dtype)
+
+    def _dense_by_columns(self) -> Tensor:
+        """Return Z times blocks of columns of S Z'^T, without the sums over clusters of a product with the identity."""
+        inner, dense = self.cluster_operator, torch.empty(self.shape, dtype=self.dtype)
+        size = max(_FEWEST_COLUMNS, _SUMS_AT_ONCE // max(1, self.right.num_clusters))
+        for codes, columns in zip(self.right.codes.split(size), dense.split(size, -1)):
+            ones = torch.zeros(self.right.num_clusters, len(codes), dtype=inner.dtype)
+            ones[codes.T.long(), torch.arange(len(codes))] = 1
+            columns.copy_(self.row_values(self.cluster_product(ones)))
+        return dense
 
     def _dense_of_all_rows(self) -> Tensor:
         """All batch elements as one matrix: BoTorch's batches of single points take a tenth of the time."""

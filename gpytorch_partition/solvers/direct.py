@@ -161,7 +161,8 @@ def _widths(roots: list[IncidenceLinearOperator]) -> list[int]:
     return [root.shape[-1] for root in roots]
 
 
-_BLOCK_ROWS = 512  # rows of A that are computed at once
+_WHOLE_ROWS = 1_500  # rows of A that are computed at once, since K is then kept with the rows
+_BLOCK_ROWS = 512  # the same of larger ones
 _MOST_REFINEMENTS = 10
 
 
@@ -182,10 +183,16 @@ class DirectSolver:
         return self.refined(rhs)[0]
 
     def refined(self, rhs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return :math:`A^{-1} V` and its residual (`*batch x N x t` each), refined as long as that helps."""
+        r"""
+        Return :math:`A^{-1} V` and its residual (`*batch x N x t` each), refined as long as that helps.
+
+        A's own factor leaves a residual that is only rounding, so that it is not computed, and 0.
+        """
         solution = self._solve(rhs)
+        if self.roots is None:
+            return solution, torch.zeros_like(solution)
         residual = self._residual(rhs, solution)
-        for _ in range(0 if self.roots is None else _MOST_REFINEMENTS):
+        for _ in range(_MOST_REFINEMENTS):
             better = solution + self._solve(residual)
             left = self._residual(rhs, better)
             if not bool((left.norm(dim=-2) < 0.5 * residual.norm(dim=-2)).any()):
@@ -204,8 +211,9 @@ class DirectSolver:
     def _dense(self) -> Tensor:
         """A, in its lower triangle, computed by blocks of rows."""
         dense = torch.zeros(self.covariance.shape, dtype=self.noise.dtype, device=self.noise.device)
-        for start in range(0, dense.shape[-1], _BLOCK_ROWS):
-            rows = slice(start, min(start + _BLOCK_ROWS, dense.shape[-1]))
+        size = dense.shape[-1] if dense.shape[-1] <= _WHOLE_ROWS else _BLOCK_ROWS
+        for start in range(0, dense.shape[-1], size):
+            rows = slice(start, min(start + size, dense.shape[-1]))
             dense[..., rows, : rows.stop] = self.covariance[..., rows, : rows.stop].to_dense()
         dense.diagonal(dim1=-2, dim2=-1).add_(self.noise.squeeze(-1))
         return dense
