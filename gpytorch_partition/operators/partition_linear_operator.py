@@ -209,6 +209,8 @@ class PartitionLinearOperator(CovarianceOperator):
 
     def _dense_by_columns(self) -> Tensor:
         """Return Z times blocks of columns of S Z'^T, without the sums over clusters of a product with the identity."""
+        if self.left.num_rows < self.right.num_rows:
+            return self._transpose_nonbatch()._dense_by_columns().mT
         inner, dense = self.cluster_operator, torch.empty(self.shape, dtype=self.dtype)
         size = max(_FEWEST_COLUMNS, _SUMS_AT_ONCE // max(1, self.right.num_clusters))
         for codes, columns in zip(self.right.codes.split(size), dense.split(size, -1)):
