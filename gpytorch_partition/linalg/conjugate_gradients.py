@@ -20,8 +20,6 @@ Closure = Callable[[Tensor], Tensor]
 # Fewest steps of a Lanczos matrix, as in GPyTorch. More are needed only while the solve itself is inaccurate: with
 # the residual of a probe at 0.1 the quadrature's error was below 2e-4 nats per datum on every kernel tried.
 _MIN_LANCZOS_STEPS = 20
-_CHECK = 3  # the share, 1 / 3, of the iterations after which those that would not suffice are given up
-_MOST_HALVINGS = 60  # of a residual
 _MAX_RESTARTS = 3  # most restarts from the true residual, where rounding has made the recursively updated one too small
 
 
@@ -66,7 +64,6 @@ def conjugate_gradients(
     max_tridiag_iterations: int = 0,
     certain: Callable[[CGState], Tensor] | None = None,
     warn: bool = True,
-    gives_up: bool = False,
 ) -> CGResult:
     r"""
     Solve :math:`A X = B` for a symmetric positive definite A that is known by its products (Saad 2003).
@@ -84,15 +81,13 @@ def conjugate_gradients(
         rows where that and N allow it.
     :param certain: The accuracy asked for, where the stopping rule also stops at the limit of rounding: columns whose
         true residual, halved, does not satisfy this rule have not converged. (Default: none.)
-    :param gives_up: Whether to end after a third of `max_iterations` where, at the rate so far, these would not
-        suffice. (Default: False.)
     :raises ValueError: If a right-hand side is not finite.
     """
     if not torch.isfinite(rhs).all():
         raise ValueError("expected finite right-hand sides, got NaN or infinity: check the targets and the means")
     run = _Run(matmul, rhs, stop, preconditioner, num_tridiag, max_tridiag_iterations, initial_guess)
     for _ in range(1 + _MAX_RESTARTS):
-        run.iterate(max_iterations, gives_up)
+        run.iterate(max_iterations)
         if run.iterations >= max_iterations or run.is_solved():
             break
     converged = bool(run.done.all()) and (certain is None or run.satisfies(certain))
@@ -131,7 +126,6 @@ class _Run:
             self.solution = initial_guess.expand_as(rhs).clone()
             self._begin(rhs - matmul(self.solution))
             self.quadratic_form = (self.solution * (rhs + self.residual)).sum(-2, keepdim=True)
-        self.first_norm = self.residual.norm(dim=-2, keepdim=True)
         self.done = self._finished()
 
     def _begin(self, residual: Tensor) -> None:
@@ -140,20 +134,10 @@ class _Run:
         self.energy = (residual * direction).sum(-2, keepdim=True)
         self.direction = direction
 
-    def iterate(self, max_iterations: int, gives_up: bool) -> None:
-        check = max_iterations // _CHECK if gives_up else -1
+    def iterate(self, max_iterations: int) -> None:
         while self.iterations < max_iterations and bool(self._active().any()):
-            if self.iterations == check and self._expected_iterations() > max_iterations:
-                return
             self._step()
             self.iterations += 1
-
-    @torch.no_grad()
-    def _expected_iterations(self) -> float:
-        """Return the iterations of the slowest column if its residual goes on shrinking by the same factor in each."""
-        halved = (self.first_norm / self.residual_norm).log2().clamp_min(torch.finfo(self.rhs.dtype).tiny)
-        left = sum((~self._satisfied(self.stop, 0.5**number)).to(halved) for number in range(_MOST_HALVINGS))
-        return self.iterations * (1 + float((left / halved)[~self.done].max()))
 
     def _step(self) -> None:
         active = self._active()
@@ -181,17 +165,14 @@ class _Run:
 
     def _finished(self) -> Tensor:
         self.residual_norm = self.residual.norm(dim=-2, keepdim=True)
-        return self._satisfied(self.stop)
+        state = CGState(self.residual_norm, self.rhs_norm, self.quadratic_form, self.solution, self.residual)
+        return self.stop(state) | (self.residual_norm == 0)
 
     def satisfies(self, rule: Callable[[CGState], Tensor]) -> bool:
         """Return whether half the residual of every column satisfies a rule: restarts let residuals double."""
-        return bool(self._satisfied(rule, 0.5).all())
-
-    def _satisfied(self, rule: Callable[[CGState], Tensor], share: float = 1.0) -> Tensor:
-        residual = self.residual if share == 1 else share * self.residual
-        norm = residual.norm(dim=-2, keepdim=True)
-        state = CGState(norm, self.rhs_norm, self.quadratic_form, self.solution, residual)
-        return rule(state) | (norm == 0)
+        norm = 0.5 * self.residual.norm(dim=-2, keepdim=True)
+        state = CGState(norm, self.rhs_norm, self.quadratic_form, self.solution, 0.5 * self.residual)
+        return bool((rule(state) | (norm == 0)).all())
 
     def is_solved(self) -> bool:
         """Return whether the true residual satisfies the stopping rule; if not, prepare a restart from it."""

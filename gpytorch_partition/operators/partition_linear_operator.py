@@ -30,7 +30,7 @@ _LOOKUPS = 2**22  # entries looked up at once by index
 # Wide products take a block of columns at a time: where its table of sums stays in the cache, several times as fast.
 _SUMS_AT_ONCE = 2**21  # sums over clusters of a block
 _FEWEST_COLUMNS = 32  # columns of a block, even if their sums are more
-_KEPT_ROWS = 1_500  # rows of dense matrices that are kept: 18 MB in float64
+KEPT_ROWS = 1_500  # rows of dense matrices that are kept: 18 MB in float64
 
 _DENSE: Key[Tensor] = Key("dense")  # the dense matrix of unit scale, kept with the rows
 
@@ -189,7 +189,7 @@ class PartitionLinearOperator(CovarianceOperator):
         if self.cluster_operator.requires_grad:
             return super().to_dense()
         unit = self.without_scale()
-        if not self.is_symmetric or self.size(-1) > max(_KEPT_ROWS, linear_settings.max_cholesky_size.value()):
+        if not self.is_symmetric or self.size(-1) > max(KEPT_ROWS, linear_settings.max_cholesky_size.value()):
             with torch.no_grad():
                 matrix = unit._dense_of_unit_scale()
         else:

@@ -30,7 +30,11 @@ from torch import Tensor
 from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators.guards import MOST_ROWS
-from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator, PartitionLinearOperator
+from gpytorch_partition.operators.partition_linear_operator import (
+    KEPT_ROWS,
+    IncidenceLinearOperator,
+    PartitionLinearOperator,
+)
 from gpytorch_partition.operators.sums_and_roots import PartitionSumLinearOperator
 
 # Most columns of a root whose B is factorized, and most rows of dense matrices with gradients or eigenvectors.
@@ -161,8 +165,7 @@ def _widths(roots: list[IncidenceLinearOperator]) -> list[int]:
     return [root.shape[-1] for root in roots]
 
 
-_WHOLE_ROWS = 1_500  # rows of A that are computed at once, since K is then kept with the rows
-_BLOCK_ROWS = 512  # the same of larger ones
+_BLOCK_ROWS = 512  # rows of A that are computed at once, where K is not kept with the rows
 _MOST_REFINEMENTS = 10
 
 
@@ -211,7 +214,7 @@ class DirectSolver:
     def _dense(self) -> Tensor:
         """A, in its lower triangle, computed by blocks of rows."""
         dense = torch.zeros(self.covariance.shape, dtype=self.noise.dtype, device=self.noise.device)
-        size = dense.shape[-1] if dense.shape[-1] <= _WHOLE_ROWS else _BLOCK_ROWS
+        size = dense.shape[-1] if dense.shape[-1] <= KEPT_ROWS else _BLOCK_ROWS
         for start in range(0, dense.shape[-1], size):
             rows = slice(start, min(start + size, dense.shape[-1]))
             dense[..., rows, : rows.stop] = self.covariance[..., rows, : rows.stop].to_dense()

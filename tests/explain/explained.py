@@ -59,7 +59,6 @@ def posterior(model, rows):
     noisy = noise.covariance_matrix.detach().double().numpy() * model._fitted.scale**2
     cross, constant = dense(model, rows, X), model.model_.mean_module.constant.item() * model._fitted.scale
     middle = float(model._fitted.unit.mean)
-    level = model.model_.level(model._fitted.points(rows)).detach().numpy() * model._fitted.scale  # with the offset
-    mean = middle + level + cross @ np.linalg.solve(noisy, Y - middle - constant)
+    mean = middle + constant + cross @ np.linalg.solve(noisy, Y - middle - constant)
     assert np.all(np.diag(noisy) > np.diag(prior))
     return mean, dense(model, rows) - cross @ np.linalg.solve(noisy, cross.T)
