@@ -228,11 +228,13 @@ def _with_noise(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor, o
     varying = fit_factors(residuals, variances, ratios, noise, [*bounds, EXPONENTS], df)
     varies = constant[1] - varying[1] > options.least_noise_gain
     (log_factor, log_ratio, exponent), _ = varying if varies else constant
-    choice, ratio = choice.scaled(math.exp(log_factor)), math.exp(log_ratio)
+    factor, ratio = math.exp(log_factor), math.exp(log_ratio)
+    choice = choice.scaled(factor)
     choice = replace(choice, exponent=float(exponent), noise_forest=forest if varies else None)
     if choice.smooths_evenly:
         return replace(choice, factor=ratio * choice.factor)
-    return replace(choice, noise=max(ratio * choice.noise, options.least_noise))
+    # The least noise scales as well: beside smaller weights it would smooth what the models have predicted.
+    return replace(choice, noise=max(ratio * choice.noise, min(1.0, factor) * options.least_noise))
 
 
 def _with_factors(choice: Choice, seen: _HeldOut, log_ratios: Tensor, options: Options) -> Choice:

@@ -195,9 +195,8 @@ def _calibrated(chosen: _Chosen, rows: PartInputs) -> Coregionalization:
     scale, noise = torch.tensor([_factors(*each, options) for each in columns], dtype=torch.float64).unbind(-1)
     root = scale.sqrt()
     covariance = chosen.found.covariance * root * root.unsqueeze(-1)
-    return replace(
-        chosen.found, covariance=covariance, noise=(scale * noise * chosen.found.noise).clamp_min(options.least_noise)
-    )
+    least = options.least_noise * scale.clamp_max(1)  # beside smaller covariances more would smooth the means
+    return replace(chosen.found, covariance=covariance, noise=(scale * noise * chosen.found.noise).maximum(least))
 
 
 def _factors(residuals: Tensor, variances: Tensor, noise: float, options: Options) -> tuple[float, float]:
