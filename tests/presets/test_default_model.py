@@ -435,9 +435,7 @@ def test_the_least_noise_scales_with_the_weights():
     number = 1_000
     residuals = 1e-3 * torch.randn(number, generator=GENERATOR, dtype=torch.float64)
     variances = torch.full_like(residuals, 1e-4)
-    seen = calibrated_noise._HeldOut(
-        torch.arange(number), residuals, torch.full_like(residuals, 1e-4), residuals * 0 + 1
-    )
+    seen = calibrated_noise._HeldOut(torch.arange(number), residuals, variances, torch.ones(number))
     chosen = Choice({"smooth": 24.0}, None, 1e-4, 0.0, None, 0.0, torch.arange(3))
     found = calibrated_noise._with_noise(chosen, seen, Forest(torch.zeros(number)), Options())
     assert found.outputscales["smooth"] < 0.05 * 24
