@@ -27,6 +27,7 @@ from .report import Options, Row, Table, grid, measured, timed
 
 DELTA = 1e-4  # the ridge constant of all the paper's experiments: |y - F w|^2 + DELTA |w|^2
 EPOCHS = 5  # passes over the rows where weights are found by stochastic gradient descent
+DESCENT = f"descent: alpha = delta / N, {EPOCHS} passes"
 TRUE_LIFETIME = 10.0
 NATS = 6_000  # below the largest log likelihood a panel reaches: shorter lifetimes are millions below
 MONDRIAN, BINNING, FOURIER = "Mondrian kernel", "random binning", "random Fourier features"
@@ -79,7 +80,7 @@ def relative_error(prediction: np.ndarray, y: np.ndarray) -> float:
 
 
 def _cpu(options: Options) -> Problem:
-    """Read the CPU set, unscaled, with its own split: at 1e-6 the exact kernel has the error that the paper gives."""
+    """Read the CPU set, unscaled, with its own split: at 1e-6 the exact kernel has the error in the authors' code."""
     if options.data is None:
         X, y = make_friedman1(options.pick(2_000, 300), noise=1.0, random_state=0)
         is_test, name, lifetime = np.arange(len(y)) % 5 == 0, "Friedman 1", 0.5
@@ -465,7 +466,7 @@ def _weights(kernel: MondrianKernel, problem: Problem) -> Table:
         {"model": model, "standard deviation": float(w.std()), NEAR: float(np.mean(np.abs(w) <= 0.1 * scale))}
         for model, w in named.items()
     ]
-    title = f"Figure 10: weights of cells, {problem.name}, lifetime {kernel.lifetime:.2g}"
+    title = f"Figure 10: weights of cells, sqrt(M) w, {problem.name}, lifetime {kernel.lifetime:.2g}; {DESCENT}"
     return Table("mondrian_figure_10", title, rows, draw=partial(_draw_histograms, named))
 
 

@@ -23,7 +23,7 @@ from gpytorch_partition.partitions.partition import Partition
 
 class PartitionKernel(ClusterKernel):
     r"""
-    Compare points by the share of m partitions in which they share a cluster (Davies & Ghahramani 2014, eq. 7):
+    Compare points by the share of m partitions in which they share a cluster (Davies & Ghahramani 2014, definition 2):
 
     .. math:: k(x, x') = \frac1m \sum_{r=1}^m 1[\varrho_r(x) = \varrho_r(x')]
 
