@@ -168,6 +168,10 @@ class Setup:
         """Return a setup with a copy of the random state, so that it draws the same numbers again."""
         return replace(self, random=deepcopy(self.random))
 
+    def fork(self) -> Setup:
+        """Return a setup with a random state of its own, for which one number is drawn however many it draws."""
+        return replace(self, random=np.random.RandomState(self.random.randint(2**31)))
+
     @property
     def growing(self) -> dict[str, Any]:
         """Return the keyword arguments of functions that grow trees."""

@@ -365,11 +365,19 @@ def recorded_calls(monkeypatch, what):
 def test_models_of_folds_have_what_inducing_points_leave_out_as_noise(monkeypatch):
     calls = recorded_calls(monkeypatch, lambda chosen, *_: (chosen.noise, chosen.threshold))
     calibrated_noise.calibrate(SMOOTH_ONLY, DATA, setup(most_inducing_points=10), DATA)
-    noise = 0.1 + calibrated_noise._unspanned_variance(SMOOTH_ONLY, DATA, setup(most_inducing_points=10))
+    noise = 0.1 + calibrated_noise._unspanned_variance(SMOOTH_ONLY, DATA, setup(most_inducing_points=10).fork())
     assert noise > 0.2
     assert calls[:5] == 5 * [(pytest.approx(noise), None)]
     assert len(calls) > 5  # those with variances again, with the noise that was found
     assert len({*calls[5:]}) == 1
+
+
+def test_choices_of_other_parts_hold_out_the_same_rows():
+    for data in (DATA, STEPPED):
+        rows = [
+            calibrated_noise.calibrate(each, data, setup(), data).held_out.rows for each in (SMOOTH_ONLY, FORESTS_ONLY)
+        ]
+        assert torch.equal(*rows)
 
 
 @pytest.mark.parametrize(("enough", "most", "folds"), [(20, 1_000, 1), (120, 1_000, 3), (61, 20, 4), (60, 20, 3)])
