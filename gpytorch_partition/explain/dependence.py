@@ -146,7 +146,7 @@ def averages(model: PartitionGP | TargetView, points: Iterable[Tensor]) -> tuple
         if isinstance(model, TargetView):
             variances = model.variances_of(priors, cross)
         else:
-            variances = _variances(model, priors, cross)
+            variances, alpha = _variances(model, priors, cross), model.share_of_rows * alpha
         return (levels + cross @ alpha).double(), (variances + left_out).double()
 
 

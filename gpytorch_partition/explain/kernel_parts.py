@@ -90,7 +90,7 @@ class KernelExpansion:
         if isinstance(model, CoregionalizedGP):
             weights = model.dual_weights
         else:
-            weights = strategy_of(model).mean_cache.unsqueeze(-1)
+            weights = model.share_of_rows * strategy_of(model).mean_cache.unsqueeze(-1)
         return cls(model.covar_module, model.train_inputs[0], weights, description_of(model)["parts"])
 
     @cached_property

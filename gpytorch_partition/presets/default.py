@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -17,6 +18,7 @@ from gpytorch_partition.inputs.training_rows import checked_categories, decode_m
 from gpytorch_partition.kernels import IterativeKernel
 from gpytorch_partition.partitions.ensembles.libraries import check_refittable, fitted_clone, is_fitted, num_columns_of
 from gpytorch_partition.presets.assembly import DefaultGP, assemble
+from gpytorch_partition.presets.boosted_mean import with_boosted_mean
 from gpytorch_partition.presets.calibrated_noise import calibrate, widened
 from gpytorch_partition.presets.data import Blocks, TrainingData
 from gpytorch_partition.presets.heavy_tails import discounts_harm, with_heavy_tails, with_shape
@@ -145,6 +147,8 @@ def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingD
             choice, data = _calibrated(choice, data, usual, own, setup)
     elif not choice.is_rough:
         choice = widened(with_mean_error(choice) if own.has_equal_rows else choice, data, setup)
+    if own.has_equal_rows and setup.refit is None:
+        choice = with_boosted_mean(choice, data, setup)
     choice = with_shape(widened_for_blocks(choice, chosen, data, setup), setup.options)
     choice = centred(choice) if own.has_equal_rows else choice
     choice = widened_to_hold(choice) if data.blocks is None else choice
@@ -191,6 +195,7 @@ def default_kernel(
         >>> kernel(x).shape
         torch.Size([100, 100])
     """
+    options = replace(options, least_boosting_gain=math.inf)  # the kernel's model has no other predictions
     settings = {"weights": weights, "random_state": random_state, "n_jobs": n_jobs, "options": options}
     model = default_model(train_x, train_y, categories=categories, **settings)
     return model.covar_module.base_kernel

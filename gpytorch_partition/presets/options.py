@@ -77,6 +77,7 @@ class Options:
     #: Nats per row that discounting rows with large errors must gain beside Student-t noise. A small gain is no
     #: evidence, since the models that discount have seen the rows that judge.
     least_discount_gain: float = 0.05
+    least_boosting_gain: float = 3.0  #: Nats that a share of boosted trees in predictions must gain; infinity for none.
     num_noise_trees: int = 200  #: Trees of the forest that predicts the noise.
     least_noise: float = 1e-4  #: Least noise, in variances of the targets; a likelihood's constraint is half of it.
     #: Least weight, in variances of the targets. Parts of less are left out if held-out rows then lose less than a nat.

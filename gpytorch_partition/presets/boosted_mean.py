@@ -1,0 +1,165 @@
+"""Boosted trees whose predictions are averaged with posterior means, where held-out rows are then predicted better."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.ensemble import HistGradientBoostingRegressor
+from torch import Tensor
+
+from gpytorch_partition.kernels import EncodedKernel, RandomForestKernel, StandardizedKernel
+from gpytorch_partition.partitions.ensembles.scikit_learn import histogram_values
+from gpytorch_partition.partitions.forest import ForestPartition
+from gpytorch_partition.presets.data import PartInputs, TrainingData
+from gpytorch_partition.presets.mean_error import mean_error_of
+from gpytorch_partition.presets.options import Setup
+from gpytorch_partition.presets.weights_and_noise import Choice
+from gpytorch_partition.progress import stage
+from gpytorch_partition.tables import NumberView
+from gpytorch_partition.training.predictive_density import fit_factors
+
+_TREES: dict[str, Any] = {"learning_rate": 0.03, "max_leaf_nodes": 15, "min_samples_leaf": 3, "max_features": 0.5}
+_MOST_ROUNDS, _STEP = 800, 20  # of boosting, and the step between numbers of rounds that are compared
+_SHARES = [0.05 * number for number in range(16)]  # of trees in predictions: variances are those of the other share
+_MOST_LOG_FACTOR = 3.0  # of all variances
+_MOST_ROWS = 100_000  # rows that trees are grown on
+_HELD_OUT_SHARE = 0.2  # of all rows that are left out at a time, at most
+_NUM_VALUES = 2  # rounds and share, chosen by the judging rows
+
+
+class BoostedMean(torch.nn.Module):
+    """
+    Predict targets by boosted trees: a constant plus the values of a point's leaves, one in each tree.
+
+    :class:`.DefaultGP` has it where a choice has a share of boosted trees.
+
+    :param kernel: The trees' kernel of points in users' units, whose clusters are leaves.
+    :param leaf_values: The value of each leaf, in units of the model's targets. (Default: None, for `load_state_dict`.)
+    :param constant: The prediction without trees.
+    :param share: The share of the trees in a model's predictions.
+    """
+
+    leaf_values: Tensor
+    constant: Tensor
+    share: Tensor
+
+    def __init__(
+        self, kernel: StandardizedKernel, leaf_values: Tensor | None = None, constant: float = 0.0, share: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.kernel = kernel
+        self.register_buffer("leaf_values", torch.empty(0, dtype=torch.float64) if leaf_values is None else leaf_values)
+        self.register_buffer("constant", torch.tensor(constant, dtype=torch.float64))
+        self.register_buffer("share", torch.tensor(share, dtype=torch.float64))
+
+    @classmethod
+    def unfitted(cls, has_view: bool) -> BoostedMean:
+        """Return one for `load_state_dict`; rows with categories or missing cells are seen through a view."""
+        trees = RandomForestKernel(heights="leaf")
+        return cls(StandardizedKernel(EncodedKernel(trees) if has_view else trees))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return predictions (`*batch x N`) at points (`*batch x N x D`)."""
+        kernel: Any = self.kernel
+        while not isinstance(kernel, RandomForestKernel):
+            x, kernel = kernel.seen(x), kernel.base_kernel
+        leaves, _ = kernel.partition.incidences(x, x)
+        return self.constant.to(x) + leaves.row_values(self.leaf_values.to(x).unsqueeze(-1)).squeeze(-1)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        saved = state_dict.get(prefix + "leaf_values")
+        if saved is not None:
+            self.leaf_values = self.leaf_values.new_empty(saved.shape)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def boosted_mean(choice: Choice, data: TrainingData, setup: Setup) -> BoostedMean | None:
+    """Return boosted trees of all rows, for predictions in units of the targets; None where a choice has none."""
+    if not choice.boosted_share:
+        return None
+    boosting, view = _boosted(PartInputs.of(data, setup), choice.boosting_rounds)
+    trees = RandomForestKernel(heights="leaf")
+    trees.partition = partition = ForestPartition(boosting)
+    values = torch.from_numpy(histogram_values(boosting))[partition.layout.leaf_nodes]
+    kernel = StandardizedKernel(EncodedKernel(trees, view) if data.has_view else trees, data.columns)
+    found = BoostedMean(kernel, float(data.unit.scale) * values, share=choice.boosted_share)
+    first = torch.from_numpy(boosting.predict(view(data.x[:1]).numpy()))
+    found.constant += (data.unit.undo(first) - found(data.rows[:1]))[0]
+    return found.requires_grad_(False)
+
+
+def with_boosted_mean(choice: Choice, data: TrainingData, setup: Setup) -> Choice:
+    """
+    Return the choice with a share of boosted trees in its predictions, if held-out rows gain 3 nats by it.
+
+    A Gaussian process and boosted trees err in different ways, so that a weighted average of their predictions has
+    smaller errors than both (stacked regressions, Breiman 1996). The process keeps its targets, and its variances up to
+    a factor. Trees predict each row that judged the weights without having seen it. The number of rounds minimizes the
+    squared errors of these predictions, and share and factor maximize the density of averages.
+    """
+    if not setup.options.least_boosting_gain < math.inf:
+        return choice
+    with stage("boosted trees"):
+        errors = _unseen_errors(choice.held_out.rows, data, setup)
+    best = int(errors.square().mean(1).argmin())
+    found = [_averaged(choice, share, errors[best], 1.0) for share in _SHARES]
+    factors = [_factor(each) for each in found]
+    found = [_averaged(choice, share, errors[best], factor / factors[0]) for share, factor in zip(_SHARES, factors)]
+    densities = [float(each.log_densities().sum()) for each in found]
+    gain = max(densities) - densities[0]
+    if not gain > setup.options.least_boosting_gain:
+        return choice
+    log_density = choice.log_density + (gain - _NUM_VALUES) / len(choice.held_out.rows)
+    return replace(found[densities.index(max(densities))], boosting_rounds=_STEP * (best + 1), log_density=log_density)
+
+
+def _averaged(choice: Choice, share: float, errors: Tensor, factor: float) -> Choice:
+    """Return the choice with a share of trees that have these errors, and all variances multiplied by a factor."""
+    rows = choice.held_out
+    rows = replace(rows, variances=factor * rows.variances, noise=factor * rows.noise)
+    rows = replace(rows, errors=(1 - share) * rows.errors + share * errors)
+    offset = mean_error_of(rows.errors, choice.deviations) if len(choice.deviations) else 0.0
+    return replace(choice.scaled(factor), held_out=rows, boosted_share=share, offset=offset)
+
+
+def _factor(choice: Choice) -> float:
+    """Return the factor of all variances that maximizes the density of held-out rows."""
+    rows, tails = choice.held_out, choice.tails
+    noise, df = (rows.noise, None) if tails is None else (rows.noise * tails.factor / choice.factor, tails.df)
+    bounds = [(-_MOST_LOG_FACTOR, _MOST_LOG_FACTOR), (0.0, 0.0), (0.0, 0.0)]
+    values, _ = fit_factors(rows.errors, rows.variances, torch.zeros_like(noise), noise, bounds, df)
+    return math.exp(values[0])
+
+
+def _unseen_errors(rows: Tensor, data: TrainingData, setup: Setup) -> Tensor:
+    """Return errors of rows (`numbers of rounds x n`) by trees of other rows, standardized."""
+    setup, inputs = setup.again(), PartInputs.of(data, setup.again())
+    new_x, num_parts = data.columns.apply(data.new_rows), math.ceil(len(rows) / (_HELD_OUT_SHARE * len(data.y)))
+    found = torch.empty(_MOST_ROUNDS // _STEP, len(rows), dtype=torch.float64)
+    for places in np.array_split(setup.random.permutation(len(rows)), max(2, num_parts)):
+        held_out = rows[places]
+        kept = np.setdiff1d(np.arange(len(data.y)), held_out)
+        boosting, see = _boosted(inputs.of_rows(kept), _MOST_ROUNDS)
+        predictions = [*boosting.staged_predict(see(new_x[held_out]).numpy())][_STEP - 1 :: _STEP]
+        found[:, places] = data.y[held_out] - torch.from_numpy(np.stack(predictions))
+    return found
+
+
+def _boosted(inputs: PartInputs, num_rounds: int) -> tuple[HistGradientBoostingRegressor, Any]:
+    """Return trees of standardized rows and targets, and the view of rows that they see: a NumberView, or all of it."""
+    random = inputs.setup.random
+    if len(inputs.x) > _MOST_ROWS:
+        inputs = inputs.of_rows(random.permutation(len(inputs.x))[:_MOST_ROWS])
+    view: Any = torch.nn.Identity()
+    if inputs.has_view:
+        view = NumberView(inputs.x, inputs.categories, inputs.y, weights=inputs.tree_weights)
+        inputs = inputs.seen(view)
+    boosting = HistGradientBoostingRegressor(
+        max_iter=num_rounds, early_stopping=False, random_state=random.randint(2**31), **_TREES
+    )
+    weights = None if inputs.tree_weights is None else inputs.tree_weights.numpy()
+    return boosting.fit(inputs.grown_x.numpy(), inputs.y.numpy(), sample_weight=weights), view
