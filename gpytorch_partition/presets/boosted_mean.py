@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from torch import Tensor
 
 from gpytorch_partition.kernels import EncodedKernel, RandomForestKernel, StandardizedKernel
+from gpytorch_partition.linalg.parallel import threads_for
 from gpytorch_partition.partitions.ensembles.scikit_learn import histogram_values
 from gpytorch_partition.partitions.forest import ForestPartition
 from gpytorch_partition.presets.data import PartInputs, TrainingData
@@ -23,7 +24,7 @@ from gpytorch_partition.tables import NumberView
 from gpytorch_partition.training.predictive_density import fit_factors
 
 _TREES: dict[str, Any] = {"learning_rate": 0.03, "max_leaf_nodes": 15, "min_samples_leaf": 3, "max_features": 0.5}
-_MOST_ROUNDS, _STEP = 800, 20  # of boosting, and the step between numbers of rounds that are compared
+_STEP = 20  # between numbers of rounds that are compared
 _SHARES = [0.05 * number for number in range(16)]  # of trees in predictions: variances are those of the other share
 _MOST_LOG_FACTOR = 3.0  # of all variances
 _MOST_ROWS = 100_000  # rows that trees are grown on
@@ -81,7 +82,8 @@ def boosted_mean(choice: Choice, data: TrainingData, setup: Setup) -> BoostedMea
     """Return boosted trees of all rows, for predictions in units of the targets; None where a choice has none."""
     if not choice.boosted_share:
         return None
-    boosting, view = _boosted(PartInputs.of(data, setup), choice.boosting_rounds)
+    inputs, view = _seen(PartInputs.of(data, setup))
+    boosting = _fitted(_boosting(setup, max_iter=choice.boosting_rounds), inputs)
     trees = RandomForestKernel(heights="leaf")
     trees.partition = partition = ForestPartition(boosting)
     values = torch.from_numpy(histogram_values(boosting))[partition.layout.leaf_nodes]
@@ -105,16 +107,16 @@ def with_boosted_mean(choice: Choice, data: TrainingData, setup: Setup) -> Choic
         return choice
     with stage("boosted trees"):
         errors = _unseen_errors(choice.held_out.rows, data, setup)
-    best = int(errors.square().mean(1).argmin())
-    found = [_averaged(choice, share, errors[best], 1.0) for share in _SHARES]
-    factors = [_factor(each) for each in found]
-    found = [_averaged(choice, share, errors[best], factor / factors[0]) for share, factor in zip(_SHARES, factors)]
+    num_rounds = _num_rounds(errors)
+    best = errors[num_rounds // _STEP - 1]
+    factors = [_factor(_averaged(choice, share, best, 1.0)) for share in _SHARES]
+    found = [_averaged(choice, share, best, factor / factors[0]) for share, factor in zip(_SHARES, factors)]
     densities = [float(each.log_densities().sum()) for each in found]
     gain = max(densities) - densities[0]
     if not gain > setup.options.least_boosting_gain:
         return choice
     log_density = choice.log_density + (gain - _NUM_VALUES) / len(choice.held_out.rows)
-    return replace(found[densities.index(max(densities))], boosting_rounds=_STEP * (best + 1), log_density=log_density)
+    return replace(found[densities.index(max(densities))], boosting_rounds=num_rounds, log_density=log_density)
 
 
 def _averaged(choice: Choice, share: float, errors: Tensor, factor: float) -> Choice:
@@ -137,29 +139,62 @@ def _factor(choice: Choice) -> float:
 
 def _unseen_errors(rows: Tensor, data: TrainingData, setup: Setup) -> Tensor:
     """Return errors of rows (`numbers of rounds x n`) by trees of other rows, standardized."""
-    setup, inputs = setup.again(), PartInputs.of(data, setup.again())
-    new_x, num_parts = data.columns.apply(data.new_rows), math.ceil(len(rows) / (_HELD_OUT_SHARE * len(data.y)))
-    found = torch.empty(_MOST_ROUNDS // _STEP, len(rows), dtype=torch.float64)
-    for places in np.array_split(setup.random.permutation(len(rows)), max(2, num_parts)):
-        held_out = rows[places]
+    setup = setup.again()
+    num_parts = max(2, math.ceil(len(rows) / (_HELD_OUT_SHARE * len(data.y))))
+    parts = np.array_split(setup.random.permutation(len(rows)), num_parts)
+    trials = [_Trial.of(rows[places], data, setup) for places in parts]
+    most_rounds = setup.options.most_boosting_rounds
+    num_rounds = max(_STEP, most_rounds // 8)
+    found = torch.cat([trial.errors(num_rounds) for trial in trials], 1)
+    while 2 * _num_rounds(found) > num_rounds and 2 * num_rounds <= most_rounds:  # the best number may be larger
+        num_rounds *= 2
+        found = torch.cat([trial.errors(num_rounds) for trial in trials], 1)
+    return found[:, torch.from_numpy(np.concatenate(parts)).argsort()]
+
+
+def _num_rounds(errors: Tensor) -> int:
+    """Return the number of rounds with the least squared errors (`numbers of rounds x n`)."""
+    return _STEP * (1 + int(errors.square().mean(1).argmin()))
+
+
+class _Trial(NamedTuple):
+    """Boosted trees that can grow further, and the rows that they have not seen."""
+
+    boosting: HistGradientBoostingRegressor
+    inputs: PartInputs
+    x: Tensor  # (n, D) unseen rows
+    y: Tensor  # (n,)
+
+    @classmethod
+    def of(cls, held_out: Tensor, data: TrainingData, setup: Setup) -> _Trial:
         kept = np.setdiff1d(np.arange(len(data.y)), held_out)
-        boosting, see = _boosted(inputs.of_rows(kept), _MOST_ROUNDS)
-        predictions = [*boosting.staged_predict(see(new_x[held_out]).numpy())][_STEP - 1 :: _STEP]
-        found[:, places] = data.y[held_out] - torch.from_numpy(np.stack(predictions))
-    return found
+        inputs, see = _seen(PartInputs.of(data, setup).of_rows(kept))
+        unseen = see(data.columns.apply(data.new_rows[held_out]))
+        return cls(_boosting(setup, warm_start=True), inputs, unseen, data.y[held_out])
+
+    def errors(self, num_rounds: int) -> Tensor:
+        """Return errors of the unseen rows (`num_rounds / step x n`)."""
+        self.boosting.set_params(max_iter=num_rounds)
+        staged = [*_fitted(self.boosting, self.inputs).staged_predict(self.x.numpy())]
+        return self.y - torch.from_numpy(np.stack(staged[_STEP - 1 :: _STEP]))
 
 
-def _boosted(inputs: PartInputs, num_rounds: int) -> tuple[HistGradientBoostingRegressor, Any]:
-    """Return trees of standardized rows and targets, and the view of rows that they see: a NumberView, or all of it."""
-    random = inputs.setup.random
+def _boosting(setup: Setup, **options: Any) -> HistGradientBoostingRegressor:
+    seed = setup.random.randint(2**31)
+    return HistGradientBoostingRegressor(early_stopping=False, random_state=seed, **_TREES, **options)
+
+
+def _seen(inputs: PartInputs) -> tuple[PartInputs, Any]:
+    """Return the rows on which trees are grown, and the view that they see: a NumberView, or the rows themselves."""
     if len(inputs.x) > _MOST_ROWS:
-        inputs = inputs.of_rows(random.permutation(len(inputs.x))[:_MOST_ROWS])
-    view: Any = torch.nn.Identity()
-    if inputs.has_view:
-        view = NumberView(inputs.x, inputs.categories, inputs.y, weights=inputs.tree_weights)
-        inputs = inputs.seen(view)
-    boosting = HistGradientBoostingRegressor(
-        max_iter=num_rounds, early_stopping=False, random_state=random.randint(2**31), **_TREES
-    )
+        inputs = inputs.of_rows(inputs.setup.random.permutation(len(inputs.x))[:_MOST_ROWS])
+    if not inputs.has_view:
+        return inputs, torch.nn.Identity()
+    view = NumberView(inputs.x, inputs.categories, inputs.y, weights=inputs.tree_weights)
+    return inputs.seen(view), view
+
+
+def _fitted(boosting: HistGradientBoostingRegressor, inputs: PartInputs) -> HistGradientBoostingRegressor:
     weights = None if inputs.tree_weights is None else inputs.tree_weights.numpy()
-    return boosting.fit(inputs.grown_x.numpy(), inputs.y.numpy(), sample_weight=weights), view
+    with threads_for(0):  # of few leaves each, where other threads would wait
+        return boosting.fit(inputs.grown_x.numpy(), inputs.y.numpy(), sample_weight=weights)
