@@ -62,7 +62,13 @@ def noise_of(model):
 
 # Trees take most of the time. Noise is Gaussian here: `test_heavy_tails.py` has the other.
 FEW_TREES = Options(
-    num_trees=20, num_boosted_trees=20, num_shallow_boosted_trees=20, num_folds=3, least_tail_gain=math.inf
+    num_trees=20,
+    num_boosted_trees=20,
+    num_shallow_boosted_trees=20,
+    most_boosting_rounds=40,
+    num_folds=3,
+    least_tail_gain=math.inf,
+    least_boosting_gain=math.inf,
 )
 DATA = TrainingData(X, SMOOTH)
 
@@ -642,7 +648,13 @@ def test_calibration_learns_from_no_more_rows_than_asked(monkeypatch):
         return original(inputs, names)
 
     monkeypatch.setattr(calibrated_noise, "new_parts", new_parts_seen)
-    few = {"num_trees": 10, "num_slope_trees": 5, "num_boosted_trees": 10, "num_shallow_boosted_trees": 10}
+    few = {
+        "num_trees": 10,
+        "num_slope_trees": 5,
+        "num_boosted_trees": 10,
+        "num_shallow_boosted_trees": 10,
+        "most_boosting_rounds": 40,
+    }
     options = Options(**few, num_folds=2, fewest_choosing_rows=100, most_loadings=300 * 40, num_calibration_folds=3)
     y = SMOOTH + 0.1 * NORMAL
     model_of(X, y, random_state=0, options=replace(options, most_calibration_rows=150))
