@@ -78,12 +78,16 @@ def default_model(
     where there are more than 1.7 times as many rows as weights come from, all of them, held out in folds, set the scale
     of the weights and the noise (:func:`~gpytorch_partition.presets.calibrated_noise.calibrate`).
 
+    Predictions are then averaged with those of boosted trees, where that gains 3 nats
+    (:func:`~gpytorch_partition.presets.boosted_mean.with_boosted_mean`); not with weights or blocks.
+
     Nothing is left to train. The model is chosen on the CPU, and moves to the rows' device. It computes in float64. A
     prediction of new targets is `model.likelihood(model(x), x)` for x in float64, above 2,000 rows within
     :class:`~gpytorch_partition.settings.iterative`.
 
     Costs four sets of dense covariances of 700 rows (five up to 500, three above 1,000) with some 60 Cholesky factors
-    each; above 1,200 rows up to 60 more for rough kernels, and one to five models of four fifths of the rows. Memory: 8
+    each; above 1,200 rows up to 60 more for rough kernels, and one to five models of four fifths of the rows; and up to
+    six boostings of at most 800 trees with 15 leaves. Memory: 8
     bytes for each row and inducing point or tree (600, or 500 to 1,000 rough ones).
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.
