@@ -218,6 +218,7 @@ def _description(choice: Choice, data: TrainingData) -> dict[str, Any]:
             "threshold": choice.threshold,
             "has_weights": data.weights is not None or choice.factor != 1,
             "has_tails": choice.tails is not None,
+            "weighs_rows": data.weights is not None,
             "long_tail": choice.long_tail,
             "offset": unit * choice.offset,
             "mean_error": [unit * value for value in choice.mean_error],
