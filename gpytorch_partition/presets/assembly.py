@@ -37,7 +37,7 @@ from gpytorch_partition.presets.parts import SMOOTH, new_parts, unfitted_parts
 from gpytorch_partition.presets.weights_and_noise import Choice
 
 _MOST_DENSE_ROWS = 2_000  # rows of a model with dense solves
-_DESCRIBED = ("parts", "noise", "boosted_share", "log_predictive_density", "view_columns")
+_DESCRIBED = ("parts", "noise", "log_predictive_density", "view_columns")
 _LARGEST_ROUNDING = 0.1  # rounding of covariances allowed in float32, in variances of the noise
 
 
@@ -47,8 +47,8 @@ class DefaultGP(PartitionGP):
 
     Predictions are posterior means, averaged with those of boosted trees if these have a share, plus an offset: the
     mean error of held-out rows, times the noise's deviation. The description has `"parts"`, their names; `"noise"`, its
-    kind and the offset; `"boosted_share"`; `"log_predictive_density"` of held-out rows; and `"view_columns"`, the
-    number of columns of the parts' view of categories and missing cells, or None.
+    kind and the offset; `"log_predictive_density"` of held-out rows; and `"view_columns"`, the number of columns of the
+    parts' view of categories and missing cells, or None.
     """
 
     def __init__(
@@ -104,8 +104,10 @@ class DefaultGP(PartitionGP):
         self.description["log_predictive_density"] += gain
         return self
 
-    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        result = super().load_state_dict(*args, **kwargs)
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        trees = BoostedMean.unfitted(self.description["view_columns"] is not None).to(self.train_targets)
+        self.boosted = trees if "boosted.share" in state_dict else None
+        result = super().load_state_dict(state_dict, *args, **kwargs)
         self.sum_precisely_if_needed()
         return result
 
@@ -155,8 +157,7 @@ def rebuilt(description: Mapping[str, Any], train_x: Tensor, train_y: Tensor) ->
         noise = WeightedNoise(noise, torch.ones(len(train_x)))
     likelihood = _likelihood(noise, own["noise"]["threshold"], parts, weights, None)
     kernel = IterativeKernel(weighted_parts(parts, weights, None))
-    boosted = BoostedMean.unfitted(own["view_columns"] is not None) if own["boosted_share"] else None
-    return DefaultGP(train_x, train_y, likelihood, kernel, own, boosted).eval()
+    return DefaultGP(train_x, train_y, likelihood, kernel, own).eval()
 
 
 def own_description(description: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,7 +225,6 @@ def _description(choice: Choice, data: TrainingData) -> dict[str, Any]:
             "mean_error": [unit * value for value in choice.mean_error],
             "log_density_error": choice.log_density_error if data.blocks is None else None,
         },
-        "boosted_share": choice.boosted_share,
         "log_predictive_density": choice.log_density,
         "view_columns": len(choice.lengthscales) if data.has_view else None,
     }

@@ -227,7 +227,6 @@ def _assembled(chosen: _Chosen, rows: PartInputs) -> CoregionalizedGP:
     description = {
         "parts": list(chosen.weights),
         "noise": {"noise_varies": False, "threshold": None},
-        "boosted_share": 0.0,
         "log_predictive_density": chosen.log_density,
         "view_columns": len(chosen.lengthscales) if rows.has_view else None,
     }
