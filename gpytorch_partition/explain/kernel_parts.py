@@ -111,9 +111,10 @@ class KernelExpansion:
         if isinstance(model, CoregionalizedGP):
             weights = model.dual_weights
         else:
-            weights = model.share_of_rows * strategy_of(model).mean_cache.unsqueeze(-1)
+            weights = strategy_of(model).mean_cache.unsqueeze(-1)
         names, trees = tuple(description_of(model)["parts"] or ()), getattr(model, "boosted", None)
-        names = names if trees is None else (*names, "averaged_trees")
+        if trees is not None:  # whose share is the same at all training rows
+            names, weights = (*names, "averaged_trees"), (1 - trees.share).to(weights) * weights
         return cls(model.covar_module, model.train_inputs[0], weights, names or None, trees)
 
     @cached_property

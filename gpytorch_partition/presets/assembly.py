@@ -66,27 +66,34 @@ class DefaultGP(PartitionGP):
 
     def __call__(self, *inputs: Tensor, **kwargs: Any) -> Any:
         found = super().__call__(*inputs, **kwargs)
-        if self.training or prior_mode.on() or not self.train_inputs:
+        is_prior = self.training or prior_mode.on() or not self.train_inputs
+        if is_prior or (self.boosted is None and not self._offset):
             return found
-        mean = self.share_of_rows * found.mean + self._added(inputs[0]).to(found.mean)
+        x = self._as_rows(inputs[0])
+        mean = self.share_of_rows(x) * found.mean + self._added(x).to(found.mean)
         return type(found)(mean, found.lazy_covariance_matrix)
 
     def get_fantasy_model(self, inputs: Tensor, targets: Tensor, **kwargs: Any) -> Any:
         """Return the model with more observations, of which its own share of predictions is the posterior mean."""
-        own = (targets - self._added(inputs).to(targets)) / self.share_of_rows
-        return super().get_fantasy_model(inputs, own, **kwargs)
+        x = self._as_rows(inputs)
+        return super().get_fantasy_model(
+            inputs, (targets - self._added(x).to(targets)) / self.share_of_rows(x), **kwargs
+        )
 
     def level(self, x: Tensor) -> Tensor:
-        return self.share_of_rows * super().level(x) + self._added(x)
+        x = self._as_rows(x)
+        return self.share_of_rows(x) * super().level(x) + self._added(x)
 
-    @property
-    def share_of_rows(self) -> float:
-        return 1.0 if self.boosted is None else 1 - float(self.boosted.share)
+    def share_of_rows(self, x: Tensor) -> Tensor:
+        """Return one less the share of boosted trees (`*batch x N`)."""
+        return super().share_of_rows(x) if self.boosted is None else 1 - self.boosted.share_at(x)
+
+    def _as_rows(self, x: Tensor) -> Tensor:
+        return self._encoded(x.unsqueeze(-1) if x.dim() == 1 else x)
 
     def _added(self, x: Tensor) -> Tensor:
         """Return the boosted trees' share of predictions (`*batch x N`), and the offset."""
-        x = self._encoded(x.unsqueeze(-1) if x.dim() == 1 else x)
-        trees = x.new_zeros(x.shape[:-1]) if self.boosted is None else self.boosted.share.to(x) * self.boosted(x)
+        trees = x.new_zeros(x.shape[:-1]) if self.boosted is None else self.boosted.share_at(x) * self.boosted(x)
         return trees + self._offsets(x) if self._offset else trees
 
     @property
@@ -104,12 +111,15 @@ class DefaultGP(PartitionGP):
         self.description["log_predictive_density"] += gain
         return self
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        trees = BoostedMean.unfitted(self.description["view_columns"] is not None).to(self.train_targets)
-        self.boosted = trees if "boosted.share" in state_dict else None
-        result = super().load_state_dict(state_dict, *args, **kwargs)
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        result = super().load_state_dict(*args, **kwargs)
         self.sum_precisely_if_needed()
         return result
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        trees = BoostedMean.unfitted(self.description["view_columns"] is not None).to(self.train_targets.device)
+        self.boosted = trees if f"{prefix}boosted.share" in state_dict else None
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     @torch.no_grad()
     def sum_precisely_if_needed(self) -> None:

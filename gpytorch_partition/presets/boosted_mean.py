@@ -11,6 +11,8 @@ import torch
 from sklearn.ensemble import HistGradientBoostingRegressor
 from torch import Tensor
 
+from gpytorch_partition.inputs.numbers import take_shapes
+from gpytorch_partition.inputs.training_rows import decode_missing
 from gpytorch_partition.kernels import EncodedKernel, RandomForestKernel, StandardizedKernel
 from gpytorch_partition.linalg.parallel import threads_for
 from gpytorch_partition.partitions.ensembles.scikit_learn import histogram_values
@@ -26,6 +28,7 @@ from gpytorch_partition.training.predictive_density import fit_factors
 _TREES: dict[str, Any] = {"learning_rate": 0.03, "max_leaf_nodes": 15, "min_samples_leaf": 3, "max_features": 0.5}
 _STEP = 20  # between numbers of rounds that are compared
 _SHARES = [0.05 * number for number in range(16)]  # of trees in predictions: variances are those of the other share
+_DECAY = 2.0  # of the share, for a standard deviation beyond the range of a column
 _MOST_LOG_FACTOR = 3.0  # of all variances
 _MOST_ROWS = 100_000  # rows that trees are grown on
 _HELD_OUT_SHARE = 0.2  # of all rows that are left out at a time, at most
@@ -33,28 +36,37 @@ _NUM_VALUES = 2  # rounds and share, chosen by the judging rows
 
 
 class BoostedMean(torch.nn.Module):
-    """
+    r"""
     Predict targets by boosted trees: a constant plus the values of a point's leaves, one in each tree.
 
-    :class:`.DefaultGP` has it where a choice has a share of boosted trees.
+    :class:`.DefaultGP` has it where a choice has a share of boosted trees. Trees are constant beyond the training rows,
+    where a process follows trends and knows less, so the share falls there as :math:`e^{-2 d}`, d being the largest
+    distance from the range of a column, in its standard deviations.
 
     :param kernel: The trees' kernel of points in users' units, whose clusters are leaves.
-    :param leaf_values: The value of each leaf, in units of the model's targets. (Default: None, for `load_state_dict`.)
-    :param constant: The prediction without trees.
+    :param leaf_values: The value of each leaf, in units of the model's targets. (Default: None, for `load_state_dict`,
+        as for all others.)
+    :param ends: The least and the largest value of each column (`2 x D`), standardized; NaN where there are none.
     :param share: The share of the trees in a model's predictions.
     """
 
     leaf_values: Tensor
+    ends: Tensor
     constant: Tensor
     share: Tensor
 
     def __init__(
-        self, kernel: StandardizedKernel, leaf_values: Tensor | None = None, constant: float = 0.0, share: float = 0.0
+        self,
+        kernel: StandardizedKernel,
+        leaf_values: Tensor | None = None,
+        ends: Tensor | None = None,
+        share: float = 0.0,
     ) -> None:
         super().__init__()
         self.kernel = kernel
-        self.register_buffer("leaf_values", torch.empty(0, dtype=torch.float64) if leaf_values is None else leaf_values)
-        self.register_buffer("constant", torch.tensor(constant, dtype=torch.float64))
+        self.register_buffer("leaf_values", torch.empty(0).double() if leaf_values is None else leaf_values)
+        self.register_buffer("ends", torch.empty(2, 0).double() if ends is None else ends)
+        self.register_buffer("constant", torch.tensor(0.0, dtype=torch.float64))
         self.register_buffer("share", torch.tensor(share, dtype=torch.float64))
 
     @classmethod
@@ -71,10 +83,14 @@ class BoostedMean(torch.nn.Module):
         leaves, _ = kernel.partition.incidences(x, x)
         return self.constant.to(x) + leaves.row_values(self.leaf_values.to(x).unsqueeze(-1)).squeeze(-1)
 
+    def share_at(self, x: Tensor) -> Tensor:
+        """Return the share of the trees (`*batch x N`) in predictions at points (`*batch x N x D`)."""
+        points, (low, high) = decode_missing(self.kernel.standardized(x)), self.ends.to(x)
+        beyond = torch.maximum(low - points, points - high).nan_to_num(0.0).clamp_min(0.0).amax(-1)
+        return self.share.to(x) * (-_DECAY * beyond).exp()
+
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        saved = state_dict.get(prefix + "leaf_values")
-        if saved is not None:
-            self.leaf_values = self.leaf_values.new_empty(saved.shape)
+        take_shapes(self, state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
@@ -88,7 +104,9 @@ def boosted_mean(choice: Choice, data: TrainingData, setup: Setup) -> BoostedMea
     trees.partition = partition = ForestPartition(boosting)
     values = torch.from_numpy(histogram_values(boosting))[partition.layout.leaf_nodes]
     kernel = StandardizedKernel(EncodedKernel(trees, view) if data.has_view else trees, data.columns)
-    found = BoostedMean(kernel, float(data.unit.scale) * values, share=choice.boosted_share)
+    columns = [column[~column.isnan()] for column in data.x.mT]
+    ends = [[column.min(), column.max()] if len(column) else [math.nan] * 2 for column in columns]
+    found = BoostedMean(kernel, float(data.unit.scale) * values, torch.tensor(ends).double().mT, choice.boosted_share)
     first = torch.from_numpy(boosting.predict(view(data.x[:1]).numpy()))
     found.constant += (data.unit.undo(first) - found(data.rows[:1]))[0]
     return found.requires_grad_(False)
@@ -101,7 +119,7 @@ def with_boosted_mean(choice: Choice, data: TrainingData, setup: Setup) -> Choic
     A Gaussian process and boosted trees err in different ways, so that a weighted average of their predictions has
     smaller errors than both (stacked regressions, Breiman 1996). The process keeps its targets, and its variances up to
     a factor. Trees predict each row that judged the weights without having seen it. The number of rounds minimizes the
-    squared errors of these predictions, and share and factor maximize the density of averages.
+    squared errors of these predictions; the share maximizes the density of averages, each with its best factor.
     """
     if not setup.options.least_boosting_gain < math.inf:
         return choice

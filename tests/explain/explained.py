@@ -65,7 +65,12 @@ def posterior(model, rows):
     noisy = noise.covariance_matrix.detach().double().numpy() * model._fitted.scale**2
     cross, constant = dense(model, rows, X), model.model_.mean_module.constant.item() * model._fitted.scale
     middle = float(model._fitted.unit.mean)
-    level = model.model_.level(model._fitted.points(np.asarray(rows))).detach().numpy() * model._fitted.scale
-    mean = middle + level + model.model_.share_of_rows * cross @ np.linalg.solve(noisy, Y - middle - constant)
+    mean = middle + constant + cross @ np.linalg.solve(noisy, Y - middle - constant)
+    points, trees = model._fitted.points(np.asarray(rows)), getattr(model.model_, "boosted", None)
+    if trees is not None:
+        share = trees.share_at(points).numpy()
+        mean = (1 - share) * mean + share * (middle + trees(points).numpy() * model._fitted.scale)
+    if getattr(model.model_, "_offset", 0.0):
+        mean = mean + model.model_._offsets(points).detach().numpy() * model._fitted.scale
     assert np.all(np.diag(noisy) > np.diag(prior))
     return mean, dense(model, rows) - cross @ np.linalg.solve(noisy, cross.T)

@@ -7,12 +7,13 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from sklearn.ensemble import RandomForestRegressor
 
 from gpytorch_partition import default_kernel, settings
-from gpytorch_partition.presets import Options, default_model
+from gpytorch_partition.presets import Options, default_model, ensemble_model
 from gpytorch_partition.presets import boosted_mean as boosted
 from gpytorch_partition.presets.assembly import description_of, rebuilt
-from gpytorch_partition.presets.data import TrainingData
+from gpytorch_partition.presets.data import Blocks, TrainingData
 from gpytorch_partition.presets.options import Setup
 from gpytorch_partition.presets.weights_and_noise import Choice, HeldOutRows
 
@@ -41,9 +42,11 @@ def choice_of(errors, **others):
 
 
 @cache
-@torch.no_grad()
 def averaged():
-    return default_model(X, STEPS, random_state=0, options=ALWAYS)
+    """A model with a share of trees, and an offset."""
+    model = default_model(X, STEPS, random_state=0, options=ALWAYS)
+    model.description["noise"]["offset"] = 0.25
+    return model
 
 
 def dense_mean(model, x, train_x, train_y):
@@ -68,10 +71,11 @@ def test_its_predictions_are_those_of_scikit_learn(data):
 @torch.no_grad()
 def test_predictions_are_a_weighted_average():
     model = averaged()
-    share, process = float(model.boosted.share), dense_mean(model, NEW, X, STEPS)
-    assert 0 < share <= 0.75
+    share, process = model.boosted.share_at(NEW), dense_mean(model, NEW, X, STEPS)
+    assert 0 < float(share.max()) <= 0.75
     with settings.iterative():
         found = model(NEW).mean
+    assert bool((model._offsets(NEW) > 0.1).all())
     torch.testing.assert_close(found - model._offsets(NEW), (1 - share) * process + share * model.boosted(NEW))
     level = share * model.boosted(NEW) + (1 - share) * model.mean_module.constant + model._offsets(NEW)
     torch.testing.assert_close(model.level(NEW), level)
@@ -84,8 +88,9 @@ def test_new_observations_count_as_much_as_others():
     with settings.iterative():
         model(NEW)
         found = model.get_fantasy_model(x, y)(NEW).mean
-    share, added = float(model.boosted.share), model.boosted(x) * model.boosted.share + model._offsets(x)
-    process = dense_mean(model, NEW, torch.cat([X, x]), torch.cat([STEPS, (y - added) / (1 - share)]))
+    own, share = model.boosted.share_at(x), model.boosted.share_at(NEW)
+    added = own * model.boosted(x) + model._offsets(x)
+    process = dense_mean(model, NEW, torch.cat([X, x]), torch.cat([STEPS, (y - added) / (1 - own)]))
     wanted = (1 - share) * process + share * model.boosted(NEW) + model._offsets(NEW)
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
 
@@ -96,8 +101,37 @@ def test_a_state_has_the_trees(rows, others):
     model = default_model(rows, STEPS, random_state=0, options=ALWAYS, **others)
     copy = rebuilt(description_of(model), model.train_inputs[0], STEPS)
     copy.load_state_dict(model.state_dict())
-    assert copy.share_of_rows == model.share_of_rows < 1
+    assert 0 < copy.boosted.share == model.boosted.share
     assert torch.equal(copy(rows[:9]).mean, model(rows[:9]).mean)
+    inside = torch.nn.ModuleList([rebuilt(description_of(model), model.train_inputs[0], STEPS)])
+    inside.load_state_dict(torch.nn.ModuleList([model]).state_dict())
+    assert torch.equal(inside[0].boosted.leaf_values, model.boosted.leaf_values)
+    copy.load_state_dict({name: each for name, each in model.state_dict().items() if not name.startswith("boosted")})
+    assert copy.boosted is None
+
+
+def test_trees_have_less_share_beyond_the_rows():
+    """In standard deviations of the column that is farthest outside; missing cells are inside."""
+    trees, (low, high), deviation = averaged().boosted, X.aminmax(dim=0), X.std(0, correction=0)
+    x = X[:1].repeat(5, 1)
+    x[1], x[2], x[3] = low, high, high + deviation * torch.tensor([0.1, 0.5, 0.0])
+    x[4, 1] = torch.nan
+    shares = trees.share_at(x) / trees.share
+    torch.testing.assert_close(shares, torch.tensor([1.0, 1.0, 1.0, math.exp(-1), 1.0], dtype=torch.float64))
+
+
+def test_lines_go_on_beyond_the_rows():
+    x = 1.5 * torch.rand(300, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    noise = torch.from_numpy(np.random.RandomState(2).randn(300))
+    y = 6 * x[:, 0] + 3 * ((x[:, 1] > 0.7) ^ (x[:, 2] > 0.7)) + 0.3 * noise
+    model = default_model(x, y, random_state=0, options=ALWAYS)
+    far = x[:50] + torch.tensor([2.0, 0.0, 0.0])
+    wanted = 6 * far[:, 0] + 3 * ((far[:, 1] > 0.7) ^ (far[:, 2] > 0.7))
+    assert model.boosted is not None
+    with torch.no_grad(), settings.iterative():
+        trees, found = model.boosted(far), model(far).mean
+    assert float((wanted - trees).mean()) > 6
+    assert abs(float((wanted - found).mean())) < 2
 
 
 def test_the_default_kernel_is_that_of_a_process_alone():
@@ -147,7 +181,20 @@ def test_trees_that_know_nothing_more_have_no_share(monkeypatch, worse):
     assert boosted.with_boosted_mean(errors, TrainingData(X, NORMAL), setup(Options())) is errors
 
 
-def test_groups_and_given_ensembles_have_no_trees(monkeypatch):
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"weights": 1 + X[:, 0]},
+        {"blocks": Blocks.of(LEVELS.numpy(), None, 250)},
+        {"blocks": Blocks.of(None, NORMAL, 250)},
+    ],
+    ids=["weights", "groups", "time"],
+)
+def test_rows_that_differ_have_no_trees(monkeypatch, given):
     monkeypatch.setattr(boosted, "_unseen_errors", None)  # fails where it is called
-    weighted = default_model(X, STEPS, random_state=0, weights=1 + X[:, 0], options=ALWAYS)
-    assert weighted.boosted is None
+    assert default_model(X, STEPS, random_state=0, options=ALWAYS, **given).boosted is None
+
+
+def test_given_ensembles_have_no_trees_beside_them(monkeypatch):
+    monkeypatch.setattr(boosted, "_unseen_errors", None)
+    assert ensemble_model(X, STEPS, RandomForestRegressor(10), random_state=0, options=ALWAYS).boosted is None

@@ -554,6 +554,7 @@ def test_descriptions_are_plain_and_of_default_models_only():
         "threshold": 0.25,
         "has_weights": False,
         "has_tails": False,
+        "weighs_rows": False,
         "long_tail": None,
         "offset": 0.0,
     }
