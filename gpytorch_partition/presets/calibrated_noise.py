@@ -56,7 +56,7 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
     """
     options = setup.options
     with stage("inducing points", level=2):
-        choice = replace(choice, noise=choice.noise + _unspanned_variance(choice, data, setup.fork()))
+        choice = replace(choice, noise=choice.noise + _unspanned_variance(choice, data, setup))
     splits = folds(len(data.x), options.num_calibration_folds, setup.random, data.blocks)
     splits = [split for split in splits if len(np.setdiff1d(split[1], choice.rows))]  # whole groups may have chosen
     models, seen = _predicted_folds(choice, splits, data, setup, own.weights)

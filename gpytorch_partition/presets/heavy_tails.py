@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import torch
 from scipy.stats import t as student
 from torch import Tensor
@@ -71,11 +72,15 @@ def discounts_harm(choice: Choice, data: TrainingData, usual: Choice, own: Train
     """
     Return whether models that discount outliers predict held-out rows clearly worse than `usual` models of `own` data.
 
-    Few rows that choose may take for an outlier what many rows explain, such as a holiday. Both hold out the same rows.
+    Few rows that choose may take for an outlier what many rows explain, such as a holiday. Choices of other parts may
+    hold out other rows: errors of the common ones are compared, or where these are less than half, of any pairs.
     """
-    found, other = choice.held_out, usual.held_out
-    assert torch.equal(found.rows, other.rows)
-    return is_worse((data.unit.scale * found.errors).square(), (own.unit.scale * other.errors).square())
+    rows, others = choice.held_out.rows.numpy(), usual.held_out.rows.numpy()
+    places = np.intersect1d(rows, others, return_indices=True)[1:]
+    if 2 * len(places[0]) < len(rows):
+        places = (np.arange(min(len(rows), len(others))),) * 2
+    squares = (data.unit.scale * choice.held_out.errors).square()[places[0]]
+    return is_worse(squares, (own.unit.scale * usual.held_out.errors).square()[places[1]])
 
 
 def _squared_error(choice: Choice, data: TrainingData) -> float:

@@ -77,8 +77,6 @@ class Options:
     #: Nats per row that discounting rows with large errors must gain beside Student-t noise. A small gain is no
     #: evidence, since the models that discount have seen the rows that judge.
     least_discount_gain: float = 0.05
-    least_boosting_gain: float = 3.0  #: Nats that a share of boosted trees in predictions must gain; infinity for none.
-    most_boosting_rounds: int = 800  #: Trees that have a share in predictions, at most; 20 at least.
     num_noise_trees: int = 200  #: Trees of the forest that predicts the noise.
     least_noise: float = 1e-4  #: Least noise, in variances of the targets; a likelihood's constraint is half of it.
     #: Least weight, in variances of the targets. Parts of less are left out if held-out rows then lose less than a nat.
@@ -170,10 +168,6 @@ class Setup:
         """Return a setup with a copy of the random state, so that it draws the same numbers again."""
         return replace(self, random=deepcopy(self.random))
 
-    def fork(self) -> Setup:
-        """Return a setup with a random state of its own, for which one number is drawn however many it draws."""
-        return replace(self, random=np.random.RandomState(self.random.randint(2**31)))
-
     @property
     def growing(self) -> dict[str, Any]:
         """Return the keyword arguments of functions that grow trees."""
@@ -209,7 +203,6 @@ _REDUCTIONS: tuple[tuple[int, Mapping[str, float]], ...] = (
             "num_slope_trees": 25,
             "num_boosted_trees": 75,
             "num_shallow_boosted_trees": 100,
-            "most_boosting_rounds": 200,
             "num_noise_trees": 100,
             "fewest_inducing_points": 500,
             "most_inducing_points": 500,

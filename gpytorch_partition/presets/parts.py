@@ -54,34 +54,24 @@ class Part:
 
 
 def new_parts(inputs: PartInputs, names: Collection[str] | None = None) -> dict[str, Kernel]:
-    """
-    Return new parts of unit scale, by name: those of the given names, or (None) those of the usual sum.
-
-    Every part has draws of its own, which do not depend on the other names.
-    """
+    """Return new parts of unit scale, by name: those of the given names, or (None) those of the usual sum."""
     names = usual_parts() if names is None else names
+    wanted = [part for part in PARTS if part.name in names]
     # The rows are checked already; a check for every tree would take a tenth of the time for a thousand rows.
     with sklearn.config_context(assume_finite=True):
-        view, seen = None, inputs
-        if inputs.has_view:
-            view = NumberView(inputs.x, inputs.categories, inputs.y, weights=inputs.tree_weights)
-            seen = inputs.seen(view)
-        setups = [inputs.setup.fork() for _ in PARTS]
+        if not inputs.has_view:
+            return {part.name: part.build(inputs) for part in wanted}
+        view = NumberView(inputs.x, inputs.categories, inputs.y, weights=inputs.tree_weights)
+        seen = inputs.seen(view)
         return {
-            part.name: _built(part, replace(seen if part.compares_numbers else inputs, setup=setup), view)
-            for part, setup in zip(PARTS, setups)
-            if part.name in names
+            part.name: EncodedKernel(part.build(seen), view) if part.compares_numbers else part.build(inputs)
+            for part in wanted
         }
 
 
-def _built(part: Part, inputs: PartInputs, view: NumberView | None) -> Kernel:
-    kernel = part.build(inputs)
-    return kernel if view is None or not part.compares_numbers else EncodedKernel(kernel, view)
-
-
-def usual_parts(omitted: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the names of the parts of the usual sum, without omitted ones."""
-    return tuple(part.name for part in PARTS if not (part.is_rough or part.is_given or part.name in omitted))
+def usual_parts() -> tuple[str, ...]:
+    """Return the names of the parts of the usual sum."""
+    return tuple(part.name for part in PARTS if not (part.is_rough or part.is_given))
 
 
 def unfitted_parts(num_columns: int, view_columns: int | None = None) -> dict[str, Kernel]:

@@ -23,7 +23,7 @@ from gpytorch_partition.partitions.grown_forest import grow_forest
 from gpytorch_partition.presets.assembly import weighted_parts
 from gpytorch_partition.presets.data import Blocks, PartInputs, as_new_rows, folds, random_rows
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
-from gpytorch_partition.presets.parts import new_parts, usual_parts
+from gpytorch_partition.presets.parts import new_parts
 from gpytorch_partition.progress import stage
 from gpytorch_partition.settings import num_variance_samples
 from gpytorch_partition.tables import needs_view
@@ -140,7 +140,8 @@ def _folds(rows: PartInputs) -> tuple[list[str], list[Tensor], list[tuple[Tensor
     for kept, held_out in folds(len(rows.x), options.folds_of(len(rows.x)), rows.setup.random, rows.blocks):
         inputs = _filled(rows.of_rows(kept))
         lengthscales = _lengthscales(inputs.of_rows(slice(options.num_lengthscale_rows)))
-        parts = new_parts(replace(inputs, lengthscales=lengthscales), usual_parts(options.omitted_parts))
+        parts = new_parts(replace(inputs, lengthscales=lengthscales))
+        parts = {name: part for name, part in parts.items() if name not in options.omitted_parts}
         names = list(parts)
         covariances.append(dense_covariances(parts.values(), rows.x_without(held_out)))
         splits.append((torch.from_numpy(kept), torch.from_numpy(held_out)))

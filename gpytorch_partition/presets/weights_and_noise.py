@@ -17,7 +17,7 @@ from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.likelihoods.scale_mixture import gaussian_log_densities, log_densities
 from gpytorch_partition.presets.data import PartInputs, TrainingData, folds, random_rows
 from gpytorch_partition.presets.options import Options, Setup
-from gpytorch_partition.presets.parts import ENSEMBLE, ROUGH, new_parts, usual_parts
+from gpytorch_partition.presets.parts import ENSEMBLE, ROUGH, new_parts
 from gpytorch_partition.presets.rough_field import Candidate, rough_field
 from gpytorch_partition.progress import stage
 from gpytorch_partition.training.predictive_density import (
@@ -78,8 +78,6 @@ class Choice:
     offset: float = 0.0  # the mean error of predictions where the noise is at its level, added to them
     mean_error: tuple[float, ...] = ()  # of held-out rows with this offset, and its standard error; empty if unknown
     deviations: Tensor = _NO_ROWS.errors  # of the noise at the held-out rows, over that of its level
-    boosted_share: float = 0.0  # of boosted trees in predictions
-    boosting_rounds: int = 0
 
     @property
     def new_noise(self) -> float:
@@ -298,12 +296,13 @@ def _lengthscales(inputs: PartInputs) -> Tensor:
 def _folds(inputs: PartInputs) -> tuple[list[str], list[Fold], list[Tensor]]:
     """Names of the parts, and for each fold their covariances and the lengthscales, built without its held-out rows."""
     setup, num_rows, names, found, all_lengthscales = inputs.setup, len(inputs.x), list[str](), list[Fold](), []
-    wanted = usual_parts(setup.options.omitted_parts) if setup.refit is None else (ENSEMBLE,)
+    wanted, omitted = ((ENSEMBLE,), ()) if setup.refit is not None else (None, setup.options.omitted_parts)
     splits = folds(num_rows, setup.options.folds_of(num_rows), setup.random, inputs.blocks)
     for kept, held_out in splits:
         with stage(f"fold {len(found) + 1} of {len(splits)}", level=2):
             lengthscales = _lengthscales(inputs.of_rows(kept[: setup.options.num_lengthscale_rows]))
             parts = new_parts(inputs.of_rows(kept, lengthscales=lengthscales), wanted)
+            parts = {name: part for name, part in parts.items() if name not in omitted}
             names, covariances = list(parts), dense_covariances(parts.values(), inputs.x_without(held_out))
             found.append(Fold.of(covariances, torch.from_numpy(kept), torch.from_numpy(held_out)))
             all_lengthscales.append(lengthscales)

@@ -18,14 +18,7 @@ W = RANDOM.choice([0.1, 1.0, 5.0], N)
 Y = TRUTH + 10 * RANDOM.randn(N) / np.sqrt(W)
 NEW = RANDOM.randn(30, 3) * [1.0, 20.0, 0.01]
 NAMES = ("forest", "fast_cluster", "mondrian")
-FEW_TREES = Options(
-    num_trees=15,
-    num_slope_trees=10,
-    num_boosted_trees=15,
-    num_shallow_boosted_trees=15,
-    most_boosting_rounds=40,
-    num_folds=2,
-)
+FEW_TREES = Options(num_trees=15, num_slope_trees=10, num_boosted_trees=15, num_shallow_boosted_trees=15, num_folds=2)
 
 
 def rbf(x, y):

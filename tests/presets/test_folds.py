@@ -16,13 +16,7 @@ from gpytorch_partition.presets import Options
 from gpytorch_partition.presets.data import Blocks, PartInputs, as_new_rows, folds, random_rows
 from gpytorch_partition.presets.options import Setup
 
-FEW_TREES = {
-    "num_trees": 15,
-    "num_slope_trees": 10,
-    "num_boosted_trees": 15,
-    "num_shallow_boosted_trees": 15,
-    "most_boosting_rounds": 40,
-}
+FEW_TREES = {"num_trees": 15, "num_slope_trees": 10, "num_boosted_trees": 15, "num_shallow_boosted_trees": 15}
 SMALL = Options(num_folds=3, **FEW_TREES)
 LETTERS = np.array(list("abcdefghijkl"))
 

@@ -49,7 +49,6 @@ FEW = Options(
     num_trees=20,
     num_boosted_trees=20,
     num_shallow_boosted_trees=20,
-    most_boosting_rounds=40,
     num_rough_trees=50,
     num_folds=3,
     fewest_choosing_rows=400,
