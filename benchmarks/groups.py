@@ -120,7 +120,9 @@ def _predicted(kernel: Kernel, x: Tensor, y: Tensor) -> Row:
             return scores(y[:number].numpy(), found.mean.numpy(), found.stddev.numpy())
 
 
-SMALL = ModelOptions(num_trees=10, num_slope_trees=5, num_boosted_trees=5, num_shallow_boosted_trees=5)
+SMALL = ModelOptions(
+    num_trees=10, num_slope_trees=5, num_boosted_trees=5, num_shallow_boosted_trees=5, most_boosting_rounds=40
+)
 Problem = tuple[pd.DataFrame, np.ndarray]  # a table whose categories are text, and targets
 Views = tuple[Any, Any]  # of training and test rows
 

@@ -26,7 +26,9 @@ from .datasets import HALF, Split, means_of, read_data, scores, split_at
 from .report import Options, Row, Table, grid, measured, timed
 
 FRIEDMAN = {"friedman1": make_friedman1, "friedman2": make_friedman2, "friedman3": make_friedman3}
-FEW_TREES = ModelOptions(num_trees=3, num_slope_trees=3, num_boosted_trees=3, num_shallow_boosted_trees=3)
+FEW_TREES = ModelOptions(
+    num_trees=3, num_slope_trees=3, num_boosted_trees=3, num_shallow_boosted_trees=3, most_boosting_rounds=40
+)
 
 
 def noise_at_bound(options: Options) -> Iterator[Table]:

@@ -68,7 +68,14 @@ def test_stages_are_counted_and_their_steps_are_not():
 
 
 def machines():
-    few_trees = Options(num_trees=5, num_slope_trees=5, num_boosted_trees=5, num_shallow_boosted_trees=5, num_folds=2)
+    few_trees = Options(
+        num_trees=5,
+        num_slope_trees=5,
+        num_boosted_trees=5,
+        num_shallow_boosted_trees=5,
+        most_boosting_rounds=40,
+        num_folds=2,
+    )
     regressor = partial(PartitionGPRegressor, options=few_trees, random_state=0)
     y = np.sin(5 * X[:, 0])
     return {

@@ -143,20 +143,27 @@ def averages(model: PartitionGP | TargetView, points: Iterable[Tensor]) -> tuple
     with settings.iterative(), settings.no_debug():
         found = zip(*(_average(model, encode_missing(x)) for x in points))
         (levels, priors, left_out, cross), alpha = map(torch.stack, found), strategy_of(model).mean_cache
+        cross, of_means = cross.unbind(-1)
         if isinstance(model, TargetView):
             variances = model.variances_of(priors, cross)
         else:
             variances = _variances(model, priors, cross)
-        return (levels + cross @ alpha).double(), (variances + left_out).double()
+        return (levels + of_means @ alpha).double(), (variances + left_out).double()
 
 
 def _average(model: PartitionGP | TargetView, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return level and prior variance of the average over points, variance left out, and covariances with rows."""
-    weights = x.new_full((len(x), 1), 1 / len(x))
+    """
+    Return level and prior variance of the average over points, variance left out, and covariances with rows (`N x 2`).
+
+    Their second column is of the share of each point's mean that rows determine.
+    """
+    shares = x.new_ones(len(x)) if isinstance(model, TargetView) else model.share_of_rows(x)
+    weights = torch.stack([torch.ones_like(shares), shares], -1) / len(x)
     prior, cross = (
-        to_linear_operator(model.covar_module(rows, x)).evaluate_kernel().matmul(weights).squeeze(-1)
+        to_linear_operator(model.covar_module(rows, x)).evaluate_kernel().matmul(weights)
         for rows in (x, model.train_inputs[0])
     )
+    prior = prior[:, 0]
     if isinstance(model, TargetView):
         return model.constant, prior.mean(), x.new_zeros(()), cross
     left_out = unspanned_variances(model.likelihood, x)

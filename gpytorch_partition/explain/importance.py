@@ -18,7 +18,13 @@ from gpytorch_partition import settings
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.tree_layout import TreeLayout
 from gpytorch_partition.explain.given_columns import by_given_columns, column_names, given_rows
-from gpytorch_partition.explain.kernel_parts import KernelExpansion, KernelPart, covariance_shares, kernel_parts
+from gpytorch_partition.explain.kernel_parts import (
+    AveragedTrees,
+    KernelExpansion,
+    KernelPart,
+    covariance_shares,
+    kernel_parts,
+)
 from gpytorch_partition.inputs.numbers import checked_count, random_state_of
 from gpytorch_partition.kernels import LandmarkKernel, LocalLinearKernel, RandomForestKernel
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
@@ -137,7 +143,7 @@ def column_shares(functions: KernelExpansion, random_state: Any = 0) -> np.ndarr
     al. 2010). Shares of several functions are averaged with their variances as weights. A part is divided by its own
     structure (docs/explaining.md):
 
-    - **Trees**: by the covariance with f of the changes that splits make (Saabas 2014).
+    - **Trees** of kernels, and those averaged: by the covariance with f of the changes that splits make (Saabas 2014).
     - **Slopes**: levels as for trees; slopes count for their own column.
     - **Linear kernels**: by the term :math:`v_d\, x_d \sum_i x_{id} \alpha_i` of each column.
     - **All others**: in proportion to :math:`\mathbb{E}[k(x, x) - k(x, x')]`, x' being x with the column's value of
@@ -201,6 +207,9 @@ def _of_seen_columns(part: KernelPart, x: Tensor, alpha: Tensor, total: Tensor) 
         return None
     points = base._active(part.points(x))
     num_columns = points.shape[-1]
+    if isinstance(part, AveragedTrees):
+        leaves, _ = base._forest.incidences(points, points)
+        return _by_splits(base._forest, leaves, part.trees.share * part.trees.leaf_values, total, num_columns)
     covariance = cast(PartitionLinearOperator, part.covariance(x, x))
     table = covariance.cluster_product(covariance.cluster_sums(alpha.unsqueeze(-1)))
     scale = part.weight * float(covariance.scale)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,7 @@ from gpytorch_partition.kernels import DeferredKernel, IterativeKernel, Partitio
 from gpytorch_partition.models import CoregionalizedGP, PartitionGP
 from gpytorch_partition.models.coregionalized import TargetView
 from gpytorch_partition.presets.assembly import description_of
+from gpytorch_partition.presets.boosted_mean import BoostedMean
 from gpytorch_partition.tables import NumberView
 
 Map = Callable[[Tensor], Tensor]
@@ -72,17 +73,37 @@ class KernelPart:
 
 
 @dataclass(frozen=True, eq=False)
+class AveragedTrees(KernelPart):
+    """Boosted trees that have a share in a model's predictions beside its kernel, as a part without prior variance."""
+
+    trees: BoostedMean = field(kw_only=True)
+
+    @classmethod
+    def of(cls, trees: BoostedMean) -> AveragedTrees:
+        (inside,) = kernel_parts(trees.kernel)
+        return cls(inside.kernel, 0.0, inside.maps, trees=trees)
+
+    def means(self, x: Tensor, train_x: Tensor, weights: Tensor) -> Tensor:
+        return self.trees.share * self.trees(x).double().unsqueeze(-1)
+
+    def prior_variance(self, x: Tensor) -> float:
+        return 0.0
+
+
+@dataclass(frozen=True, eq=False)
 class KernelExpansion:
     r"""
     Hold the functions :math:`\sum_i k(x, x_i) \alpha_{iq}` of training rows: posterior means without their constants.
 
-    The weights :math:`\alpha` are `N x q`. Parts without names are called by the classes of their kernels.
+    The weights :math:`\alpha` are `N x q`. Parts without names are called by the classes of their kernels. Boosted
+    trees that have a share in predictions are the last part.
     """
 
     kernel: Kernel
     train_x: Tensor
     weights: Tensor
     names: tuple[str, ...] | None = None
+    trees: BoostedMean | None = None
 
     @classmethod
     def of_model(cls, model: PartitionGP | CoregionalizedGP) -> KernelExpansion:
@@ -91,11 +112,14 @@ class KernelExpansion:
             weights = model.dual_weights
         else:
             weights = strategy_of(model).mean_cache.unsqueeze(-1)
-        return cls(model.covar_module, model.train_inputs[0], weights, description_of(model)["parts"])
+        names, trees = tuple(description_of(model)["parts"] or ()), getattr(model, "boosted", None)
+        if trees is not None:  # whose share is the same at all training rows
+            names, weights = (*names, "averaged_trees"), (1 - trees.share).to(weights) * weights
+        return cls(model.covar_module, model.train_inputs[0], weights, names or None, trees)
 
     @cached_property
     def parts(self) -> list[KernelPart]:
-        return kernel_parts(self.kernel)
+        return kernel_parts(self.kernel) + ([] if self.trees is None else [AveragedTrees.of(self.trees)])
 
     @property
     def part_names(self) -> tuple[str, ...]:

@@ -321,6 +321,7 @@ def _of_one_target(model: PartitionGP, unit: Standardization, columns: list[str]
         "log_density_error": noise.get("log_density_error"),
         "is_skewed": is_skewed(unit.undo(model.train_targets.double())),
         **_of_noise(model.likelihood, scale, some),
+        **({} if noise.get("weighs_rows", True) else {"num_outliers": 0}),
     }
 
 

@@ -75,6 +75,10 @@ class PartitionGP(ExactGP):
         with predictions():
             return super().__call__(*map(self._encoded, inputs), **kwargs)
 
+    def share_of_rows(self, x: Tensor) -> Tensor:
+        """Return the factor of the training rows' weighted sum in the mean at points (`*batch x N`)."""
+        return x.new_ones(x.shape[:-1])
+
     def level(self, x: Tensor) -> Tensor:
         """Return the part of the mean at points (`*batch x N`) that does not depend on training rows."""
         return self.mean_module(x)

@@ -30,12 +30,14 @@ from gpytorch_partition.likelihoods import (
     WeightedNoise,
 )
 from gpytorch_partition.models import PartitionGP
+from gpytorch_partition.presets.boosted_mean import BoostedMean, boosted_mean
 from gpytorch_partition.presets.data import PartInputs, TrainingData
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import SMOOTH, new_parts, unfitted_parts
 from gpytorch_partition.presets.weights_and_noise import Choice
 
 _MOST_DENSE_ROWS = 2_000  # rows of a model with dense solves
+_DESCRIBED = ("parts", "noise", "log_predictive_density", "view_columns")
 _LARGEST_ROUNDING = 0.1  # rounding of covariances allowed in float32, in variances of the noise
 
 
@@ -43,39 +45,64 @@ class DefaultGP(PartitionGP):
     """
     A default model, with a description in plain values from which :func:`rebuilt` makes its unfitted counterpart.
 
-    Predictions are posterior means plus an offset: the mean error of held-out rows, times the noise's deviation.
-    The description has `"parts"`, their names; `"noise"`, its kind and the offset; `"log_predictive_density"` of
-    held-out rows; and `"view_columns"`, the number of columns of the parts' view of categories and missing cells, or
-    None.
+    Predictions are posterior means, averaged with those of boosted trees if these have a share, plus an offset: the
+    mean error of held-out rows, times the noise's deviation. The description has `"parts"`, their names; `"noise"`, its
+    kind and the offset; `"log_predictive_density"` of held-out rows; and `"view_columns"`, the number of columns of the
+    parts' view of categories and missing cells, or None.
     """
 
     def __init__(
-        self, train_x: Tensor, train_y: Tensor, likelihood: Likelihood, kernel: Kernel, description: dict[str, Any]
+        self,
+        train_x: Tensor,
+        train_y: Tensor,
+        likelihood: Likelihood,
+        kernel: Kernel,
+        description: dict[str, Any],
+        boosted: BoostedMean | None = None,
     ) -> None:
         super().__init__(train_x, train_y, likelihood, kernel)
         self.description = description
+        self.boosted = boosted
 
     def __call__(self, *inputs: Tensor, **kwargs: Any) -> Any:
         found = super().__call__(*inputs, **kwargs)
-        if self.training or not self._offset or prior_mode.on() or not self.train_inputs:
+        is_prior = self.training or prior_mode.on() or not self.train_inputs
+        if is_prior or (self.boosted is None and not self._offset):
             return found
-        return type(found)(found.mean + self._offsets(inputs[0]).to(found.mean), found.lazy_covariance_matrix)
+        x = self._as_rows(inputs[0])
+        mean = self.share_of_rows(x) * found.mean + self._added(x).to(found.mean)
+        return type(found)(mean, found.lazy_covariance_matrix)
 
     def get_fantasy_model(self, inputs: Tensor, targets: Tensor, **kwargs: Any) -> Any:
-        """Return the model with more observations, less the offset, since it is added to predictions."""
-        return super().get_fantasy_model(inputs, targets - self._offsets(inputs).to(targets), **kwargs)
+        """Return the model with more observations, of which its own share of predictions is the posterior mean."""
+        x = self._as_rows(inputs)
+        return super().get_fantasy_model(
+            inputs, (targets - self._added(x).to(targets)) / self.share_of_rows(x), **kwargs
+        )
 
     def level(self, x: Tensor) -> Tensor:
-        return super().level(x) + self._offsets(x)
+        x = self._as_rows(x)
+        return self.share_of_rows(x) * super().level(x) + self._added(x)
+
+    def share_of_rows(self, x: Tensor) -> Tensor:
+        """Return one less the share of boosted trees (`*batch x N`)."""
+        return super().share_of_rows(x) if self.boosted is None else 1 - self.boosted.share_at(x)
+
+    def _as_rows(self, x: Tensor) -> Tensor:
+        return self._encoded(x.unsqueeze(-1) if x.dim() == 1 else x)
+
+    def _added(self, x: Tensor) -> Tensor:
+        """Return the boosted trees' share of predictions (`*batch x N`), and the offset."""
+        trees = x.new_zeros(x.shape[:-1]) if self.boosted is None else self.boosted.share_at(x) * self.boosted(x)
+        return trees + self._offsets(x) if self._offset else trees
 
     @property
     def _offset(self) -> float:
         return self.description["noise"].get("offset", 0.0)
 
     def _offsets(self, x: Tensor) -> Tensor:
-        x = x.unsqueeze(-1) if x.dim() == 1 else x
         forests = [module for module in self.likelihood.modules() if isinstance(module, ForestNoise)]
-        ratios = forests[0].exponent * forests[0].log_ratio(self._encoded(x)) if forests else x.new_zeros(x.shape[:-1])
+        ratios = forests[0].exponent * forests[0].log_ratio(x) if forests else x.new_zeros(x.shape[:-1])
         return self._offset * (0.5 * ratios).exp()
 
     def with_completions(self, share: float, gain: float) -> DefaultGP:
@@ -88,6 +115,11 @@ class DefaultGP(PartitionGP):
         result = super().load_state_dict(*args, **kwargs)
         self.sum_precisely_if_needed()
         return result
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        trees = BoostedMean.unfitted(self.description["view_columns"] is not None).to(self.train_targets.device)
+        self.boosted = trees if f"{prefix}boosted.share" in state_dict else None
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     @torch.no_grad()
     def sum_precisely_if_needed(self) -> None:
@@ -119,7 +151,7 @@ def description_of(model: Any) -> dict[str, Any]:
     """Return the description of a model; its `"parts"` are None unless it is a default one."""
     if getattr(model, "description", None) is not None:
         return model.description
-    return {"parts": None, "noise": {}, "log_predictive_density": None, "view_columns": None}
+    return {**dict.fromkeys(_DESCRIBED), "noise": {}}
 
 
 def rebuilt(description: Mapping[str, Any], train_x: Tensor, train_y: Tensor) -> DefaultGP | None:
@@ -134,12 +166,13 @@ def rebuilt(description: Mapping[str, Any], train_x: Tensor, train_y: Tensor) ->
     elif own["noise"]["has_weights"]:
         noise = WeightedNoise(noise, torch.ones(len(train_x)))
     likelihood = _likelihood(noise, own["noise"]["threshold"], parts, weights, None)
-    return DefaultGP(train_x, train_y, likelihood, IterativeKernel(weighted_parts(parts, weights, None)), own).eval()
+    kernel = IterativeKernel(weighted_parts(parts, weights, None))
+    return DefaultGP(train_x, train_y, likelihood, kernel, own).eval()
 
 
 def own_description(description: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a description that are its own, without others that were stored beside them."""
-    return {name: description[name] for name in ("parts", "noise", "log_predictive_density", "view_columns")}
+    return {name: description[name] for name in _DESCRIBED}
 
 
 def unfitted_kernel(description: Mapping[str, Any], num_columns: int) -> IterativeKernel:
@@ -151,17 +184,23 @@ def unfitted_kernel(description: Mapping[str, Any], num_columns: int) -> Iterati
 def assemble(choice: Choice, data: TrainingData, setup: Setup) -> DefaultGP:
     """Return a model of rows and targets in any units, with all values set and none left to train."""
     parts = new_parts(PartInputs.of(data, setup, choice.lengthscales), names=choice.outputscales)
-    return assembled(choice, parts, data, setup.options)
+    return assembled(choice, parts, data, setup.options, boosted_mean(choice, data, setup))
 
 
-def assembled(choice: Choice, parts: Mapping[str, Kernel], data: TrainingData, options: Options) -> DefaultGP:
+def assembled(
+    choice: Choice,
+    parts: Mapping[str, Kernel],
+    data: TrainingData,
+    options: Options,
+    boosted: BoostedMean | None = None,
+) -> DefaultGP:
     """Return the model of parts of unit scale, by name, that were built from these data."""
     unit = float(data.unit.scale) ** 2
     weights = {name: unit * weight for name, weight in choice.outputscales.items()}
     noise = _of_rows(choice, _noise(choice, unit, options), data)
     likelihood = _likelihood(noise, choice.threshold, parts, weights, data.columns)
     kernel = IterativeKernel(weighted_parts(parts, weights, data.columns))
-    model = DefaultGP(data.rows, data.targets, likelihood, kernel, _description(choice, data))
+    model = DefaultGP(data.rows, data.targets, likelihood, kernel, _description(choice, data), boosted)
     model.covar_module.outputscale = 1.0
     model.mean_module.constant = data.unit.mean
     model.sum_precisely_if_needed()
@@ -190,6 +229,7 @@ def _description(choice: Choice, data: TrainingData) -> dict[str, Any]:
             "threshold": choice.threshold,
             "has_weights": data.weights is not None or choice.factor != 1,
             "has_tails": choice.tails is not None,
+            "weighs_rows": data.weights is not None,
             "long_tail": choice.long_tail,
             "offset": unit * choice.offset,
             "mean_error": [unit * value for value in choice.mean_error],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -17,6 +18,7 @@ from gpytorch_partition.inputs.training_rows import checked_categories, decode_m
 from gpytorch_partition.kernels import IterativeKernel
 from gpytorch_partition.partitions.ensembles.libraries import check_refittable, fitted_clone, is_fitted, num_columns_of
 from gpytorch_partition.presets.assembly import DefaultGP, assemble
+from gpytorch_partition.presets.boosted_mean import with_boosted_mean
 from gpytorch_partition.presets.calibrated_noise import calibrate, widened
 from gpytorch_partition.presets.data import Blocks, TrainingData
 from gpytorch_partition.presets.heavy_tails import discounts_harm, with_heavy_tails, with_shape
@@ -72,17 +74,21 @@ def default_model(
     (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), where that gains 3 nats; where held-out
     rows are then predicted clearly worse, only the noise of new observations does. Where held-out rows gain 5 nats,
     noise is Student's t (:class:`~gpytorch_partition.likelihoods.StudentTLikelihood`), and outliers are discounted
-    where that predicts all of them better (:func:`~gpytorch_partition.presets.heavy_tails.with_heavy_tails`). Last,
+    where that predicts all of them better (:func:`~gpytorch_partition.presets.heavy_tails.with_heavy_tails`). Then,
     where there are more than 1.7 times as many rows as weights come from, all of them, held out in folds, set the scale
     of the weights and the noise (:func:`~gpytorch_partition.presets.calibrated_noise.calibrate`).
+
+    Last, predictions are averaged with those of boosted trees, where that gains 3 nats
+    (:func:`~gpytorch_partition.presets.boosted_mean.with_boosted_mean`); not with `weights` or `blocks`.
 
     Nothing is left to train. The model is chosen on the CPU, and moves to the rows' device. It computes in float64. A
     prediction of new targets is `model.likelihood(model(x), x)` for x in float64, above 2,000 rows within
     :class:`~gpytorch_partition.settings.iterative`.
 
     Costs four sets of dense covariances of 700 rows (five up to 500, three above 1,000) with some 60 Cholesky factors
-    each; above 1,200 rows up to 60 more for rough kernels, and one to five models of four fifths of the rows. Memory: 8
-    bytes for each row and inducing point or tree (600, or 500 to 1,000 rough ones).
+    each; above 1,200 rows up to 60 more for rough kernels, and one to five models of four fifths of the rows; and up to
+    six boostings of at most 800 trees of 15 leaves. Memory: 8 bytes for each row and inducing point or tree (600, or
+    500 to 1,000 rough ones).
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.
     :param train_y: `N` targets, of a standard deviation between 1e-3 and 1e15.
@@ -145,6 +151,8 @@ def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingD
             choice, data = _calibrated(choice, data, usual, own, setup)
     elif not choice.is_rough:
         choice = widened(with_mean_error(choice) if own.has_equal_rows else choice, data, setup)
+    if own.has_equal_rows and setup.refit is None:
+        choice = with_boosted_mean(choice, data, setup)
     choice = with_shape(widened_for_blocks(choice, chosen, data, setup), setup.options)
     choice = centred(choice) if own.has_equal_rows else choice
     choice = widened_to_hold(choice) if data.blocks is None else choice
@@ -177,11 +185,11 @@ def default_kernel(
     r"""
     Return the kernel of :func:`default_model`, a sum whose weights were chosen from the data, for a model of your own.
 
-    Call it to add terms, or another likelihood. Its weights, the outputscales of
-    :class:`~gpytorch.kernels.ScaleKernel`\ s inside, are in squared units of the targets, and frozen. Sums with it, and
-    products with constants, have this package's solver and predictions, as with
-    :class:`~gpytorch_partition.kernels.IterativeKernel`. It has no noise; that of :func:`default_model` was chosen with
-    it.
+    Call it to add terms, or another likelihood. It is chosen without boosted trees beside it. Its weights, the
+    outputscales of :class:`~gpytorch.kernels.ScaleKernel`\ s inside, are in squared units of the targets, and frozen.
+    Sums with it, and products with constants, have this package's solver and predictions, as with
+    :class:`~gpytorch_partition.kernels.IterativeKernel`. It has no noise; that of :func:`default_model` with
+    `Options(least_boosting_gain=float("inf"))` was chosen with it.
 
     Parameters, errors and cost are those of :func:`default_model`.
 
@@ -191,6 +199,7 @@ def default_kernel(
         >>> kernel(x).shape
         torch.Size([100, 100])
     """
+    options = replace(options, least_boosting_gain=math.inf)  # the kernel's model has no other predictions
     settings = {"weights": weights, "random_state": random_state, "n_jobs": n_jobs, "options": options}
     model = default_model(train_x, train_y, categories=categories, **settings)
     return model.covar_module.base_kernel

@@ -77,6 +77,8 @@ class Options:
     #: Nats per row that discounting rows with large errors must gain beside Student-t noise. A small gain is no
     #: evidence, since the models that discount have seen the rows that judge.
     least_discount_gain: float = 0.05
+    least_boosting_gain: float = 3.0  #: Nats that a share of boosted trees in predictions must gain; infinity for none.
+    most_boosting_rounds: int = 800  #: Trees that have a share in predictions, at most; 20 at least.
     num_noise_trees: int = 200  #: Trees of the forest that predicts the noise.
     least_noise: float = 1e-4  #: Least noise, in variances of the targets; a likelihood's constraint is half of it.
     #: Least weight, in variances of the targets. Parts of less are left out if held-out rows then lose less than a nat.
@@ -203,6 +205,7 @@ _REDUCTIONS: tuple[tuple[int, Mapping[str, float]], ...] = (
             "num_slope_trees": 25,
             "num_boosted_trees": 75,
             "num_shallow_boosted_trees": 100,
+            "most_boosting_rounds": 200,
             "num_noise_trees": 100,
             "fewest_inducing_points": 500,
             "most_inducing_points": 500,

@@ -78,6 +78,8 @@ class Choice:
     offset: float = 0.0  # the mean error of predictions where the noise is at its level, added to them
     mean_error: tuple[float, ...] = ()  # of held-out rows with this offset, and its standard error; empty if unknown
     deviations: Tensor = _NO_ROWS.errors  # of the noise at the held-out rows, over that of its level
+    boosted_share: float = 0.0  # of boosted trees in predictions
+    boosting_rounds: int = 0
 
     @property
     def new_noise(self) -> float:

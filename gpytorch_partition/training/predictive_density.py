@@ -315,6 +315,7 @@ def fit_factors(
     :param df: Degrees of freedom of Student-t noise. (Default: None, Gaussian noise.)
     """
 
+    @torch.enable_grad()
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
         position = torch.tensor(values, requires_grad=True)
         noises = position[0].exp() * noise * (position[1] + position[2] * ratios).exp()

@@ -21,7 +21,9 @@ NEW = X[:50] + [0.001, 1.0, 1e-6]
 
 
 # Trees take most of the time.
-FEW_TREES = Options(num_trees=20, num_boosted_trees=20, num_shallow_boosted_trees=20, num_folds=3)
+FEW_TREES = Options(
+    num_trees=20, num_boosted_trees=20, num_shallow_boosted_trees=20, most_boosting_rounds=40, num_folds=3
+)
 
 
 @pytest.fixture(scope="module")

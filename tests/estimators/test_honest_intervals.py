@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -22,6 +24,7 @@ FEW_TREES = Options(
     num_slope_trees=10,
     num_boosted_trees=10,
     num_shallow_boosted_trees=10,
+    most_boosting_rounds=40,
     num_noise_trees=20,
     num_folds=3,
 )
@@ -162,7 +165,7 @@ def test_weights_that_few_rows_chose_leave_wide_intervals():
     for seed in range(8):
         rows = np.random.RandomState(seed).permutation(len(y))
         train, new = rows[:30], rows[30:]
-        model = PartitionGPRegressor(random_state=0, options=FEW_TREES)
+        model = PartitionGPRegressor(random_state=0, options=replace(FEW_TREES, least_boosting_gain=math.inf))
         found.append(coverage(model.fit(X[train], y[train]), X[new], y[new]))
     assert 88 < np.mean(found) < 94
 
@@ -171,7 +174,14 @@ def test_weights_that_few_rows_chose_leave_wide_intervals():
 def test_the_factor_of_variances(monkeypatch, num_rows, factor):
     x = torch.rand(num_rows, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     y = x[:, 0] + 0.1 * torch.randn(num_rows, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    few = Options(num_trees=5, num_slope_trees=5, num_boosted_trees=5, num_shallow_boosted_trees=5, num_folds=2)
+    few = Options(
+        num_trees=5,
+        num_slope_trees=5,
+        num_boosted_trees=5,
+        num_shallow_boosted_trees=5,
+        most_boosting_rounds=40,
+        num_folds=2,
+    )
     data = TrainingData(x, y)
     found = weights_and_noise.choose(data, Setup(np.random.RandomState(0), options=few))
     monkeypatch.setattr(weights_and_noise, "_allowance", lambda *_: 1.0)

@@ -27,7 +27,9 @@ Y = np.stack([10 * SIGNAL, -300 * SIGNAL + X[:, 1], 0.1 * X[:, 2]], 1) + RANDOM.
 MISSING = np.where(RANDOM.rand(100, 3) < 0.3, np.nan, Y)
 MISSING[np.isnan(MISSING).all(1)] = Y[np.isnan(MISSING).all(1)]
 NEW = X[:9] + 0.1 * RANDOM.randn(9, 3) * X.std(0)
-SMALL = Options(num_trees=10, num_slope_trees=5, num_boosted_trees=10, num_shallow_boosted_trees=10)
+SMALL = Options(
+    num_trees=10, num_slope_trees=5, num_boosted_trees=10, num_shallow_boosted_trees=10, most_boosting_rounds=40
+)
 
 
 def rbf(x, y):

@@ -23,7 +23,9 @@ RANDOM = np.random.RandomState(0)
 X = RANDOM.rand(120, 2)
 Y = np.sin(6 * X[:, 0]) + 0.1 * RANDOM.randn(120)
 FAR = np.array([[50.0, 0.5], [0.5, 0.5]])
-SMALL = Options(num_trees=10, num_slope_trees=5, num_boosted_trees=5, num_shallow_boosted_trees=5)
+SMALL = Options(
+    num_trees=10, num_slope_trees=5, num_boosted_trees=5, num_shallow_boosted_trees=5, most_boosting_rounds=40
+)
 BLIND = {
     "forest": "forest",
     "fast_cluster": "fast_cluster",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -19,6 +21,7 @@ FEW_TREES = Options(
     num_trees=20,
     num_boosted_trees=20,
     num_shallow_boosted_trees=20,
+    most_boosting_rounds=40,
     num_slope_trees=10,
     num_folds=3,
     num_noise_trees=20,
@@ -41,7 +44,10 @@ def mondrian_and_clusters(x, y):
 
 @cache
 def fitted(kernel="forest"):
-    options = {"options": FEW_TREES} if kernel == "auto" else {}
+    """A fitted regressor; `averaged` is the default model with a share of boosted trees."""
+    options = {"options": FEW_TREES} if kernel in ("auto", "averaged") else {}
+    if kernel == "averaged":
+        kernel, options = "auto", {"options": replace(FEW_TREES, least_boosting_gain=-math.inf)}
     return PartitionGPRegressor(kernel, num_partitions=20, random_state=0, **options).fit(X, Y)
 
 
@@ -60,5 +66,11 @@ def posterior(model, rows):
     cross, constant = dense(model, rows, X), model.model_.mean_module.constant.item() * model._fitted.scale
     middle = float(model._fitted.unit.mean)
     mean = middle + constant + cross @ np.linalg.solve(noisy, Y - middle - constant)
+    points, trees = model._fitted.points(np.asarray(rows)), getattr(model.model_, "boosted", None)
+    if trees is not None:
+        share = trees.share_at(points).numpy()
+        mean = (1 - share) * mean + share * (middle + trees(points).numpy() * model._fitted.scale)
+    if getattr(model.model_, "_offset", 0.0):
+        mean = mean + model.model_._offsets(points).detach().numpy() * model._fitted.scale
     assert np.all(np.diag(noisy) > np.diag(prior))
     return mean, dense(model, rows) - cross @ np.linalg.solve(noisy, cross.T)

@@ -18,7 +18,7 @@ GRID = np.array([3.5, 5.0, 6.2])
 DAYS = [f"{day:02d}.03.2024" for day in range(1, 32)]
 
 
-@pytest.mark.parametrize("kernel", ["forest", "auto", total])
+@pytest.mark.parametrize("kernel", ["forest", "auto", "averaged", total])
 def test_mean_and_variance_are_those_of_the_average(kernel):
     model = fitted(kernel)
     found = model.partial_dependence(NEW, 0, grid=GRID)

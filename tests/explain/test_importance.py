@@ -24,7 +24,7 @@ TABLE = {"a": X[:, 0], "size": np.where(X[:, 1] > 0, "s", "l")}
 HEIGHTS = ("all", "sampled", "leaf", "learned", "impurity")
 
 
-@pytest.mark.parametrize("kernel", ["forest", "auto", total, mondrian_and_clusters])
+@pytest.mark.parametrize("kernel", ["forest", "auto", "averaged", total, mondrian_and_clusters])
 def test_columns_share_what_parts_explain(kernel):
     model = fitted(kernel)
     found, parts = model.importance(), model.summary().parts

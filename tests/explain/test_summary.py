@@ -45,7 +45,8 @@ def test_it_says_what_the_model_is_made_of():
     assert found.noise_range[0] < found.noise_std < found.noise_range[1]
     assert found.log_predictive_density is not None
     assert found.log_marginal_likelihood is None
-    assert list(found.seconds) == ["choosing weights and noise", "building the model of all rows"]
+    stages = ["choosing weights and noise", "boosted trees", "building the model of all rows"]
+    assert list(found.seconds) == stages
     assert all(seconds > 0 for seconds in found.seconds.values())
     text = str(found)
     for word in (

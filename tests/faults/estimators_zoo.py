@@ -30,6 +30,7 @@ FEW_TREES = Options(
     num_slope_trees=5,
     num_boosted_trees=5,
     num_shallow_boosted_trees=5,
+    most_boosting_rounds=40,
     num_folds=2,
     num_variance_samples=8,
 )

@@ -17,6 +17,7 @@ SMALL = Options(
     num_slope_trees=5,
     num_boosted_trees=8,
     num_shallow_boosted_trees=8,
+    most_boosting_rounds=40,
     num_noise_trees=50,  # of fewer, some rows are in all trees, of which scikit-learn warns
     num_calibrated_noise_trees=50,
     num_folds=3,

@@ -26,7 +26,7 @@ def incomplete():
     y = 3 * x[:, 0] + 0.1 * torch.randn(120, generator=generator, dtype=torch.float64)
     x[::2, 0] = torch.nan
     data = TrainingData(5 * x + 1, 2 * y, has_view=True)
-    options = Options(num_trees=20, least_noise_gain=math.inf, least_tail_gain=math.inf)
+    options = Options(num_trees=20, least_noise_gain=math.inf, least_tail_gain=math.inf, least_boosting_gain=math.inf)
     return default_model(data.rows, data.targets, random_state=0, options=options), data
 
 

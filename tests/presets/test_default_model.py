@@ -17,6 +17,7 @@ from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from linear_operator.settings import max_cholesky_size
 
 from gpytorch_partition import default_kernel, fit_exact_gp, settings
+from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.likelihoods import ForestNoise, UnspannedNoise
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets import Options, calibrated_noise, default, parts, weights_and_noise
@@ -27,7 +28,7 @@ from gpytorch_partition.presets.default import default_choice
 from gpytorch_partition.presets.options import Setup
 from gpytorch_partition.presets.weights_and_noise import Choice
 from gpytorch_partition.tables import NumberView
-from gpytorch_partition.training.predictive_density import PredictiveFit
+from gpytorch_partition.training.predictive_density import HeavyTails, PredictiveFit
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.rand(300, 3, generator=GENERATOR, dtype=torch.float64)
@@ -62,7 +63,13 @@ def noise_of(model):
 
 # Trees take most of the time. Noise is Gaussian here: `test_heavy_tails.py` has the other.
 FEW_TREES = Options(
-    num_trees=20, num_boosted_trees=20, num_shallow_boosted_trees=20, num_folds=3, least_tail_gain=math.inf
+    num_trees=20,
+    num_boosted_trees=20,
+    num_shallow_boosted_trees=20,
+    most_boosting_rounds=40,
+    num_folds=3,
+    least_tail_gain=math.inf,
+    least_boosting_gain=math.inf,
 )
 DATA = TrainingData(X, SMOOTH)
 
@@ -166,6 +173,17 @@ def test_rows_are_smoothed_evenly_where_noise_that_varies_predicts_clearly_worse
     assert weights_and_noise.is_worse(torch.full((50,), 1.2), torch.ones(50))
     assert not weights_and_noise.is_worse(torch.full((50,), 1.05), torch.ones(50))
     assert not weights_and_noise.is_worse(1 + 9 * (torch.arange(50) == 0), torch.ones(50))  # by one row alone
+
+
+@pytest.mark.filterwarnings("ignore:68% of the targets")
+def test_rows_that_are_smoothed_evenly_are_no_outliers(monkeypatch):
+    """Their weights, ratios of a noise that varies, are no discounts of large errors."""
+    y = (X[:, 0] + 0.1 * NORMAL - 0.7).clamp_min(0)
+    monkeypatch.setattr(weights_and_noise, "is_worse", lambda *squares: True)
+    tails = HeavyTails(4.0, 0.5, 0.0, 0.0)
+    monkeypatch.setattr(default, "with_shape", lambda choice, _: replace(choice, tails=tails))
+    found = PartitionGPRegressor(options=FEW_TREES, random_state=0).fit(X.numpy(), y.numpy()).summary()
+    assert (found.degrees_of_freedom, found.num_outliers) == (4.0, 0)
 
 
 @pytest.mark.slow
@@ -528,6 +546,7 @@ def test_descriptions_are_plain_and_of_default_models_only():
         "threshold": 0.25,
         "has_weights": False,
         "has_tails": False,
+        "weighs_rows": False,
         "long_tail": None,
         "offset": 0.0,
     }
@@ -634,7 +653,13 @@ def test_calibration_learns_from_no_more_rows_than_asked(monkeypatch):
         return original(inputs, names)
 
     monkeypatch.setattr(calibrated_noise, "new_parts", new_parts_seen)
-    few = {"num_trees": 10, "num_slope_trees": 5, "num_boosted_trees": 10, "num_shallow_boosted_trees": 10}
+    few = {
+        "num_trees": 10,
+        "num_slope_trees": 5,
+        "num_boosted_trees": 10,
+        "num_shallow_boosted_trees": 10,
+        "most_boosting_rounds": 40,
+    }
     options = Options(**few, num_folds=2, fewest_choosing_rows=100, most_loadings=300 * 40, num_calibration_folds=3)
     y = SMOOTH + 0.1 * NORMAL
     model_of(X, y, random_state=0, options=replace(options, most_calibration_rows=150))

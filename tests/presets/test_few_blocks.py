@@ -36,7 +36,13 @@ def test_later_rows_are_as_far_off_as_the_latest():
 def test_intervals_hold_where_the_mean_moves_on():
     """A trend that no column tells: without the step intervals of 90 % held 39 % of the later rows."""
     random, shares = np.random.RandomState(0), []
-    trees = {"num_trees": 15, "num_slope_trees": 10, "num_boosted_trees": 15, "num_shallow_boosted_trees": 15}
+    trees = {
+        "num_trees": 15,
+        "num_slope_trees": 10,
+        "num_boosted_trees": 15,
+        "num_shallow_boosted_trees": 15,
+        "most_boosting_rounds": 40,
+    }
     for seed in range(2):
         X, times = random.rand(500, 2), np.arange(500)
         y = np.sin(6 * X[:, 0]) + X[:, 1] + 3 * times / 500 + 0.3 * random.randn(500)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,13 @@ from gpytorch_partition.presets import Options
 from gpytorch_partition.presets.data import Blocks, PartInputs, as_new_rows, folds, random_rows
 from gpytorch_partition.presets.options import Setup
 
-FEW_TREES = {"num_trees": 15, "num_slope_trees": 10, "num_boosted_trees": 15, "num_shallow_boosted_trees": 15}
+FEW_TREES = {
+    "num_trees": 15,
+    "num_slope_trees": 10,
+    "num_boosted_trees": 15,
+    "num_shallow_boosted_trees": 15,
+    "least_boosting_gain": math.inf,
+}
 SMALL = Options(num_folds=3, **FEW_TREES)
 LETTERS = np.array(list("abcdefghijkl"))
 

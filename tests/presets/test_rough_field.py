@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cache
 
@@ -49,6 +50,7 @@ FEW = Options(
     num_trees=20,
     num_boosted_trees=20,
     num_shallow_boosted_trees=20,
+    least_boosting_gain=math.inf,
     num_rough_trees=50,
     num_folds=3,
     fewest_choosing_rows=400,

@@ -96,6 +96,11 @@ def _histogram_trees(boosting: Any) -> Trees:
     )
 
 
+def histogram_values(boosting: Any) -> NDArray[np.float64]:
+    """Return the value of each node (`V`) of a fitted histogram gradient boosting, in the order of its trees."""
+    return np.concatenate([predictor.nodes["value"] for iteration in boosting._predictors for predictor in iteration])
+
+
 def _categories(boosting: Any) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
     categories = [np.empty(0)] * boosting.n_features_in_
     if boosting.is_categorical_ is None:
