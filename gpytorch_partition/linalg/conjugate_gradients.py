@@ -20,6 +20,7 @@ Closure = Callable[[Tensor], Tensor]
 # Fewest steps of a Lanczos matrix, as in GPyTorch. More are needed only while the solve itself is inaccurate: with
 # the residual of a probe at 0.1 the quadrature's error was below 2e-4 nats per datum on every kernel tried.
 _MIN_LANCZOS_STEPS = 20
+_MOST_HALVINGS = 60  # of a residual, down to the rounding of float64
 _MAX_RESTARTS = 3  # most restarts from the true residual, where rounding has made the recursively updated one too small
 
 
@@ -63,6 +64,7 @@ def conjugate_gradients(
     num_tridiag: int = 0,
     max_tridiag_iterations: int = 0,
     certain: Callable[[CGState], Tensor] | None = None,
+    gives_up: bool = False,
     warn: bool = True,
 ) -> CGResult:
     r"""
@@ -81,13 +83,15 @@ def conjugate_gradients(
         rows where that and N allow it.
     :param certain: The accuracy asked for, where the stopping rule also stops at the limit of rounding: columns whose
         true residual, halved, does not satisfy this rule have not converged. (Default: none.)
+    :param gives_up: Whether to end after a third of the iterations where, at the rate so far, all would not suffice.
+        (Default: False; True where another method then takes over.)
     :raises ValueError: If a right-hand side is not finite.
     """
     if not torch.isfinite(rhs).all():
         raise ValueError("expected finite right-hand sides, got NaN or infinity: check the targets and the means")
     run = _Run(matmul, rhs, stop, preconditioner, num_tridiag, max_tridiag_iterations, initial_guess)
     for _ in range(1 + _MAX_RESTARTS):
-        run.iterate(max_iterations)
+        run.iterate(max_iterations, gives_up)
         if run.iterations >= max_iterations or run.is_solved():
             break
     converged = bool(run.done.all()) and (certain is None or run.satisfies(certain))
@@ -134,10 +138,17 @@ class _Run:
         self.energy = (residual * direction).sum(-2, keepdim=True)
         self.direction = direction
 
-    def iterate(self, max_iterations: int) -> None:
+    def iterate(self, max_iterations: int, gives_up: bool = False) -> None:
+        trial, before = (max_iterations // 3, self._halvings()) if gives_up else (None, 0)
         while self.iterations < max_iterations and bool(self._active().any()):
             self._step()
             self.iterations += 1
+            if self.iterations == trial and (left := self._halvings()) > 2 * (before - left):
+                break
+
+    def _halvings(self) -> int:
+        """Return how many times residuals must be halved to satisfy the stopping rule; 0 if that is not enough."""
+        return next((number for number in range(_MOST_HALVINGS) if self.satisfies(self.stop, 0.5**number)), 0)
 
     def _step(self) -> None:
         active = self._active()
@@ -168,10 +179,10 @@ class _Run:
         state = CGState(self.residual_norm, self.rhs_norm, self.quadratic_form, self.solution, self.residual)
         return self.stop(state) | (self.residual_norm == 0)
 
-    def satisfies(self, rule: Callable[[CGState], Tensor]) -> bool:
-        """Return whether half the residual of every column satisfies a rule: restarts let residuals double."""
-        norm = 0.5 * self.residual.norm(dim=-2, keepdim=True)
-        state = CGState(norm, self.rhs_norm, self.quadratic_form, self.solution, 0.5 * self.residual)
+    def satisfies(self, rule: Callable[[CGState], Tensor], share: float = 0.5) -> bool:
+        """Return whether a share of the residual of every column satisfies a rule; restarts let residuals double."""
+        norm = share * self.residual.norm(dim=-2, keepdim=True)
+        state = CGState(norm, self.rhs_norm, self.quadratic_form, self.solution, share * self.residual)
         return bool((rule(state) | (norm == 0)).all())
 
     def is_solved(self) -> bool:

@@ -134,11 +134,6 @@ def default_model(
     return model.with_completions(*completion_share(model, choice, data)).to(train_x.device)
 
 
-def default_choice(data: TrainingData, setup: Setup) -> Choice:
-    """Return the choice of :func:`default_model`."""
-    return choice_and_data(data, setup)[0]
-
-
 def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingData]:
     """Return the choice, and the data with the weights of rows that it needs."""
     own, before = data, setup.again()

@@ -193,6 +193,7 @@ class ConjugateGradients:
                 stop,
                 certain=certain,
                 max_iterations=most_iterations(noisy),
+                gives_up=is_small(noisy),
                 warn=False,
                 **options,
             )

@@ -119,6 +119,15 @@ def test_warns_with_the_residual_reached():
     assert not result.converged
 
 
+def test_gives_up_where_all_iterations_would_not_suffice():
+    options = {"max_iterations": 300, "gives_up": True, "warn": False}
+    rule, rhs = relative_residual(1e-8), _rhs(1000, 2)
+    slow, fast = (conjugate_gradients(_spd(1000, each).matmul, rhs, rule, **options) for each in (1e6, 5e2))
+    assert (slow.iterations, slow.converged) == (100, False)
+    assert fast.converged
+    assert 100 < fast.iterations < 300
+
+
 def test_refuses_what_is_not_finite():
     with pytest.raises(ValueError, match="finite"):
         conjugate_gradients(torch.eye(2).matmul, torch.tensor([[1.0], [float("nan")]]), relative_residual(1e-8))

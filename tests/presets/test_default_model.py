@@ -24,7 +24,7 @@ from gpytorch_partition.presets import Options, calibrated_noise, default, parts
 from gpytorch_partition.presets import default_model as model_of
 from gpytorch_partition.presets.assembly import assemble, description_of, rebuilt
 from gpytorch_partition.presets.data import TrainingData
-from gpytorch_partition.presets.default import default_choice
+from gpytorch_partition.presets.default import choice_and_data
 from gpytorch_partition.presets.options import Setup
 from gpytorch_partition.presets.weights_and_noise import Choice
 from gpytorch_partition.tables import NumberView
@@ -87,7 +87,7 @@ def setup(seed=0, **options):
 def varying():
     """What is chosen for a smooth function with noise that varies, and the model; tests must not change them."""
     data, same = TrainingData(X, SMOOTH + (0.05 + X[:, 2]) * NORMAL), setup()
-    chosen = default_choice(data, same)
+    chosen = choice_and_data(data, same)[0]
     return chosen, assemble(chosen, data, same).eval()
 
 

@@ -18,7 +18,7 @@ from gpytorch_partition import settings
 from gpytorch_partition.presets import Options, default, parts, rough_field, weights_and_noise
 from gpytorch_partition.presets.assembly import assemble, description_of, rebuilt
 from gpytorch_partition.presets.data import TrainingData
-from gpytorch_partition.presets.default import default_choice
+from gpytorch_partition.presets.default import choice_and_data
 from gpytorch_partition.presets.options import Setup
 from gpytorch_partition.tables import needs_view
 from gpytorch_partition.training.predictive_density import Fold, PredictiveFit
@@ -75,7 +75,7 @@ DATA = TrainingData(X[~HOLE], ROUGH[~HOLE])
 @cache
 def rough_choice():
     """What is chosen for a rough function, by rows outside a hole, at any gain; tests must not change it."""
-    return default_choice(DATA, setup(most_uncalibrated=1.5, least_rough_gain=ANY_GAIN))
+    return choice_and_data(DATA, setup(most_uncalibrated=1.5, least_rough_gain=ANY_GAIN))[0]
 
 
 def assembled(found, **options):
@@ -247,7 +247,7 @@ def test_nothing_is_calibrated(monkeypatch):
     monkeypatch.setattr(default, "calibrate", calibrate)
     found = rough_choice()
     monkeypatch.setattr(default, "choose", lambda *_: found)
-    chosen = default_choice(TrainingData(X, ROUGH), setup())
+    chosen = choice_and_data(TrainingData(X, ROUGH), setup())[0]
     assert (chosen.held_out, chosen.outputscales, chosen.offset) == (found.held_out, found.outputscales, 0.0)
 
 
