@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -21,6 +22,8 @@ Piece = TypeVar("Piece")
 # in the cache and need no barriers, which cost more than the work itself where cores are shared.
 SERIAL_NUMEL = 2**15
 _MOST_SERIAL_ROWS = 5_000
+
+_IDLE_THREADS: ContextVar[int] = ContextVar("threads that threads_for leaves idle, with its own", default=1)
 
 
 def _compute_on_one_thread() -> None:
@@ -44,8 +47,36 @@ def threads_for(num_rows: int) -> Iterator[None]:
     if num_rows > _MOST_SERIAL_ROWS:
         yield
         return
-    with ThreadpoolController().select(user_api="openmp").limit(limits=1):
-        yield
+    token = _IDLE_THREADS.set(torch.get_num_threads())
+    try:
+        with _one_openmp_thread():
+            yield
+    finally:
+        _IDLE_THREADS.reset(token)
+
+
+def _one_openmp_thread() -> Any:
+    return ThreadpoolController().select(user_api="openmp").limit(limits=1)
+
+
+@contextmanager
+def threads_of_items() -> Iterator[Callable[..., Iterable[Any]]]:
+    """
+    Yield a :func:`map` that calls a function on several items at a time inside :func:`threads_for`, else on one.
+
+    Calls must not write to the same memory. Settings of :mod:`gpytorch_partition.settings` have their defaults in them.
+    """
+    num_threads = _IDLE_THREADS.get()
+    if num_threads == 1:
+        yield map
+        return
+    with ThreadPoolExecutor(num_threads, initializer=_begin_worker) as pool:
+        yield pool.map
+
+
+def _begin_worker() -> None:
+    torch.get_num_threads()  # of a new thread, which PyTorch sets when it first reads it
+    _one_openmp_thread()  # for the life of the thread
 
 
 def slices(total: int, size: int) -> list[slice]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from gpytorch_partition.tables import NumberView
 from gpytorch_partition.training.predictive_density import fit_factors
 
 _TREES: dict[str, Any] = {"learning_rate": 0.03, "max_leaf_nodes": 15, "min_samples_leaf": 3, "max_features": 0.5}
+_FIRST_ROUNDS = 100  # that show whether trees have a share
 _STEP = 20  # between numbers of rounds that are compared
 _SHARES = [0.05 * number for number in range(16)]  # of trees in predictions: variances are those of the other share
 _DECAY = 2.0  # of the share, for a standard deviation beyond the range of a column
@@ -119,22 +121,29 @@ def with_boosted_mean(choice: Choice, data: TrainingData, setup: Setup) -> Choic
     A Gaussian process and boosted trees err in different ways, so that a weighted average of their predictions has
     smaller errors than both (stacked regressions, Breiman 1996). The process keeps its targets, and its variances up to
     a factor. Trees predict each row that judged the weights without having seen it. The number of rounds minimizes the
-    squared errors of these predictions; the share maximizes the density of averages, each with its best factor.
+    squared errors of these predictions; the share maximizes the density of averages, each with its best factor. Trees
+    that have no share after the first rounds do not grow further.
     """
     if not setup.options.least_boosting_gain < math.inf:
         return choice
     with stage("boosted trees"):
-        errors = _unseen_errors(choice.held_out.rows, data, setup)
+        for errors in _unseen_errors(choice.held_out.rows, data, setup):
+            found, gain = _best_average(choice, errors)
+            if not gain > 0:
+                break
+    return found if gain > setup.options.least_boosting_gain else choice
+
+
+def _best_average(choice: Choice, errors: Tensor) -> tuple[Choice, float]:
+    """Return the choice with the best share of trees that have these errors, and the nats that it gains."""
     num_rounds = _num_rounds(errors)
     best = errors[num_rounds // _STEP - 1]
     factors = [_factor(_averaged(choice, share, best, 1.0)) for share in _SHARES]
     found = [_averaged(choice, share, best, factor / factors[0]) for share, factor in zip(_SHARES, factors)]
     densities = [float(each.log_densities().sum()) for each in found]
     gain = max(densities) - densities[0]
-    if not gain > setup.options.least_boosting_gain:
-        return choice
     log_density = choice.log_density + (gain - _NUM_VALUES) / len(choice.held_out.rows)
-    return replace(found[densities.index(max(densities))], boosting_rounds=num_rounds, log_density=log_density)
+    return replace(found[densities.index(max(densities))], boosting_rounds=num_rounds, log_density=log_density), gain
 
 
 def _averaged(choice: Choice, share: float, errors: Tensor, factor: float) -> Choice:
@@ -155,19 +164,21 @@ def _factor(choice: Choice) -> float:
     return math.exp(values[0])
 
 
-def _unseen_errors(rows: Tensor, data: TrainingData, setup: Setup) -> Tensor:
-    """Return errors of rows (`numbers of rounds x n`) by trees of other rows, standardized."""
+def _unseen_errors(rows: Tensor, data: TrainingData, setup: Setup) -> Iterator[Tensor]:
+    """Yield errors of rows (`numbers of rounds x n`) by trees of other rows, standardized, for more and more rounds."""
     setup = setup.again()
     num_parts = max(2, math.ceil(len(rows) / (_HELD_OUT_SHARE * len(data.y))))
     parts = np.array_split(setup.random.permutation(len(rows)), num_parts)
     trials = [_Trial.of(rows[places], data, setup) for places in parts]
+    order = torch.from_numpy(np.concatenate(parts)).argsort()
     most_rounds = setup.options.most_boosting_rounds
-    num_rounds = max(_STEP, most_rounds // 8)
-    found = torch.cat([trial.errors(num_rounds) for trial in trials], 1)
-    while 2 * _num_rounds(found) > num_rounds and 2 * num_rounds <= most_rounds:  # the best number may be larger
+    num_rounds = min(_FIRST_ROUNDS, most_rounds)
+    while num_rounds <= most_rounds:
+        found = torch.cat([trial.errors(num_rounds) for trial in trials], 1)[:, order]
+        yield found
+        if 2 * _num_rounds(found) <= num_rounds:  # more rounds are no better
+            return
         num_rounds *= 2
-        found = torch.cat([trial.errors(num_rounds) for trial in trials], 1)
-    return found[:, torch.from_numpy(np.concatenate(parts)).argsort()]
 
 
 def _num_rounds(errors: Tensor) -> int:

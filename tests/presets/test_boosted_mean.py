@@ -143,7 +143,7 @@ def test_the_default_kernel_is_that_of_a_process_alone():
 
 def test_trees_predict_rows_that_they_have_not_seen():
     data = TrainingData(X, NORMAL)
-    errors = boosted._unseen_errors(torch.arange(250), data, setup())
+    *_, errors = boosted._unseen_errors(torch.arange(250), data, setup())
     assert bool((errors.square().mean(1) > 1).all())  # of noise
     trial = boosted._Trial.of(torch.arange(50), data, setup())
     torch.testing.assert_close(trial.inputs.y, data.y[50:])
@@ -155,15 +155,15 @@ def test_rows_keep_their_own_errors():
     y = torch.arange(250.0, dtype=torch.float64)
     data = TrainingData(y.unsqueeze(-1), y)
     rows = torch.from_numpy(np.random.RandomState(1).permutation(250)[:100])
-    errors = boosted._unseen_errors(rows, data, setup())[-1]
-    torch.testing.assert_close(data.y[rows] - errors, data.y[rows], rtol=0, atol=0.3)
+    *_, errors = boosted._unseen_errors(rows, data, setup())
+    torch.testing.assert_close(data.y[rows] - errors[-1], data.y[rows], rtol=0, atol=0.3)
 
 
 def test_share_and_factor_maximize_the_density_of_averages(monkeypatch):
     """Of two unbiased predictions with independent errors of equal size, half of each has half of the variance."""
     normal = torch.from_numpy(np.random.RandomState(2).randn(2, 4_000))
     data = TrainingData(torch.arange(4_000.0).unsqueeze(-1).double(), normal[0])
-    monkeypatch.setattr(boosted, "_unseen_errors", lambda *_: torch.stack([3 * normal[1], normal[1]]))
+    monkeypatch.setattr(boosted, "_unseen_errors", lambda *_: [torch.stack([3 * normal[1], normal[1]])])
     choice = choice_of(normal[0])
     found = boosted.with_boosted_mean(choice, data, setup(Options()))
     assert (found.boosted_share, found.boosting_rounds) == (pytest.approx(0.5, abs=0.051), 40)
@@ -177,8 +177,10 @@ def test_share_and_factor_maximize_the_density_of_averages(monkeypatch):
 @pytest.mark.parametrize("worse", [1.5, 10.0])
 def test_trees_that_know_nothing_more_have_no_share(monkeypatch, worse):
     errors = choice_of(NORMAL)
-    monkeypatch.setattr(boosted, "_unseen_errors", lambda *_: worse * NORMAL.unsqueeze(0))
+    found = iter([worse * NORMAL.unsqueeze(0), 0 * NORMAL.unsqueeze(0)])  # the second one is not asked for
+    monkeypatch.setattr(boosted, "_unseen_errors", lambda *_: found)
     assert boosted.with_boosted_mean(errors, TrainingData(X, NORMAL), setup(Options())) is errors
+    assert len([*found]) == 1
 
 
 @pytest.mark.parametrize(
