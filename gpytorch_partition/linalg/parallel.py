@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -59,23 +59,36 @@ def _one_openmp_thread() -> Any:
     return ThreadpoolController().select(user_api="openmp").limit(limits=1)
 
 
-@contextmanager
-def threads_of_items() -> Iterator[Callable[..., Iterable[Any]]]:
-    """
-    Yield a :func:`map` that calls a function on several items at a time inside :func:`threads_for`, else on one.
+Submit: TypeAlias = Callable[..., "Future[Any]"]
 
-    Calls must not write to the same memory. Settings of :mod:`gpytorch_partition.settings` have their defaults in them.
+
+@contextmanager
+def idle_threads() -> Iterator[Submit]:
     """
-    num_threads = _IDLE_THREADS.get()
-    if num_threads == 1:
-        yield map
+    Yield a function like `Executor.submit`, for the threads that :func:`threads_for` leaves idle, else for this one.
+
+    Calls see the settings of their caller, and must not write to the same memory. Each has one thread of OpenMP.
+    """
+    if (num_threads := _IDLE_THREADS.get()) == 1:
+        yield _done
         return
     with ThreadPoolExecutor(num_threads, initializer=_begin_worker) as pool:
-        yield pool.map
+        yield lambda work, *args: pool.submit(copy_context().run, _alone, work, *args)
+
+
+def _done(work: Callable[..., Any], *args: Any) -> Future[Any]:
+    found: Future[Any] = Future()
+    found.set_result(work(*args))
+    return found
+
+
+def _alone(work: Callable[..., Any], *args: Any) -> Any:
+    _IDLE_THREADS.set(1)
+    return work(*args)
 
 
 def _begin_worker() -> None:
-    torch.get_num_threads()  # of a new thread, which PyTorch sets when it first reads it
+    torch.get_num_threads()  # PyTorch sets the number of a new thread when it first reads it
     _one_openmp_thread()  # for the life of the thread
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from gpytorch_partition import settings
 from gpytorch_partition.composition.distributions import marginal_variances
 from gpytorch_partition.inputs.row_weights import RowWeights, noise_factors
 from gpytorch_partition.likelihoods import grow_residual_forest
+from gpytorch_partition.linalg.parallel import Submit, idle_threads
 from gpytorch_partition.linalg.random import drawn_from
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.assembly import assembled
@@ -62,12 +64,12 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
     models, seen = _predicted_folds(choice, splits, data, setup, own.weights)
     even = _smoothing_evenly(choice, data, setup)
     if even is not None and _is_predicted_better(even, models, seen, data, setup):
-        choice, seen = even, _joined([_held_out(even, model, data, setup, own.weights) for model in models])
+        choice, seen = even, _predicted(even, models, data, setup, own.weights)
     with stage("noise", level=2):
         forest, ratios = _residual_forest(choice, seen, data, setup)
         choice = _with_noise(choice, seen, forest, options)
         judging = [model.judging() for model in models if model.num_variances]
-        judged = _joined([_held_out(choice, model, data, setup, own.weights) for model in judging])
+        judged = _predicted(choice, judging, data, setup, own.weights)
         choice = _with_factors(choice, judged, ratios[judged.rows], options)
     if own.has_equal_rows:
         mean_error = mean_error_of(seen.residuals, deviations_of(choice, ratios[seen.rows]))
@@ -93,21 +95,29 @@ def _is_predicted_better(
     """Return whether squared errors by another choice are clearly less, for the rows of the first folds."""
     number = 1 + int(np.searchsorted(np.cumsum([len(model.points) for model in models]), _ENOUGH_SQUARES))
     only_means = [model._replace(num_variances=0) for model in models[:number]]  # which draw no random numbers
-    errors = torch.cat([_held_out(choice, model, data, setup, None).residuals for model in only_means])
+    errors = _predicted(choice, only_means, data, setup, None).residuals
     return is_worse(seen.residuals[: len(errors)].square(), errors.square())
 
 
 def _predicted_folds(
     choice: Choice, splits: list[Split], data: TrainingData, setup: Setup, weights: RowWeights | None
 ) -> tuple[list[_FoldModel], _HeldOut]:
-    options, models, found = setup.options, list[_FoldModel](), list[_HeldOut]()
-    for split in splits:
-        if sum(len(each.rows) for each in found) < options.enough_residuals:
-            is_enough = sum(int(each.has_variance.sum()) for each in found) >= options.enough_variances
-            num_variances = 0 if is_enough else options.most_variances
-            models.append(_fold_model(choice, split, data, setup, num_variances=num_variances))
-            found.append(_held_out(choice, models[-1], data, setup, weights))
+    options, models, found = setup.options, list[_FoldModel](), list[Future[_HeldOut]]()
+    with idle_threads() as submit:
+        for split in splits:
+            if sum(len(model.points) for model in models) < options.enough_residuals:
+                is_enough = sum(model.num_variances for model in models) >= options.enough_variances
+                num_variances = 0 if is_enough else options.most_variances
+                models.append(_fold_model(choice, split, data, setup, num_variances=num_variances))
+                found.append(_submitted(submit, choice, models[-1], data, setup, weights))
     return models, _joined(found)
+
+
+def _predicted(
+    choice: Choice, models: list[_FoldModel], data: TrainingData, setup: Setup, weights: RowWeights | None
+) -> _HeldOut:
+    with idle_threads() as submit:
+        return _joined([_submitted(submit, choice, model, data, setup, weights) for model in models])
 
 
 def _residual_forest(
@@ -185,10 +195,24 @@ def _fold_model(choice: Choice, fold: Split, data: TrainingData, setup: Setup, *
     return _FoldModel(parts, some, data.new_rows[points], points, min(num_variances, len(points)))
 
 
+def _submitted(
+    submit: Submit, choice: Choice, fold: _FoldModel, data: TrainingData, setup: Setup, weights: RowWeights | None
+) -> Future[_HeldOut]:
+    with settings.iterative():
+        is_exact = len(fold.data.y) <= max_cholesky_size.value()
+    seed = None if is_exact or not fold.num_variances else setup.random.randint(2**31)
+    return submit(_held_out, choice, fold, data, setup.options, weights, seed)
+
+
 def _held_out(
-    choice: Choice, fold: _FoldModel, data: TrainingData, setup: Setup, weights: RowWeights | None
+    choice: Choice,
+    fold: _FoldModel,
+    data: TrainingData,
+    options: Options,
+    weights: RowWeights | None,
+    seed: int | None,  # of samples for variances; None where these are exact
 ) -> _HeldOut:
-    model = assembled(choice, fold.parts, fold.data, setup.options).eval()
+    model = assembled(choice, fold.parts, fold.data, options).eval()
     x, y = fold.rows, data.y[fold.points]
     variances = y.new_full((len(x),), math.nan)
     with torch.no_grad(), settings.iterative(), settings.no_debug():
@@ -196,13 +220,13 @@ def _held_out(
             residuals = y - model(x).mean.to(y)
         if fold.num_variances:
             with stage("variances", level=2):
-                variances[: fold.num_variances] = _variances(model, x[: fold.num_variances], setup).to(y)
+                variances[: fold.num_variances] = _variances(model, x[: fold.num_variances], seed, options).to(y)
     model.train()  # frees the factor of its solves: GPyTorch's hooks hold a model in a cycle until a collection
     return _HeldOut(fold.points, residuals, variances, noise_factors(weights, len(data.y))[fold.points])
 
 
-def _joined(found: list[_HeldOut]) -> _HeldOut:
-    return _HeldOut(*map(torch.cat, zip(*found)))
+def _joined(found: list[Future[_HeldOut]]) -> _HeldOut:
+    return _HeldOut(*map(torch.cat, zip(*(each.result() for each in found))))
 
 
 def _comparable(seen: _HeldOut, noise: float) -> Tensor:
@@ -255,8 +279,8 @@ def _df(choice: Choice) -> float | None:
     return None if choice.tails is None else choice.tails.df
 
 
-def _variances(model: PartitionGP, x: Tensor, setup: Setup) -> Tensor:
-    if len(model.train_targets) <= max_cholesky_size.value():
+def _variances(model: PartitionGP, x: Tensor, seed: int | None, options: Options) -> Tensor:
+    if seed is None:
         return marginal_variances(model(x))
-    with drawn_from(setup.random.randint(2**31)):
-        return model(x).sample(torch.Size([setup.options.num_variance_samples])).var(0)
+    with drawn_from(seed):
+        return model(x).sample(torch.Size([options.num_variance_samples])).var(0)

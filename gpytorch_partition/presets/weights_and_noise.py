@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
 from sklearn.ensemble import RandomForestRegressor
 from torch import Tensor
 
@@ -15,6 +18,7 @@ from gpytorch_partition.inference.evidence.lengthscales import learn_lengthscale
 from gpytorch_partition.inputs.row_weights import noise_factors
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.likelihoods.scale_mixture import gaussian_log_densities, log_densities
+from gpytorch_partition.linalg.parallel import idle_threads
 from gpytorch_partition.presets.data import PartInputs, TrainingData, folds, random_rows
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import ENSEMBLE, ROUGH, new_parts
@@ -297,18 +301,23 @@ def _lengthscales(inputs: PartInputs) -> Tensor:
 
 def _folds(inputs: PartInputs) -> tuple[list[str], list[Fold], list[Tensor]]:
     """Names of the parts, and for each fold their covariances and the lengthscales, built without its held-out rows."""
-    setup, num_rows, names, found, all_lengthscales = inputs.setup, len(inputs.x), list[str](), list[Fold](), []
+    setup, num_rows, found, all_lengthscales = inputs.setup, len(inputs.x), list[Future[Fold]](), []
     wanted, omitted = ((ENSEMBLE,), ()) if setup.refit is not None else (None, setup.options.omitted_parts)
     splits = folds(num_rows, setup.options.folds_of(num_rows), setup.random, inputs.blocks)
-    for kept, held_out in splits:
-        with stage(f"fold {len(found) + 1} of {len(splits)}", level=2):
-            lengthscales = _lengthscales(inputs.of_rows(kept[: setup.options.num_lengthscale_rows]))
-            parts = new_parts(inputs.of_rows(kept, lengthscales=lengthscales), wanted)
-            parts = {name: part for name, part in parts.items() if name not in omitted}
-            names, covariances = list(parts), dense_covariances(parts.values(), inputs.x_without(held_out))
-            found.append(Fold.of(covariances, torch.from_numpy(kept), torch.from_numpy(held_out)))
-            all_lengthscales.append(lengthscales)
-    return names, found, all_lengthscales
+    with idle_threads() as submit:
+        for kept, held_out in splits:
+            with stage(f"fold {len(found) + 1} of {len(splits)}", level=2):
+                lengthscales = _lengthscales(inputs.of_rows(kept[: setup.options.num_lengthscale_rows]))
+                parts = new_parts(inputs.of_rows(kept, lengthscales=lengthscales), wanted)
+                parts = {name: part for name, part in parts.items() if name not in omitted}
+                found.append(submit(_fold, parts.values(), inputs, kept, held_out))
+                all_lengthscales.append(lengthscales)
+    return list(parts), [each.result() for each in found], all_lengthscales
+
+
+def _fold(parts: Iterable[Kernel], inputs: PartInputs, kept: np.ndarray, held_out: np.ndarray) -> Fold:
+    covariances = dense_covariances(parts, inputs.x_without(held_out))
+    return Fold.of(covariances, torch.from_numpy(kept), torch.from_numpy(held_out))
 
 
 def _without_negligible(fit: PredictiveFit, options: Options) -> PredictiveFit:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gpytorch_partition.likelihoods.scale_mixture import gaussian_log_densities, log_densities
 from gpytorch_partition.linalg.factors import stable_cholesky
-from gpytorch_partition.linalg.parallel import minimize_lbfgsb, threads_of_items
+from gpytorch_partition.linalg.parallel import idle_threads, minimize_lbfgsb
 from gpytorch_partition.settings import eager_kernels
 
 # Bounds of the exponent of the noise: inside those of its likelihood, 0 and 3, where its raw parameter is infinite.
@@ -118,7 +118,8 @@ def maximize_predictive_density(
 
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
         total, gradient = 0.0, np.zeros_like(values)
-        for part, part_gradient in map_folds(lambda fold: _loss_of(fold, targets, ratios, values, noise_factors), folds):
+        for each in [submit(_loss_of, fold, targets, ratios, values, noise_factors) for fold in folds]:
+            part, part_gradient = each.result()
             total, gradient = total + part / num_held_out, gradient + part_gradient / num_held_out
         gradient[-2] -= _NOISE_BONUS / num_held_out
         return total - _NOISE_BONUS * values[-2] / num_held_out, gradient
@@ -131,7 +132,7 @@ def maximize_predictive_density(
             raise StopIteration
 
     options = {"maxiter": max_iterations, "ftol": _RELATIVE_TOLERANCE}
-    with threads_of_items() as map_folds:
+    with idle_threads() as submit:
         found = minimize_lbfgsb(loss, position, bounds=bounds, callback=stop_beyond_enough, options=options)
     weights = torch.from_numpy(found.x[:num_weights]).exp()
     return PredictiveFit(weights, math.exp(found.x[-2]), float(found.x[-1]), log_density(found))

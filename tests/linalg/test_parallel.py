@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -11,7 +12,9 @@ import torch
 from threadpoolctl import ThreadpoolController
 
 from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor
-from gpytorch_partition.linalg.parallel import for_each, minimize_lbfgsb, threads_for
+from gpytorch_partition.linalg.parallel import for_each, idle_threads, minimize_lbfgsb, threads_for
+from gpytorch_partition.presets import Options
+from gpytorch_partition.settings import probe_seed
 
 
 @pytest.fixture(params=[1, 3])
@@ -50,6 +53,23 @@ def test_few_rows_have_one_thread_and_others_keep_theirs():
 
 
 @pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("num_rows", [5_000, 5_001])
+def test_calls_on_idle_threads_see_their_callers_settings_and_one_thread(num_rows):
+    def seen(number):
+        with idle_threads() as inner:
+            found = inner(threading.get_ident).result()
+        return number, found == threading.get_ident(), probe_seed.value(), torch.get_num_threads()
+
+    with threads_for(num_rows), probe_seed(7), idle_threads() as submit:
+        calls = [submit(seen, number) for number in range(3)]
+        others = {submit(threading.get_ident).result() for _ in range(9)} - {threading.get_ident()}
+        assert [call.result() for call in calls] == [(n, True, 7, 1 if num_rows == 5_000 else 2) for n in range(3)]
+        with pytest.raises(ZeroDivisionError):
+            submit(lambda: 1 // 0).result()
+    assert bool(others) == (num_rows == 5_000)
+
+
+@pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("estimator", [PartitionGPRegressor, PartitionGPClassifier])
 def test_estimators_of_few_rows_compute_on_one_thread(estimator, monkeypatch):
     random = np.random.RandomState(0)
@@ -64,6 +84,19 @@ def test_estimators_of_few_rows_compute_on_one_thread(estimator, monkeypatch):
     model.fit(X, X[:, 0] > 0.5)
     model.predict(X)
     assert set(seen) == {1}
+
+
+def test_a_default_model_is_the_same_on_any_number_of_threads(two_threads):
+    """Its folds choose, and calibrate, on idle threads."""
+    random = np.random.RandomState(0)
+    X = random.rand(300, 3)
+    y = np.sin(6 * X[:, 0]) + 0.3 * random.randn(300)
+    trees = {"num_trees": 10, "num_slope_trees": 5, "num_boosted_trees": 5, "num_shallow_boosted_trees": 5}
+    few = Options(**trees, fewest_choosing_rows=100, choosing_share=0.1, most_boosting_rounds=20)
+    on_two = PartitionGPRegressor(random_state=0, options=few).fit(X, y).predict(X, return_std=True)
+    torch.set_num_threads(1)
+    on_one = PartitionGPRegressor(random_state=0, options=few).fit(X, y).predict(X, return_std=True)
+    np.testing.assert_allclose(on_one, on_two, rtol=1e-6)  # sums of several threads are rounded otherwise
 
 
 OWN = {"prefix": "libscipy_openblas"}

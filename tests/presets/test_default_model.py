@@ -334,7 +334,7 @@ def held_out(num_variances=10):
     fold = np.arange(0, 300, 2), np.arange(1, 300, 2)
     same = setup()
     model = calibrated_noise._fold_model(FORESTS_ONLY, fold, STEPPED, same, num_variances=num_variances)
-    return calibrated_noise._held_out(FORESTS_ONLY, model, STEPPED, same, None)
+    return calibrated_noise._predicted(FORESTS_ONLY, [model], STEPPED, same, None)
 
 
 def test_variances_for_the_calibration_come_from_all_over_the_rows():
