@@ -165,7 +165,7 @@ def _widths(roots: list[IncidenceLinearOperator]) -> list[int]:
     return [root.shape[-1] for root in roots]
 
 
-_BLOCK_ROWS = 512  # rows of A that are computed at once, where K is not kept with the rows
+_ENTRY_ROWS = 2**11  # rows of A whose entries are computed at once, where K is not kept with the rows
 _MOST_REFINEMENTS = 10
 
 
@@ -214,7 +214,7 @@ class DirectSolver:
     def _dense(self) -> Tensor:
         """A, in its lower triangle, computed by blocks of rows."""
         dense = torch.zeros(self.covariance.shape, dtype=self.noise.dtype, device=self.noise.device)
-        size = dense.shape[-1] if dense.shape[-1] <= KEPT_ROWS else _BLOCK_ROWS
+        size = dense.shape[-1] if dense.shape[-1] <= KEPT_ROWS else _ENTRY_ROWS
         for start in range(0, dense.shape[-1], size):
             rows = slice(start, min(start + size, dense.shape[-1]))
             dense[..., rows, : rows.stop] = self.covariance[..., rows, : rows.stop].to_dense()

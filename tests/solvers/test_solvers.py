@@ -55,7 +55,8 @@ NOISES = {
 def factor(noisy, most_rows):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(direct, "MOST_ROWS", most_rows)
-        patch.setattr(direct, "_BLOCK_ROWS", 7)
+        patch.setattr(direct, "_ENTRY_ROWS", 7)
+        patch.setattr(direct, "KEPT_ROWS", 5)
         found = direct_solver(noisy._linear_op, noisy._diag_tensor._diagonal())
     assert found is None or (found.roots is None) == (most_rows == N)
     return found and Factorized(noisy, found)
