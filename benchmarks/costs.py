@@ -38,7 +38,7 @@ from gpytorch_partition.models import FeatureSpaceGP
 from .datasets import friedman, friedman_chunk, read_data, scores, split_of
 from .plots import totals
 from .processes import ard_kernel, in_blocks, model_of, rbf_settings, train_rbf, train_svgp
-from .report import Options, Row, Table, cpu_timed, grid, growth, held_gib, measured, peak_gib, seconds, timed
+from .report import Options, Row, Table, grid, growth, held_gib, measured, peak_gib, seconds, timed
 
 KERNELS = {
     "fast cluster": lambda x, y, m: FastClusterKernel(x, m, height=8, random_state=0),
@@ -250,17 +250,17 @@ def default_cost(options: Options) -> Iterator[Table]:
 def default_rows(options: Options) -> Iterator[Table]:
     """Measure a fit and 1,000 predictions from a thousand to a million rows, each size in a process of its own."""
     jobs = grid(N=options.pick((1_000, 10_000, 100_000, 1_000_000), (150,)))
-    title = "The default model by number of rows of Friedman's function (10 columns, noise 1): CPU seconds"
+    title = "The default model by number of rows of Friedman's function (10 columns, noise 1)"
     yield from measured(options, "default_rows", title, jobs, partial(options.apart, _taken))
 
 
 def _taken(num_rows: int) -> Row:
     x, y = make_friedman1(num_rows, n_features=10, noise=1.0, random_state=0)
     new_x, new_y = make_friedman1(1_000, n_features=10, noise=1.0, random_state=1)
-    model, fit = cpu_timed(lambda: PartitionGPRegressor(random_state=0).fit(x, y))
-    row = {"fit (CPU s)": fit, "GiB at most": peak_gib()}
-    moments, taken = cpu_timed(lambda: model.predict(new_x, return_std=True))
-    return row | {"1,000 predictions (CPU s)": taken, "GiB with them": peak_gib(), **scores(new_y, *moments)}
+    model, fit = timed(lambda: PartitionGPRegressor(random_state=0).fit(x, y))
+    row = {"fit, s": fit, "GiB at most": peak_gib()}
+    moments, taken = timed(lambda: model.predict(new_x, return_std=True))
+    return row | {"1,000 predictions, s": taken, "GiB with them": peak_gib(), **scores(new_y, *moments)}
 
 
 def several_targets(options: Options) -> Iterator[Table]:
