@@ -73,7 +73,11 @@ def idle_threads() -> Iterator[Submit]:
         yield _done
         return
     with ThreadPoolExecutor(num_threads, initializer=_begin_worker) as pool:
-        yield lambda work, *args: pool.submit(copy_context().run, _alone, work, *args)
+        try:
+            yield lambda work, *args: pool.submit(copy_context().run, _alone, work, *args)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # an interruption waits for what has begun only
+            raise
 
 
 def _done(work: Callable[..., Any], *args: Any) -> Future[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -67,6 +68,16 @@ def test_calls_on_idle_threads_see_their_callers_settings_and_one_thread(num_row
         with pytest.raises(ZeroDivisionError):
             submit(lambda: 1 // 0).result()
     assert bool(others) == (num_rows == 5_000)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_after_an_error_nothing_else_begins():
+    done = []
+    with pytest.raises(ZeroDivisionError), threads_for(10), idle_threads() as submit:
+        for number in range(50):
+            submit(lambda n: done.append(n) or time.sleep(0.01), number)
+        raise ZeroDivisionError
+    assert len(done) < 50
 
 
 @pytest.mark.usefixtures("two_threads")
