@@ -73,10 +73,15 @@ def test_calls_on_idle_threads_see_their_callers_settings_and_one_thread(num_row
 @pytest.mark.usefixtures("two_threads")
 def test_after_an_error_nothing_else_begins():
     done = []
-    with pytest.raises(ZeroDivisionError), threads_for(10), idle_threads() as submit:
-        for number in range(50):
-            submit(lambda n: done.append(n) or time.sleep(0.01), number)
-        raise ZeroDivisionError
+
+    def interrupted():
+        with threads_for(10), idle_threads() as submit:
+            for number in range(50):
+                submit(lambda n: done.append(n) or time.sleep(0.01), number)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        interrupted()
     assert len(done) < 50
 
 
