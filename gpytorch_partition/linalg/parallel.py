@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -23,7 +23,15 @@ Piece = TypeVar("Piece")
 SERIAL_NUMEL = 2**15
 _MOST_SERIAL_ROWS = 5_000
 
-_IDLE_THREADS: ContextVar[int] = ContextVar("threads that threads_for leaves idle, with its own", default=1)
+
+class _Idle(NamedTuple):
+    """The threads that :func:`threads_for` leaves idle, with its own, and what limits each to one of OpenMP."""
+
+    num_threads: int
+    openmp: ThreadpoolController  # which a new thread must not make: its search can block an import elsewhere
+
+
+_IDLE: ContextVar[_Idle | None] = ContextVar("threads that threads_for leaves idle", default=None)
 
 
 def _compute_on_one_thread() -> None:
@@ -47,16 +55,13 @@ def threads_for(num_rows: int) -> Iterator[None]:
     if num_rows > _MOST_SERIAL_ROWS:
         yield
         return
-    token = _IDLE_THREADS.set(torch.get_num_threads())
+    idle = _Idle(torch.get_num_threads(), ThreadpoolController().select(user_api="openmp"))
+    token = _IDLE.set(idle)
     try:
-        with _one_openmp_thread():
+        with idle.openmp.limit(limits=1):
             yield
     finally:
-        _IDLE_THREADS.reset(token)
-
-
-def _one_openmp_thread() -> Any:
-    return ThreadpoolController().select(user_api="openmp").limit(limits=1)
+        _IDLE.reset(token)
 
 
 Submit: TypeAlias = Callable[..., "Future[Any]"]
@@ -67,17 +72,20 @@ def idle_threads() -> Iterator[Submit]:
     """
     Yield a function like `Executor.submit`, for the threads that :func:`threads_for` leaves idle, else for this one.
 
-    Calls see the settings of their caller, and must not write to the same memory. Each has one thread of OpenMP.
+    Calls see the settings of their caller, must not write to the same memory, and draw from seeds that they are given
+    only. Each has one thread of OpenMP.
     """
-    if (num_threads := _IDLE_THREADS.get()) == 1:
+    idle = _IDLE.get()
+    if idle is None or idle.num_threads == 1:
         yield _done
         return
-    with ThreadPoolExecutor(num_threads, initializer=_begin_worker) as pool:
-        try:
-            yield lambda work, *args: pool.submit(copy_context().run, _alone, work, *args)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)  # an interruption waits for what has begun only
-            raise
+    pool = ThreadPoolExecutor(idle.num_threads, initializer=_begin_worker, initargs=(idle.openmp,))
+    try:
+        yield lambda work, *args: pool.submit(copy_context().run, _alone, work, *args)
+        pool.shutdown()
+    except BaseException:
+        pool.shutdown(cancel_futures=True)  # an interruption waits for calls that have begun only
+        raise
 
 
 def _done(work: Callable[..., Any], *args: Any) -> Future[Any]:
@@ -87,13 +95,13 @@ def _done(work: Callable[..., Any], *args: Any) -> Future[Any]:
 
 
 def _alone(work: Callable[..., Any], *args: Any) -> Any:
-    _IDLE_THREADS.set(1)
+    _IDLE.set(None)
     return work(*args)
 
 
-def _begin_worker() -> None:
+def _begin_worker(openmp: ThreadpoolController) -> None:
     torch.get_num_threads()  # PyTorch sets the number of a new thread when it first reads it
-    _one_openmp_thread()  # for the life of the thread
+    openmp.limit(limits=1)  # for the life of the thread
 
 
 def slices(total: int, size: int) -> list[slice]:

@@ -122,7 +122,7 @@ def with_boosted_mean(choice: Choice, data: TrainingData, setup: Setup) -> Choic
     smaller errors than both (stacked regressions, Breiman 1996). The process keeps its targets, and its variances up to
     a factor. Trees predict each row that judged the weights without having seen it. The number of rounds minimizes the
     squared errors of these predictions; the share maximizes the density of averages, each with its best factor. Trees
-    that have no share after the first rounds do not grow further.
+    that have no share after 200 rounds, or 400, do not grow further.
     """
     if not setup.options.least_boosting_gain < math.inf:
         return choice

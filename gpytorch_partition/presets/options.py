@@ -26,7 +26,8 @@ class Options:
     The *choosing rows* are those from which weights, noise and lengthscales are learned. Numbers called variances are
     shares of the variance of the targets.
 
-    :raises ValueError: If a number other than gains and columns is not positive, or there are fewer than two folds.
+    :raises ValueError: If a number other than gains and columns is not positive, or there are fewer than two folds or
+        20 boosting rounds.
 
     Example:
         >>> Options(num_trees=20).num_trees
@@ -115,6 +116,8 @@ class Options:
             )
         if min(self.num_folds, self.num_patch_folds, self.num_calibration_folds) < 2:
             raise ValueError("expected two or more num_folds, num_patch_folds and num_calibration_folds")
+        if self.most_boosting_rounds < 20:
+            raise ValueError(f"expected most_boosting_rounds from 20, got {self.most_boosting_rounds!r}")
 
     @property
     def factor_bounds(self) -> list[tuple[float, float]]:

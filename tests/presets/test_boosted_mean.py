@@ -197,6 +197,11 @@ def test_rows_that_differ_have_no_trees(monkeypatch, given):
     assert default_model(X, STEPS, random_state=0, options=ALWAYS, **given).boosted is None
 
 
+def test_too_few_rounds_are_refused():
+    with pytest.raises(ValueError, match="most_boosting_rounds from 20, got 10"):
+        Options(most_boosting_rounds=10)
+
+
 def test_given_ensembles_have_no_trees_beside_them(monkeypatch):
     monkeypatch.setattr(boosted, "_unseen_errors", None)
     assert ensemble_model(X, STEPS, RandomForestRegressor(10), random_state=0, options=ALWAYS).boosted is None
