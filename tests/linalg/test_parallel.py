@@ -74,6 +74,7 @@ def test_calls_on_idle_threads_see_their_callers_settings_and_one_thread(num_row
 
 
 def interrupt():
+    time.sleep(0.1)  # until all calls are submitted
     signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
 
@@ -84,7 +85,8 @@ def test_after_an_interruption_nothing_else_begins(waits):
 
     def interrupted():
         with threads_for(10), idle_threads() as submit:
-            submit(interrupt if waits else time.sleep, *[] if waits else [0.0])
+            if waits:
+                submit(interrupt)
             for number in range(50):
                 submit(lambda n: done.append(n) or time.sleep(0.02), number)
             if not waits:
