@@ -32,7 +32,14 @@ from .intervals import fitted_ensembles, function_intervals, noise_at_bound
 from .kernels_and_ensembles import kernels_and_ensembles
 from .mondrian_figures import mondrian_figures
 from .papers import papers
-from .partitions import clustering_scores, clusterings, diagnosis, semi_supervised, weights_by_folds
+from .partitions import (
+    clustering_scores,
+    clusterings,
+    diagnosis,
+    semi_supervised,
+    semi_supervised_classes,
+    weights_by_folds,
+)
 from .report import Options, Report, Table
 from .shards import dask_shards, out_of_core
 from .solves import cluster_space, preconditioners
@@ -41,7 +48,7 @@ from .speed import labelling, multitask, one_pass, product, scaling, training, w
 FUNCTIONS = (
     *(product, scaling, labelling, devices, training, one_pass, whole_jobs, multitask),
     *(preconditioners, cluster_space, groups, memberships, clusterings),
-    *(clustering_scores, semi_supervised, diagnosis, weights_by_folds),
+    *(clustering_scores, semi_supervised, semi_supervised_classes, diagnosis, weights_by_folds),
     *(evidence, honest, default_cost, default_rows, sizes, out_of_core, dask_shards),
     *(papers, mondrian_figures, mondrian_classification, kernels_and_ensembles, machines, gp_classification),
     *(noise_at_bound, function_intervals, fitted_ensembles, categories, several_targets),

@@ -14,7 +14,13 @@ from gpytorch.kernels import Kernel, LinearKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from sklearn.base import clone
 from sklearn.cluster import DBSCAN, HDBSCAN, AgglomerativeClustering, Birch, KMeans, MiniBatchKMeans
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.semi_supervised import LabelSpreading
+from sklearn.svm import SVC
 from torch import Tensor
 
 from gpytorch_partition import (
@@ -28,7 +34,7 @@ from gpytorch_partition import (
     fit_weights_by_cross_validation,
     settings,
 )
-from gpytorch_partition.estimators import PartitionGPRegressor
+from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor, PartitionSVC
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.partitions import PitmanYorMixture
 
@@ -190,6 +196,54 @@ def _changes(rows: list[Row]) -> Row:
         changes = [each[f"{score} change"] for each in rows]
         row[f"{score} standard error"] = float(np.std(changes, ddof=1) / len(rows) ** 0.5) if len(rows) > 1 else 0.0
     return row
+
+
+CLASS_SETS = {"digits": load_digits, "wine": load_wine, "breast cancer": load_breast_cancer}
+
+
+def _ward(x: Tensor, y: Tensor) -> ClusteringKernel:
+    drawn = {"n_clusters": (2, min(100, len(x) // 2))}
+    rows = 4 * len(x) // 5
+    return ClusteringKernel(x, AgglomerativeClustering(), 50, param_distributions=drawn, rows=rows, random_state=0)
+
+
+CLASSIFIERS = {
+    "SVC, Ward's clusters": PartitionSVC(10.0, _ward, random_state=0),
+    "GP, Ward's clusters": PartitionGPClassifier(_ward, random_state=0),
+    "SVC, fast clusters": PartitionSVC(10.0, "fast_cluster", random_state=0),
+    "GP, fast clusters": PartitionGPClassifier("fast_cluster", random_state=0),
+    "SVC, RBF": make_pipeline(StandardScaler(), SVC(C=10.0)),
+    "label spreading, 7 neighbors": make_pipeline(StandardScaler(), LabelSpreading("knn")),
+}
+
+
+def semi_supervised_classes(options: Options) -> Iterator[Table]:
+    """Score classifiers with few labels, with many other rows and without."""
+    splits = options.pick(8, 1)
+
+    def scored(name: str, size: int, method: str) -> Row:
+        found = [_accuracies(name, size, method, number) for number in range(splits)]
+        change = [row["with"] - row["without"] for row in found]
+        error = np.std(change) / max(1, splits - 1) ** 0.5
+        return means_of(found) | {"change": np.mean(change), "standard error": error}
+
+    title = f"Accuracy of classifiers with few labels, without and with up to {UNLABELLED:,} unlabelled rows"
+    names, sizes = options.pick(list(CLASS_SETS), ["wine"]), options.pick((20, 50), (20,))
+    jobs = grid(data=names, labelled=sizes, method=CLASSIFIERS)
+    yield from measured(options, "semi_supervised_classes", title, jobs, scored)
+
+
+def _accuracies(name: str, size: int, method: str, number: int) -> Row:
+    X, y = CLASS_SETS[name](return_X_y=True)
+    X, new, y, new_y = train_test_split(X, y, test_size=1 / 3, random_state=number)
+    labelled, others = np.split(np.random.default_rng(number).permutation(len(y)), [size])
+    more, model = X[others[:UNLABELLED]], clone(CLASSIFIERS[method])
+    without = model.fit(X[labelled], y[labelled]).score(new, new_y)
+    if isinstance(model, Pipeline):
+        knows_more = isinstance(model[-1], LabelSpreading)
+        rows, labels = np.concatenate([X[labelled], more]), np.append(y[labelled], np.full(len(more), -1))
+        return {"without": without, "with": model.fit(rows, labels).score(new, new_y) if knows_more else without}
+    return {"without": without, "with": model.fit(X[labelled], y[labelled], unlabelled=more).score(new, new_y)}
 
 
 MEMBERS = {

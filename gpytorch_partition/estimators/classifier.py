@@ -127,7 +127,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
 
     @all_or_nothing
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None, time: Any = None
+        self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None, time: Any = None, unlabelled: Any = None
     ) -> PartitionGPClassifier:
         """
         Choose the weights of the kernel and the link, and solve for all rows.
@@ -135,7 +135,8 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         Rows that are copies of others, class included, are left out, with a warning, where they would count as
         noiseless. An :class:`~gpytorch_partition.OverconfidenceWarning` reports that a given kernel has seen targets.
 
-        :param X: As for :meth:`gpytorch_partition.estimators.PartitionGPRegressor.fit`, as are `groups` and `time`.
+        :param X: As for :meth:`gpytorch_partition.estimators.PartitionGPRegressor.fit`, as are `groups`, `time` and
+            `unlabelled`.
         :param y: `N` classes, two or more: numbers, text or booleans.
         :param sample_weight: `N` weights of the rows from 0, of which only ratios matter. They divide the noise, and
             weight the log losses that choose and the classes' frequencies. Probabilities are those of a population in
@@ -158,13 +159,17 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         counts = np.bincount(numbers, None if row_weights is None else row_weights.values.numpy())
         indicators = torch.nn.functional.one_hot(torch.from_numpy(numbers)).double()
         indicators = indicators[:, 1:] if num_classes == 2 else indicators
-        x = self._training_rows(data.X)
+        others = self._read_unlabelled(unlabelled)
+        points = self._training_rows(data.X, others)
+        x, more = points[: len(numbers)], None if others is None else points[len(numbers) :]
         blocks = data.blocks(blocks)
         new_x = x if is_ensemble(self.kernel) else as_new_rows(x, self._categories, blocks)
         self._has_view = needs_view(x, self._categories)
         setup = Setup(random_state_of(self.random_state), self.n_jobs, _OPTIONS)
         columns = self._categories, self._has_view
-        rows = PartInputs(x, indicators, None, setup, *columns, row_weights, blocks=blocks, new_x=new_x)
+        rows = PartInputs(
+            x, indicators, None, setup, *columns, row_weights, blocks=blocks, new_x=new_x, unlabelled=more
+        )
         frequencies = torch.from_numpy(counts / counts.sum())
         with (
             verbosity(self.verbose),
@@ -355,7 +360,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         if self._is_auto:
             return class_parts(replace(rows, y=targets))
         options = {**rows.setup.growing, "categories": self._categories, "sample_weight": rows.tree_weights}
-        kernel = resolved_kernel(self.kernel, rows.x, targets, num_partitions=self.num_partitions, **options)
+        kernel = resolved_kernel(self.kernel, rows.points, targets, num_partitions=self.num_partitions, **options)
         if isinstance(self.kernel, str) and isinstance(kernel, PartitionKernel):
             kernel.sum_dtype = torch.float32  # five times as fast; the noise is far above its rounding
         return {"kernel": kernel}

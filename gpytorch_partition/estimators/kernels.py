@@ -201,6 +201,18 @@ def sees_raw_columns(kernel: Any) -> bool:
     return (isinstance(kernel, Kernel) and not is_data_free(kernel)) or is_ensemble(kernel)
 
 
+def check_takes_unlabelled(kernel: Any) -> None:
+    """Refuse rows without targets for kernels that are built already, and for those that learn from targets."""
+    if sees_raw_columns(kernel):
+        told = f"a {type(kernel).__name__}, which is built already: give a function (x, y) -> kernel"
+        raise ValueError(f"expected no unlabelled rows with this kernel, got {told}")
+    if name_of(kernel) in ("auto", "forest"):
+        raise ValueError(
+            f"kernel={kernel!r} learns its partitions from targets, which unlabelled rows lack: give "
+            "kernel='fast_cluster' or 'mondrian', or a function that builds a kernel on rows alone"
+        )
+
+
 def check_dense_size(kernel: Kernel, x: Tensor) -> None:
     """Refuse kernels that would need an N x N matrix for more than 2,000 rows, or GPyTorch's `max_cholesky_size`."""
     if len(x) <= (limit := max(MOST_DENSE_ROWS, settings.max_cholesky_size.value())):

@@ -43,23 +43,28 @@ class KernelMachine(ReadsTables, BaseEstimator):
     def _checked(self, X: Any, y: Any = "no_validation", reset: bool = True, **options: Any) -> Any:
         return self._read(X, y, reset=reset, ensure_all_finite=self._finiteness, **options)
 
-    def _build(self, rows: np.ndarray, targets: Tensor | None) -> Tensor:
-        """Build the kernel on checked rows and targets (numbers, indicators or None); return the rows that it sees."""
+    def _build(self, rows: np.ndarray, targets: Tensor | None, unlabelled: np.ndarray | None = None) -> Tensor:
+        """
+        Build the kernel on checked rows and on those without targets; return the former as the kernel sees them.
+
+        :param targets: Numbers or indicators of the former, or None.
+        """
         check_n_jobs(self.n_jobs)
-        x = self._training_rows(rows)
+        points = self._training_rows(rows, unlabelled)
         self.kernel_ = resolved_kernel(
             self.kernel,
-            x,
+            points,
             targets,
             num_partitions=self.num_partitions,
             random_state=self.random_state,
             n_jobs=self.n_jobs,
             categories=self._categories,
         )
-        return x
+        return points[: len(rows)]
 
-    def _training_rows(self, rows: np.ndarray) -> Tensor:
+    def _training_rows(self, rows: np.ndarray, unlabelled: np.ndarray | None = None) -> Tensor:
         check_magnitudes(rows, "X")
+        rows = rows if unlabelled is None else np.concatenate([rows, unlabelled])
         self._columns = (
             None if sees_raw_columns(self.kernel) else Standardization.of_array(rows).without(self._categories)
         )

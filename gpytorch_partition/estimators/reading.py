@@ -17,7 +17,8 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from gpytorch_partition.callers import level_of_caller
-from gpytorch_partition.estimators.kernels import OF_STATE, name_of, sees_raw_columns
+from gpytorch_partition.estimators.checks import check_magnitudes
+from gpytorch_partition.estimators.kernels import OF_STATE, check_takes_unlabelled, name_of, sees_raw_columns
 from gpytorch_partition.explain.given_columns import model_column_names
 from gpytorch_partition.inputs.numbers import like_holes, refuse_mask
 from gpytorch_partition.inputs.row_choice import rows_without_copies, warn_of_copies
@@ -81,6 +82,15 @@ class ReadsTables:
         elif self._constants is not None:
             rows = np.where(np.isnan(rows), self._constants, rows)
         return (rows, found[1]) if has_targets else rows
+
+    def _read_unlabelled(self, unlabelled: Any) -> np.ndarray | None:
+        """Return more rows without targets (`M x D`), after those of training were read."""
+        if unlabelled is None:
+            return None
+        check_takes_unlabelled(getattr(self, "kernel", None))
+        rows = self._read(unlabelled, reset=False)
+        check_magnitudes(rows, "unlabelled")
+        return rows
 
     @property
     def _takes_missing_values(self) -> bool:

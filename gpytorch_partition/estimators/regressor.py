@@ -38,7 +38,7 @@ from gpytorch_partition.estimators.fitted_regressor import (
     restored,
     state_of,
 )
-from gpytorch_partition.estimators.kernels import KERNELS, check_given, name_of, sees_raw_columns, state_name
+from gpytorch_partition.estimators.kernels import KERNELS, check_given, name_of, state_name
 from gpytorch_partition.estimators.reading import (
     FEWEST_ENTRIES,
     CountedRows,
@@ -202,7 +202,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         check_magnitudes(data.y, "y")
         warn_of_rounding(data.y)
         warn_of_rounding(data.X, "numbers of a column of X")
-        others = None if unlabelled is None else _checked_unlabelled(self, unlabelled)
+        others = self._read_unlabelled(unlabelled)
         distinct = data.without_copies()
         with verbosity(self.verbose), recorded_stages() as self.seconds_, threads_for(len(distinct.y)):
             self._fit_rows(distinct, blocks, others)
@@ -741,20 +741,6 @@ def _checked_blocks(kernel: Any, y: Any, groups: Any, time: Any) -> Blocks | Non
             f"kernel={kernel!r}: give kernel='auto' or a tree ensemble"
         )
     return blocks
-
-
-def _checked_unlabelled(model: PartitionGPRegressor, unlabelled: Any) -> np.ndarray:
-    if sees_raw_columns(model.kernel):
-        told = f"a {type(model.kernel).__name__}, which is built already: give a function (x, y) -> kernel"
-        raise ValueError(f"expected no unlabelled rows with this kernel, got {told}")
-    if name_of(model.kernel) in ("auto", "forest"):
-        raise ValueError(
-            f"kernel={model.kernel!r} learns its partitions from targets, which unlabelled rows lack: give "
-            "kernel='fast_cluster' or 'mondrian', or a function that builds a kernel on rows alone"
-        )
-    rows = model._read(unlabelled, reset=False)
-    check_magnitudes(rows, "unlabelled")
-    return rows
 
 
 def _of_several(known: FittedRegressor) -> FittedRegressor:

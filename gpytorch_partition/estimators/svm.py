@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from itertools import combinations
 from numbers import Real
+from operator import itemgetter
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from joblib import Parallel, delayed
 from scipy.sparse import csr_matrix, hstack, vstack
+from scipy.sparse.linalg import lsqr
 from sklearn.base import ClassifierMixin, RegressorMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
@@ -35,6 +37,7 @@ _MOST_DENSE_ROWS = 5_000  # up to here libsvm on the dense kernel matrix is fast
 _FOLDS = 5  # for held-out decision values, to which sigmoids are fitted
 _ROUNDS = 20  # of the search for the intercept, at most; mostly 3 to 5 are needed
 _JUMP = 10.0  # longest step of the secant, in steps of the method without it
+_DUAL_TOLERANCE = 1e-8  # of the least squares that find the dual coefficients of descent
 
 # liblinear has one random generator in the process, without the interpreter's lock: descents at once would draw from
 # each other's seeds. A child process that is forked meanwhile has a lock of its own.
@@ -47,6 +50,7 @@ class _Line(NamedTuple):
     coefficients: np.ndarray
     intercept: float
     num_passes: int
+    dual: np.ndarray = np.empty(0)  # coefficient of each row, 0 for those that are no support vectors
 
 
 class _Rows(NamedTuple):
@@ -73,8 +77,8 @@ class _PartitionSVM(KernelMachine):
         check_count(self.max_iter, "max_iter")
 
     @torch.no_grad()
-    def _fit_features(self, rows: np.ndarray, targets: Tensor) -> _Rows:
-        x = self._build(rows, targets)
+    def _fit_features(self, rows: np.ndarray, targets: Tensor, unlabelled: np.ndarray | None) -> _Rows:
+        x = self._build(rows, targets, unlabelled)
         self._features = ClusterFeatures(self.kernel_, x)
         features = self._features(x)
         self._entries_per_row = features.nnz // len(x) + 1
@@ -82,6 +86,9 @@ class _PartitionSVM(KernelMachine):
         return _Rows(features, self.kernel_(x).to_dense().double().numpy() if is_small else None)
 
     def _set(self, lines: list[_Line]) -> None:
+        dual = np.stack([line.dual for line in lines])
+        self.support_ = np.flatnonzero(dual.any(0))
+        self.dual_coef_ = dual[:, self.support_]
         self.coef_ = np.stack([line.coefficients for line in lines])
         self.intercept_ = np.array([line.intercept for line in lines])
         self.n_iter_ = np.array([line.num_passes for line in lines])
@@ -113,7 +120,7 @@ def _gives_probabilities(machine: PartitionSVC) -> bool:
 
 @dataclass(eq=False, repr=False)
 class PartitionSVC(ClassifierMixin, _PartitionSVM):
-    """
+    r"""
     Classify rows by support vectors of a partition kernel, in time linear in the rows.
 
     Use it to separate classes by a margin; for probabilities there is PartitionGPClassifier.
@@ -145,9 +152,13 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
     :param n_jobs: Trees grown, or pairs of classes of up to 5,000 rows fitted, at once, as scikit-learn counts them.
         (Default: None, one.)
 
-    Fitted attributes, beside those of scikit-learn: `coef_`, `intercept_`, the linear functions of the features (`1 x
-    p` for two classes, positive for the second, or one for each pair; there are no dual coefficients); `n_iter_`,
-    passes over the rows for each of them (steps of libsvm up to 5,000 rows); `kernel_`.
+    Fitted attributes, beside those of scikit-learn: `support_`, the numbers of the `S` rows that are support vectors;
+    `dual_coef_`, their coefficients (`1 x S` for two classes, positive for the second, or `k (k - 1) / 2 x S`, a row
+    for each pair of classes in the order of :func:`itertools.combinations`), of which :math:`\sum_i a_i k(x, x_i) + b`
+    is the decision function; `margin_`, the distance between its zero and its values of 1 and -1 in feature space, for
+    each pair; `coef_`, `intercept_`, the same as linear functions of the features (`1 x p`, or one for each pair);
+    `n_iter_`, passes over the rows for each of them (steps of libsvm up to 5,000 rows); `kernel_`. Above 5,000 rows
+    dual coefficients are those that make `coef_` by least squares, where margins leave them open.
 
     Example:
         >>> from sklearn.datasets import load_breast_cancer
@@ -168,14 +179,23 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
     random_state: int | np.random.RandomState | None = None
     n_jobs: int | None = None
 
+    @property
+    def margin_(self) -> np.ndarray:
+        """Return the margin of each pair of classes, one over the length of its coefficients (infinite for zeros)."""
+        with np.errstate(divide="ignore"):
+            return 1 / np.linalg.norm(self.coef_, axis=1)
+
     @all_or_nothing
     @doing("fitting a PartitionSVC")
-    def fit(self, X: Any, y: Any) -> PartitionSVC:
+    def fit(self, X: Any, y: Any, *, unlabelled: Any = None) -> PartitionSVC:
         """
         Build the kernel and find the largest margins.
 
         :param X: `N x D` rows, finite; `"forest"` takes NaN for a missing value.
         :param y: `N` classes, two or more.
+        :param unlabelled: `M x D` more rows, without classes: columns are standardized, and the kernel built, on all `N
+            + M` rows (Davies & Ghahramani 2014, section 4.3.2). For kernels that do not learn from targets, and without
+            `probability`. (Default: None.)
         :raises ValueError: If the data or a parameter cannot be used, or features would have 2^31 entries or more.
         :raises TypeError: If the kernel is of another kind, or X is sparse.
         """
@@ -190,11 +210,17 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
             raise ValueError(
                 f"expected class_weight to be positive, got {self.class_weight}: to leave a class out, drop its rows"
             )
+        others = self._read_unlabelled(unlabelled)
         if self.probability:
             _check_folds(classes, counts)
+            if others is not None:
+                raise ValueError(
+                    "expected no unlabelled rows with probability=True, whose folds do not know them, got "
+                    f"{len(others)}: give probability=False, or use PartitionGPClassifier"
+                )
             return self._fit_with_sigmoids(X, labels)
         self.classes_ = classes
-        seen = self._fit_features(rows, class_indicators(numbers))
+        seen = self._fit_features(rows, class_indicators(numbers), others)
         seed = random_state_of(self.random_state).randint(2**31)
         pairs = combinations(range(len(self.classes_)), 2)
         lines = Parallel(n_jobs=self.n_jobs, prefer="threads")(
@@ -208,7 +234,10 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
     ) -> _Line:
         chosen = np.flatnonzero(np.isin(numbers, pair))
         signs = np.where(numbers[chosen] == pair[1], 1.0, -1.0)
-        return _classifying_line(seen.select(chosen), signs, costs[numbers[chosen]], self.tol, self.max_iter, seed)
+        line = _classifying_line(seen.select(chosen), signs, costs[numbers[chosen]], self.tol, self.max_iter, seed)
+        dual = np.zeros(len(numbers))
+        dual[chosen] = line.dual
+        return line._replace(dual=dual)
 
     def _fit_with_sigmoids(self, X: Any, labels: np.ndarray) -> PartitionSVC:
         plain = clone(self).set_params(probability=False)
@@ -265,8 +294,9 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
     :param tol: Largest violation of the optimality conditions, relative to the targets' standard deviation where there
         are more than 5,000 rows. (Default: 1e-3.)
 
-    Fitted attributes: `coef_`, `intercept_`, the linear function of the features, `1 x p` and `1`; `n_iter_`,
-    `kernel_`, `n_features_in_`, `feature_names_in_`, as those of :class:`PartitionSVC`.
+    Fitted attributes: `support_`, the numbers of the `S` support vectors, and `dual_coef_` (`1 x S`); `coef_`,
+    `intercept_`, the linear function of the features, `1 x p` and `1`; `n_iter_`, `kernel_`, `n_features_in_`,
+    `feature_names_in_`, as those of :class:`PartitionSVC`.
 
     Example:
         >>> from sklearn.datasets import load_diabetes
@@ -288,15 +318,20 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
 
     @all_or_nothing
     @doing("fitting a PartitionSVR")
-    def fit(self, X: Any, y: Any) -> PartitionSVR:
-        """Find the flattest function within epsilon of most targets (`N`); errors are those of `PartitionSVC.fit`."""
+    def fit(self, X: Any, y: Any, *, unlabelled: Any = None) -> PartitionSVR:
+        """
+        Find the flattest function within epsilon of most targets.
+
+        :param X: `N x D` rows; they, `unlabelled`, and errors are those of :meth:`PartitionSVC.fit`.
+        :param y: `N` targets.
+        """
         self._check_parameters()
         if not isinstance(self.epsilon, Real) or not 0 <= float(self.epsilon) < np.inf:
             raise ValueError(f"expected epsilon to be 0 or a positive number, got {self.epsilon!r}")
         rows, targets = self._checked(X, y, y_numeric=True)
         targets = targets.astype(np.float64)
         check_magnitudes(targets, "y")
-        seen = self._fit_features(rows, torch.from_numpy(targets))
+        seen = self._fit_features(rows, torch.from_numpy(targets), self._read_unlabelled(unlabelled))
         seed = random_state_of(self.random_state).randint(2**31)
         line = _regression_line(seen, targets, self.C, self.epsilon, self.tol, self.max_iter, seed)
         self._set([line])
@@ -328,7 +363,9 @@ def _classifying_line(seen: _Rows, signs: np.ndarray, costs: np.ndarray, tol: fl
             machine.fit(rows, signs, weights)
         return _Line(machine.coef_[0, :-1], bias * machine.coef_[0, -1], int(machine.n_iter_))
 
-    return _with_free_intercept(around, 0.0, tol, tol)
+    line = _with_free_intercept(around, 0.0, tol, tol)
+    excess = 1 - signs[:-1] * (features @ line.coefficients + line.intercept)
+    return _with_dual(line, features, signs[:-1], excess, costs, 2 * tol)
 
 
 def _regression_line(
@@ -349,7 +386,33 @@ def _regression_line(
         return _Line(machine.coef_[:-1], center + bias * machine.coef_[-1], int(machine.n_iter_))
 
     # Its tolerance is that of the sum of all violations, relative to the sum at the start.
-    return _with_free_intercept(around, float(np.median(targets)), 0.1 * tol, tol * unit)
+    line = _with_free_intercept(around, float(np.median(targets)), 0.1 * tol, tol * unit)
+    errors = targets - (features @ line.coefficients + line.intercept)
+    costs = np.full(len(targets), C)
+    return _with_dual(line, features, np.sign(errors), np.abs(errors) - epsilon, costs, 2 * tol * unit)
+
+
+def _with_dual(
+    line: _Line, features: csr_matrix, signs: np.ndarray, excess: np.ndarray, costs: np.ndarray, tol: float
+) -> _Line:
+    """
+    Find the dual coefficients of a solution of descent, which keeps none, from the conditions of the optimum.
+
+    A row's coefficient is its cost where the loss is positive (`excess` above 0) and 0 where there is room. The
+    coefficients of rows at the edge, between the two, are the least squares solution of what remains of the linear
+    function. Descent ends by a sum of violations, so the edge is as wide as explains the function best.
+    """
+
+    def within(width: float) -> tuple[float, np.ndarray]:
+        dual = np.where(excess > width, signs * costs, 0.0)
+        at_edge = np.flatnonzero(np.abs(excess) <= width)
+        rest = line.coefficients - dual @ features
+        found = lsqr(features[at_edge].T, rest, atol=_DUAL_TOLERANCE, btol=_DUAL_TOLERANCE)[0]
+        dual[at_edge] = signs[at_edge] * np.clip(signs[at_edge] * found, 0.0, costs[at_edge])
+        return float(np.linalg.norm(line.coefficients - dual @ features)), dual
+
+    found = (within(factor * tol) for factor in (1.0, 4.0, 16.0, 64.0))
+    return line._replace(dual=min(found, key=itemgetter(0))[1])
 
 
 def _with_free_intercept(around: Callable[[float, float], _Line], start: float, tol: float, shift_tol: float) -> _Line:
@@ -384,8 +447,9 @@ def _dual(kind: type, num_rows: int, max_iter: int, seed: int, **parameters: Any
 
 
 def _line_of_dual(features: csr_matrix, machine: SVC | SVR) -> _Line:
-    coefficients = (machine.dual_coef_ @ features[machine.support_]).ravel()
-    return _Line(coefficients, float(machine.intercept_[0]), int(np.max(machine.n_iter_)))
+    dual = np.zeros(features.shape[0])
+    dual[machine.support_] = machine.dual_coef_[0]
+    return _Line(dual @ features, float(machine.intercept_[0]), int(np.max(machine.n_iter_)), dual)
 
 
 def _typical_length(features: csr_matrix) -> float:

@@ -188,6 +188,7 @@ class PartInputs:
     original: Tensor | None = None
     blocks: Blocks | None = None
     new_x: Tensor | None = None  # the rows as held-out ones; None: x
+    unlabelled: Tensor | None = None  # M x D more rows, on which the kernel is built too
 
     @classmethod
     def of(cls, data: TrainingData, setup: Setup, lengthscales: Tensor | None = None) -> PartInputs:
@@ -209,6 +210,11 @@ class PartInputs:
         found = self.x.clone()
         found[held_out] = self.new_x[held_out]
         return found
+
+    @property
+    def points(self) -> Tensor:
+        """Return the rows on which a kernel without targets is built, those with targets first."""
+        return self.x if self.unlabelled is None else torch.cat([self.x, self.unlabelled])
 
     @property
     def tree_weights(self) -> Tensor | None:

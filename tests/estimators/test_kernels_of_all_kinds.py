@@ -360,10 +360,6 @@ class TestInstances:
             model.to_state()
         np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(NEW), model.predict(NEW))
 
-    def test_unlabelled_rows_are_refused(self):
-        with pytest.raises(ValueError, match="built already"):
-            regressor(MondrianKernel(torch.from_numpy(X), 5)).fit(X, Y, unlabelled=NEW)
-
 
 class TestOtherEstimators:
     @pytest.mark.parametrize("fits", [True, False])

@@ -10,7 +10,6 @@ from gpytorch.kernels import RBFKernel
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from gpytorch_partition import FastClusterKernel, MondrianKernel
 from gpytorch_partition.estimators import PartitionGPRegressor, fitted_regressor
 from tests.estimators.copies import stored
 from tests.limits import many_rows
@@ -43,45 +42,6 @@ def rbf(x, y):
 
 
 FITTED = {kernel: small(kernel).fit(X, Y) for kernel in (*KERNELS, rbf)}
-
-
-def fast_clusters(x, y):
-    assert len(y) == 150
-    return FastClusterKernel(x, 10, height=7, random_state=0)
-
-
-class TestUnlabelledRows:
-    MORE = 2 * RANDOM.randn(300, 3) * X.std(0) + 7
-
-    @pytest.mark.parametrize("kernel", ["fast_cluster", "mondrian", fast_clusters])
-    def test_the_kernel_is_built_on_all_rows_and_trained_on_those_with_targets(self, kernel):
-        model = small(kernel).fit(X, Y, unlabelled=self.MORE)
-        rows = np.concatenate([X, self.MORE])
-        center, spread = rows.mean(0), rows.std(0)
-        points, new = (torch.from_numpy((values - center) / spread) for values in (rows, NEW))
-        built = MondrianKernel(points, 10, random_state=0) if kernel == "mondrian" else fast_clusters(points, Y)
-        assert torch.equal(model.kernel_.cluster_ids(new), built.cluster_ids(new))
-        assert model.model_.train_inputs[0].shape == (150, 3)
-        both = model.outputscale_ * built.double()(torch.cat([points[:150], new])).to_dense().numpy()
-        constant = Y.mean() + Y.std() * model.model_.mean_module.constant.item()
-        noisy = both[:150, :150] + model.noise_ * np.eye(150)
-        mean = constant + both[150:, :150] @ np.linalg.solve(noisy, Y - constant)
-        np.testing.assert_allclose(model.predict(NEW), mean, rtol=1e-7)
-
-    def test_a_state_needs_none_of_them(self):
-        model = small("fast_cluster").fit(X, Y, unlabelled=self.MORE)
-        copy = PartitionGPRegressor.from_state(model.to_state())
-        assert np.array_equal(copy.predict(NEW), model.predict(NEW))
-
-    @pytest.mark.parametrize("kernel", ["forest", "auto"])
-    def test_a_kernel_that_learns_from_targets_refuses_them(self, kernel):
-        with pytest.raises(ValueError, match="learns its partitions from targets"):
-            small(kernel).fit(X, Y, unlabelled=self.MORE)
-
-    @pytest.mark.parametrize("rows", [np.zeros((3, 2)), np.full((3, 3), np.nan), np.zeros((0, 3)), "rows", 1e200 * X])
-    def test_rows_that_cannot_be_used(self, rows):
-        with pytest.raises((ValueError, TypeError), match="features|NaN|minimum of 1|numbers|expected an array"):
-            small("fast_cluster").fit(X, Y, unlabelled=rows)
 
 
 class TestPredictions:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 import torch
@@ -42,6 +44,13 @@ def dense(kernel, x1, x2):
         return kernel(x1, x2).to_dense().numpy()
 
 
+def dual_of(machine):
+    """Return the coefficient of each training row."""
+    found = np.zeros(len(X))
+    found[machine.support_] = machine.dual_coef_[0]
+    return found
+
+
 @pytest.fixture(params=[True, False], ids=["sparse", "dense"])
 def is_sparse(request, monkeypatch):
     """Above a number of rows the solver sees sparse features, which is tried on few rows here."""
@@ -75,6 +84,30 @@ class TestClassifier:
         assert close.mean() > 0.97  # others have a vote that is as good as tied
         assert (machine.predict(NEW) == exact.predict(dense(kernel, POINTS, ROWS))).mean() > 0.97
 
+    @pytest.mark.parametrize("class_weight", [None, {"yes": 3.0}], ids=str)
+    @pytest.mark.parametrize("name", KERNELS)
+    def test_support_vectors_are_those_of_scikit_learn(self, name, class_weight, is_sparse):
+        gram = dense(KERNELS[name], ROWS, ROWS)
+        exact = SVC(C=2.0, kernel="precomputed", tol=1e-8, class_weight=class_weight).fit(gram, TWO)
+        machine = PartitionSVC(2.0, KERNELS[name], tol=1e-5, class_weight=class_weight, random_state=0).fit(X, TWO)
+        found = dual_of(machine)
+        assert len(set(machine.support_) ^ set(exact.support_)) <= 2  # coefficients of nearly 0
+        np.testing.assert_allclose(machine.margin_, (found @ gram @ found) ** -0.5, rtol=1e-4)
+        np.testing.assert_allclose(gram @ found + machine.intercept_, machine.decision_function(X), atol=1e-3)
+        assert (found * np.where(TWO == "yes", 1, -1) >= 0).all()
+        if name == "clusters":  # the others are singular, so that several rows could share a coefficient
+            np.testing.assert_allclose(found, dual_of(exact), atol=1e-3)
+
+    def test_each_pair_of_classes_has_dual_coefficients(self, is_sparse):
+        machine = PartitionSVC(kernel=KERNELS["clusters"], tol=1e-5, random_state=0).fit(X, THREE)
+        gram = dense(KERNELS["clusters"], ROWS, ROWS)
+        for (first, second), dual in zip(combinations(machine.classes_, 2), machine.dual_coef_):
+            rows = np.flatnonzero(np.isin(THREE, [first, second]))
+            exact = SVC(kernel="precomputed", tol=1e-8).fit(gram[np.ix_(rows, rows)], THREE[rows])
+            found, expected = np.zeros(len(X)), np.zeros(len(X))
+            found[machine.support_], expected[rows[exact.support_]] = dual, exact.dual_coef_[0]
+            np.testing.assert_allclose(found, expected, atol=1e-3)
+
     def test_probabilities_are_calibrated_on_rows_held_out(self):
         machine = PartitionSVC(num_partitions=30, probability=True, random_state=0).fit(X[:300], TWO[:300])
         plain = PartitionSVC(num_partitions=30, random_state=0).fit(X[:300], TWO[:300])
@@ -105,6 +138,8 @@ class TestRegressor:
         machine = PartitionSVR(C, kernel=kernel, random_state=0).fit(X, y)
         expected = exact.predict(dense(kernel, POINTS, ROWS))
         np.testing.assert_allclose(machine.predict(NEW), expected, atol=5e-3 * y.std())
+        precise = PartitionSVR(C, kernel=kernel, tol=1e-5, random_state=0).fit(X, y)
+        np.testing.assert_allclose(dual_of(precise), dual_of(exact), atol=1e-3 * max(C, 1))
 
     def test_whole_numbers_and_constants_are_targets(self, is_sparse):
         machine = PartitionSVR(10.0, num_partitions=20, random_state=0)
