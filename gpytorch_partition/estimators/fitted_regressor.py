@@ -16,6 +16,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.settings import skip_posterior_variances
 from linear_operator.operators import DiagLinearOperator
 from linear_operator.settings import max_cholesky_size
+from scipy.linalg import solve_triangular
 from scipy.stats import norm
 from torch import Tensor
 from torch.distributions import StudentT
@@ -34,6 +35,7 @@ from gpytorch_partition.kernels import EncodedKernel, RandomForestKernel
 from gpytorch_partition.likelihoods import StudentTNoise, student_t_noise
 from gpytorch_partition.likelihoods.noise_likelihoods import noise_variances, unspanned_variances
 from gpytorch_partition.likelihoods.scale_mixture import log_densities, student_crps, student_levels, student_quantiles
+from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.linalg.parallel import threads_for
 from gpytorch_partition.linalg.random import drawn_from
 from gpytorch_partition.models import CoregionalizedGP, PartitionGP
@@ -274,6 +276,20 @@ class FittedRegressor:
         if heavy is None:
             return Judgement.gaussian(y, mean, np.sqrt(function + noise))
         return _heavy_tailed(y, mean, function, noise, heavy)
+
+    def joint_log_density(self, rows: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> float:
+        """Return the log density of new observations (`n`) together; weights (`n`) divide the variance of the noise."""
+        if student_t_noise(self.likelihood) is not None:
+            raise ValueError(
+                "expected Gaussian noise for a joint density, got Student-t noise, which the fit has found: give "
+                "joint=False, or fit with options=Options(least_tail_gain=float('inf'))"
+            )
+        mean, covariance = self.joint_moments(rows, weights is None)
+        if weights is not None:
+            covariance += np.diag(self.noise_of(self.points(rows)) / weights)
+        factor = stable_cholesky(torch.from_numpy(covariance)).numpy()
+        scores = solve_triangular(factor, y - mean, lower=True)
+        return float(norm.logpdf(scores).sum() - np.log(factor.diagonal()).sum())
 
     # Missing cells.
 

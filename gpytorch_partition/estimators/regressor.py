@@ -366,7 +366,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         return self._known.samples(rows, n_samples, seed, include_noise)
 
     @on_one_fit
-    def judge(self, X: Any, y: Any, sample_weight: Any = None) -> Judgement:
+    def judge(self, X: Any, y: Any, sample_weight: Any = None, *, joint: bool = False) -> Judgement:
         """
         Return the predictive distributions of new observations, with scores of the observations.
 
@@ -374,7 +374,11 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :param y: `N` targets.
         :param sample_weight: `N` weights of these rows above 0, or one for all, which divide the variance of the noise.
             To average scores by weights, give them to `coverage()` and `numpy.average`. (Default: None, 1.)
-        :raises ValueError: If the model has several targets, or X, y or weights cannot be used.
+        :param joint: Whether to compute the log density of all targets together too, which tells whether the
+            covariances between rows are right, as marginal scores cannot. Costs a solve per row, and :math:`O(N^3)`
+            time and :math:`8 N^2` bytes for the N rows judged. (Default: no.)
+        :raises ValueError: If the model has several targets, X, y or weights cannot be used, or `joint` is asked of a
+            model with Student-t noise.
 
         Example:
             >>> X = np.random.RandomState(0).rand(200, 2)
@@ -385,9 +389,11 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         y = _checked_observations(self, X, y)
         weights = _weights_above_0(sample_weight, len(y))
-        rows = self._checked_rows(X)
+        check_flag(joint, "joint")
+        rows, known = self._checked_rows(X), self._known
         with verbosity(self.verbose):
-            return self._known.judgement(rows, y, weights)
+            density = known.joint_log_density(rows, y, weights) if joint else None
+            return known.judgement(rows, y, weights)._replace(joint_log_density=density)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """

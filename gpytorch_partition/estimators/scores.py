@@ -23,6 +23,7 @@ class Judgement(NamedTuple):
     level: np.ndarray  #: The probabilities of the smallest central intervals that hold the targets.
     crps: np.ndarray  #: Continuous ranked probability scores of the targets, in their unit; 0 is best.
     interval_score: np.ndarray  #: Interval scores of the 90 % intervals, as :func:`interval_score`.
+    joint_log_density: float | None = None  #: Log density of all targets together, in nats, if it was asked for.
 
     @classmethod
     def gaussian(cls, y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> Judgement:

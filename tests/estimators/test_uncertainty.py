@@ -8,7 +8,7 @@ import torch
 from gpytorch.kernels import RBFKernel
 from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from gpytorch.settings import skip_posterior_variances
-from scipy.stats import norm, t
+from scipy.stats import multivariate_normal, norm, t
 
 from gpytorch_partition import LandmarkKernel, settings
 from gpytorch_partition.estimators import PartitionGPRegressor, fitted_regressor, regression_fit, regressor
@@ -166,6 +166,24 @@ def test_rows_that_recur_count_where_intervals_hold_few_of_their_copies(least, m
 def test_a_column_of_targets_is_judged_as_numbers():
     model, y = fitted("forest"), np.arange(float(len(NEW)))
     assert np.array_equal(model.judge(NEW, y[:, None]).log_density, model.judge(NEW, y).log_density)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_joint_density_is_that_of_dense_algebra_and_of_gpytorch(kernel):
+    model, y = fitted(kernel), np.arange(float(len(NEW)))
+    mean, covariance = posterior(model, NEW)
+    x, known = model._fitted.points(NEW), model._fitted
+    noise = np.diag(known.noise_of(x))
+    found = model.judge(NEW, y, joint=True)
+    assert model.judge(NEW, y).joint_log_density is None
+    assert found.joint_log_density == pytest.approx(multivariate_normal(mean, covariance + noise).logpdf(y), abs=1e-3)
+    weights = np.linspace(0.5, 8, len(y))
+    expected = multivariate_normal(mean, covariance + noise / weights).logpdf(y)
+    assert model.judge(NEW, y, weights, joint=True).joint_log_density == pytest.approx(expected, abs=1e-3)
+    with torch.no_grad():
+        distribution = model.likelihood_(model.model_(x), x)
+        own = distribution.log_prob(known.unit.apply_array(y).to(distribution.mean)).item()
+    assert found.joint_log_density == pytest.approx(own - len(y) * np.log(known.scale), abs=1e-3)
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.3, 1.0])

@@ -115,6 +115,8 @@ def test_judgements_are_those_of_the_distribution_itself(fitted):
     """Densities by numerical convolution of the Gaussian function with Student-t noise, levels by its quantiles."""
     y = TRUTH + 0.1 * RANDOM.randn(400)
     found = fitted.judge(NEW, y)
+    with pytest.raises(ValueError, match="Gaussian noise for a joint density, got Student-t"):
+        fitted.judge(NEW, y, joint=True)
     probabilities = (1 - found.level[:5]) / 2
     for row, tail in enumerate(probabilities):
         _, ends = fitted.predict(NEW[row : row + 1], quantiles=(tail, 1 - tail))
