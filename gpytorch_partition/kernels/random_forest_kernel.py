@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import Any, cast
 
 import torch
@@ -31,16 +32,25 @@ _IMPURITY_FLOOR = 0.01
 
 
 class _Heights(torch.nn.Module):
-    def __init__(self, heights: str) -> None:
+    """Hold a name of `HEIGHTS` as its number there, or a depth as what follows."""
+
+    def __init__(self, heights: str | int) -> None:
         super().__init__()
-        if heights not in HEIGHTS:
-            raise ValueError(f"expected heights to be one of {HEIGHTS}, got {heights!r}")
+        is_depth = isinstance(heights, Integral) and not isinstance(heights, bool) and heights >= 0
+        if not is_depth and not (isinstance(heights, str) and heights in HEIGHTS):
+            raise ValueError(f"expected heights to be one of {HEIGHTS}, or a depth, 0 or more, got {heights!r}")
         self.code: Tensor
-        self.register_buffer("code", torch.tensor(HEIGHTS.index(heights)))
+        code = len(HEIGHTS) + int(heights) if is_depth else HEIGHTS.index(cast(str, heights))
+        self.register_buffer("code", torch.tensor(code))
 
     @property
-    def name(self) -> str:
-        return HEIGHTS[int(self.code)]
+    def value(self) -> str | int:
+        return _heights_of(self.code)
+
+
+def _heights_of(code: Tensor) -> str | int:
+    depth = int(code) - len(HEIGHTS)
+    return depth if depth >= 0 else HEIGHTS[depth]
 
 
 class RandomForestKernel(PartitionKernel):
@@ -55,6 +65,7 @@ class RandomForestKernel(PartitionKernel):
       (\mathrm{depth}(\text{last common node}) + 1) / (h + 1)`, 1 within a leaf.
     - `"sampled"`: algorithm 1 itself, one height drawn per tree.
     - `"leaf"`: the leaves only.
+    - A number d: the nodes of depth d, from 0, and leaves above; the root has depth 0 (section 4.1.2).
     - `"learned"`: as `"all"` with a trained distribution of d, :attr:`level_weights`, uniform at first: :math:`u_d
       \propto e^{l_d}` for the heights :math:`0 \ldots h` of each tree.
     - `"impurity"`: a node has the weight :math:`\max(i_{\text{parent}} - i, 0) / i_{\text{root}} + .01`, with the
@@ -72,7 +83,7 @@ class RandomForestKernel(PartitionKernel):
         also takes over `heights`.)
     :param train_y: `N` (or `N x k`) targets.
     :param num_trees: Number m of trees. (Default: 200.)
-    :param heights: `"all"`, `"sampled"`, `"leaf"`, `"learned"` or `"impurity"`. (Default: `"all"`.)
+    :param heights: `"all"`, `"sampled"`, `"leaf"`, `"learned"`, `"impurity"` or a depth. (Default: `"all"`.)
     :param categories: Numbers of columns (of those in `active_dims`, if given, counted among them) that hold codes 0
         ... C - 1 of categories, as :class:`~gpytorch_partition.tables.TableEncoder` makes them. (Default: none.)
     :param sample_weight: `N` weights of the rows in the choice of splits; the kernel itself has none, but noise may
@@ -99,7 +110,7 @@ class RandomForestKernel(PartitionKernel):
         train_x: Tensor | None = None,
         train_y: Tensor | None = None,
         num_trees: int = 200,
-        heights: str = "all",
+        heights: str | int = "all",
         *,
         max_samples: float | int | None = None,
         min_samples_leaf: int = 3,
@@ -139,7 +150,7 @@ class RandomForestKernel(PartitionKernel):
     def from_forest(
         cls,
         forest: Any,
-        heights: str = "all",
+        heights: str | int = "all",
         *,
         random_state: Any = None,
         batch_shape: torch.Size | tuple[int, ...] = (),
@@ -180,7 +191,7 @@ class RandomForestKernel(PartitionKernel):
         cls,
         trees: Iterable[tuple[Any, Any, Any]],
         num_columns: int,
-        heights: str = "all",
+        heights: str | int = "all",
         *,
         weights: Sequence[float] | None = None,
         **options: Any,
@@ -220,8 +231,8 @@ class RandomForestKernel(PartitionKernel):
             self.logits.set("raw_level_weights", self.unit.new_zeros(num_levels))
 
     @property
-    def heights(self) -> str:
-        return self._heights.name
+    def heights(self) -> str | int:
+        return self._heights.value
 
     @property
     def raw_level_weights(self) -> torch.nn.Parameter | None:
@@ -272,7 +283,7 @@ class RandomForestKernel(PartitionKernel):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         code = state_dict.get(prefix + "_heights.code")
-        if code is not None and not self._prepare(RandomForestKernel(heights=HEIGHTS[int(code)]), state_dict, prefix):
+        if code is not None and not self._prepare(RandomForestKernel(heights=_heights_of(code)), state_dict, prefix):
             del state_dict[prefix + "_heights.code"]  # incomplete, and reported as such
         super()._load_from_state_dict(state_dict, prefix, *args)
 
@@ -288,11 +299,14 @@ class RandomForestKernel(PartitionKernel):
 
 
 def _partition_of(
-    forest: Any, heights: str, random_state: Any, name: str = "forest"
+    forest: Any, heights: str | int, random_state: Any, name: str = "forest"
 ) -> ForestPartition | TreeCutPartition:
-    if heights == "sampled":
-        return TreeCutPartition() if forest is None else ForestPartition(forest).sample_cut(random_state)
     partition = ForestPartition(forest)
+    if heights == "sampled":
+        return partition.sample_cut(random_state) if partition.is_fitted else TreeCutPartition()
+    if not isinstance(heights, str):
+        depths = torch.full((partition.num_partitions,), heights)
+        return partition.cut(depths) if partition.is_fitted else TreeCutPartition()
     if heights == "impurity" and partition.is_fitted and partition.impurities is None:
         raise ValueError(
             f'heights="impurity" expected an ensemble that keeps the impurity of its nodes, which '

@@ -75,6 +75,7 @@ OF_ROWS = [
     "random_binning",
     "forest",
     "sampled_heights",
+    "depth",
     "leaf",
     "learned",
     "tree_weights",
@@ -108,22 +109,30 @@ def test_flat_kernels_are_the_share_of_equal_labels(name):
     assert kernel.cluster_ids(x).dtype == torch.int64
 
 
-def test_all_heights_are_the_average_over_every_depth():
+def test_heights_are_depths_of_the_trees_and_all_their_average():
     forest = RandomForestRegressor(8, min_samples_leaf=3, random_state=0).fit(X.numpy(), Y.numpy())
-    kernel = RandomForestKernel.from_forest(forest)
-    expected = torch.zeros(40, 40)
-    for tree, estimator in enumerate(forest.estimators_):
-        paths = estimator.decision_path(X[:40].numpy()).toarray()
-        height = estimator.get_depth()
-        depth_of_leaf = paths.sum(1) - 1
-        shared = paths @ paths.T
-        for depth in range(height + 1):
+    highest = max(estimator.get_depth() for estimator in forest.estimators_)
+    average, at_depth = torch.zeros(40, 40), torch.zeros(highest + 1, 40, 40)
+    for estimator in forest.estimators_:
+        paths = torch.from_numpy(estimator.decision_path(X[:40].numpy()).toarray())
+        depth_of_leaf, shared = paths.sum(1) - 1, paths @ paths.T
+        for depth in range(highest + 1):
             # The cut at depth d compares nodes at min(d, depth of the leaf): equal when the paths agree that far.
-            reach = 1 + torch.tensor(depth_of_leaf).clamp(max=depth)
-            same = (torch.tensor(shared) >= torch.maximum(reach[:, None], reach[None])).float()
-            expected += same / (height + 1) / len(forest.estimators_)
-        assert tree < 8
-    torch.testing.assert_close(kernel(X[:40]).to_dense(), expected, rtol=1e-4, atol=1e-5)
+            reach = 1 + depth_of_leaf.clamp(max=depth)
+            same = (shared >= torch.maximum(reach[:, None], reach[None])).float() / 8
+            at_depth[depth] += same
+            average += same / (estimator.get_depth() + 1) * (depth <= estimator.get_depth())
+    kernel = RandomForestKernel.from_forest(forest)
+    torch.testing.assert_close(kernel(X[:40]).to_dense(), average, rtol=1e-4, atol=1e-5)
+    for depth in (0, 1, 3, highest, 99):
+        kernel = RandomForestKernel.from_forest(forest, depth)
+        torch.testing.assert_close(kernel(X[:40]).to_dense(), at_depth[min(depth, highest)])
+
+
+@pytest.mark.parametrize("heights", ["deep", -1, 2.5, True, None, [1]], ids=str)
+def test_heights_that_are_none(heights):
+    with pytest.raises(ValueError, match="heights to be one of .* or a depth, 0 or more, got"):
+        RandomForestKernel(X, Y, 5, heights=heights)
 
 
 def test_evaluates_to_our_operator(kernel):
@@ -275,7 +284,7 @@ class TestErrors:
         elif isinstance(kernel, MondrianKernel):
             other = MondrianKernel(X + 1, 5, random_state=1, active_dims=(1, 0))
         elif isinstance(kernel, RandomForestKernel):
-            names = ["all", "sampled", "learned", "leaf", "all"]
+            names = ["all", "sampled", "learned", "leaf", 2, "all"]
             heights = names[names.index(kernel.heights) + 1]
             other = RandomForestKernel(X + 1, Y, 5, heights=heights, random_state=1)
         else:

@@ -110,7 +110,7 @@ def test_impurity(name):
     assert bool((kernel(X, diag=True) < 1.2).all())
 
 
-@pytest.mark.parametrize("heights", HEIGHTS)
+@pytest.mark.parametrize("heights", [*HEIGHTS, 2])
 def test_tree_weights(heights):
     expected, one_tree = torch.zeros(150, 150, dtype=torch.float64), len(TREES) * torch.eye(len(TREES)).double()
     for weights, weight in zip(one_tree, TREES / TREES.sum()):
@@ -152,7 +152,7 @@ def test_gradients_of_entries():
     assert torch.autograd.gradcheck(moved, parameter.detach().clone().requires_grad_())
 
 
-@pytest.mark.parametrize("heights", HEIGHTS)
+@pytest.mark.parametrize("heights", [*HEIGHTS, 2])
 def test_state(heights):
     kernel = kernel_of(heights).float()
     expected = kernel(X, NEW).to_dense()

@@ -103,6 +103,7 @@ BUILD = {
     "random_binning": lambda x, **options: RandomBinningKernel(x, 20, random_state=0, **options),
     "forest": forest("all"),
     "sampled_heights": forest("sampled"),
+    "depth": forest(2),
     "leaf": forest("leaf"),
     "learned": forest("learned"),
     "impurity": forest("impurity"),
@@ -125,7 +126,9 @@ UNFITTED = {
     "mondrian": MondrianKernel,
     "gamma_mondrian": GammaMondrianKernel,
     "random_binning": RandomBinningKernel,
-    **dict.fromkeys(("forest", "sampled_heights", "leaf", "learned", "impurity", "tree_weights"), RandomForestKernel),
+    **dict.fromkeys(
+        ("forest", "sampled_heights", "depth", "leaf", "learned", "impurity", "tree_weights"), RandomForestKernel
+    ),
     "mixture": lambda: PartitionMixtureKernel([RandomForestKernel(), MondrianKernel()]),
     "landmark": LandmarkKernel,
     "local_linear": lambda: LocalLinearKernel(RandomForestKernel(), 10),
