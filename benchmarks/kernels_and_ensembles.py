@@ -51,6 +51,7 @@ def kernels_and_ensembles(options: Options) -> Iterator[Table]:
         _selections,
         rankings,
         by_parameters,
+        _decoupling,
         _speed,
     ):
         yield from figures(options)
@@ -326,6 +327,29 @@ def _draw_rates(rows: list[Row]) -> Any:
     finish(panel, "Selections of columns", xlabel=RATE, xlim=(-3, 103), ylim=(len(problems) - 0.5, -0.5))
     panel.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
+
+
+def _decoupling(options: Options) -> Iterator[Table]:
+    """Section 3.4: the weights of AdaBoost leave the tree that they were computed from an error of one half."""
+    x, y, _ = classes(options, "spambase")
+    rounds = options.pick(50, 5)
+
+    def errors(depth: int) -> Row:
+        trees = AdaBoostClassifier(DecisionTreeClassifier(max_depth=depth), n_estimators=rounds, random_state=0).fit(
+            x, y
+        )
+        weights, found = np.full(len(y), 1 / len(y)), []
+        for tree, strength in zip(trees.estimators_, trees.estimator_weights_):
+            is_wrong = tree.predict(x) != y
+            before = weights[is_wrong].sum()
+            weights = weights * np.exp(strength * is_wrong)
+            weights /= weights.sum()
+            found.append((before, weights[is_wrong].sum()))
+        before, after = np.array(found).T
+        return {"weighted error, mean": before.mean(), "largest distance from 1/2 after": np.abs(after - 0.5).max()}
+
+    title = f"AdaBoost: the weighted error of each of {rounds} trees, before and after the rows are weighted anew"
+    yield from measured(options, "kernels_and_ensembles_decoupling", title, grid(depth=(1, 2, 4)), errors)
 
 
 def _speed(options: Options) -> Iterator[Table]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from tests import botorch_settings
@@ -14,9 +15,10 @@ torch.set_num_threads(1)
 
 sys.path.insert(0, str(Path(__file__).parent / "operators"))
 
-_BEFORE = botorch_settings.current()  # some tests and modules import BoTorch while they are collected
+_BEFORE = botorch_settings.current()  # some tests and modules import BoTorch, here or while they are collected
 
 
-def pytest_collection_finish():
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
     """Begin every test with GPyTorch's settings."""
     botorch_settings.change(_BEFORE)

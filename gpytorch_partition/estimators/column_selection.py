@@ -98,17 +98,18 @@ class ParallelEvolutionSelector(_VotingSelector):
     effects, give an `estimator` that can find them; for those of a kernel:
     `RBFKernel(active_dims=selector.get_support(indices=True))`.
 
-    In each universe a genetic algorithm minimizes a criterion such as the AIC over random subsets of the columns, for a
-    few generations only; then the universes vote. Columns that matter prevail soon; the other columns of a short
-    evolution are random and get few votes. In every generation the better half survives, and pairs of survivors have
-    children by uniform crossover and mutation (Goldberg 1989).
+    In each universe a genetic algorithm minimizes a criterion such as the AIC, or any function of a subset, over random
+    subsets of the columns, for a few generations only; then the universes vote. Columns that matter prevail soon; the
+    other columns of a short evolution are random and get few votes. In every generation the better half survives, and
+    pairs of survivors have children by uniform crossover and mutation (Goldberg 1989).
 
     A universe costs `(1 + n_generations / 2) * population_size` values of the criterion, each at most :math:`O(D^3)`
     for linear regression, for any number of rows
     (:class:`~gpytorch_partition.estimators.column_selection.LinearCriterion`).
 
-    :param criterion: Criterion of linear regression: `"aic"`, `"bic"`, `"gcv"`, or `"loo"`, the leave-one-out error.
-        Ignored with an `estimator`. (Default: `"aic"`.)
+    :param criterion: Criterion of linear regression: `"aic"`, `"bic"`, `"gcv"`, or `"loo"`, the leave-one-out error. Or
+        a function of the columns chosen (`N x k`) and the targets that returns a number, less being better; it is
+        called once for each subset. Ignored with an `estimator`. (Default: `"aic"`.)
     :param n_universes: Number of universes, whose votes are averaged. (Default: 50.)
     :param population_size: Subsets alive in a universe, at least 4. (Default: None, 2 D, 20 at least.)
     :param n_generations: Generations; with many, all universes end at the same best subset. (Default: 4.)
@@ -136,7 +137,7 @@ class ParallelEvolutionSelector(_VotingSelector):
         array([1, 4, 7])
     """
 
-    criterion: str = "aic"
+    criterion: str | Callable[[np.ndarray, np.ndarray], float] = "aic"
     n_universes: int = 50
     _: KW_ONLY
     population_size: int | None = None
@@ -151,7 +152,8 @@ class ParallelEvolutionSelector(_VotingSelector):
     n_jobs: int | None = None
 
     def _check_parameters(self) -> None:
-        check_word(self.criterion, "criterion", CRITERIA)
+        if not callable(self.criterion):
+            check_word(self.criterion, "criterion", CRITERIA)
         check_count(self.n_universes, "n_universes")
         check_count(4 if self.population_size is None else self.population_size, "population_size", 4)
         check_count(self.n_generations, "n_generations", 0)
@@ -174,9 +176,11 @@ class ParallelEvolutionSelector(_VotingSelector):
         return partial(_universe, self._criterion_of(X, y), num_columns, self.votes, options)
 
     def _criterion_of(self, X: np.ndarray, y: np.ndarray) -> Criterion:
-        if self.estimator is None:
+        if self.estimator is not None:
+            return SubsetCriterion(X, y, NegativeScore(X, y, self.estimator, self.scoring, self.cv))
+        if isinstance(self.criterion, str):
             return LinearCriterion(X, y, self.criterion)
-        return EstimatorCriterion(X, y, self.estimator, self.scoring, self.cv)
+        return SubsetCriterion(X, y, self.criterion)
 
 
 @dataclass(eq=False, repr=False)
@@ -364,13 +368,11 @@ class LinearCriterion:
         return float(np.mean(np.square(residuals / np.maximum(1 - leverages, _LEAST_RESIDUAL))))
 
 
-class EstimatorCriterion:
-    """Minus the mean cross-validated score on subsets of the columns, infinity without any; each is scored once."""
+class SubsetCriterion:
+    """The values of a function of columns (`N x k`) and targets, infinity without columns; each is computed once."""
 
-    def __init__(self, X: np.ndarray, y: np.ndarray, estimator: Any, scoring: Any, cv: Any) -> None:
-        self.x, self.y = X, y
-        self.estimator, self.scoring = clone(estimator), scoring
-        self.folds = list(check_cv(cv, y, classifier=is_classifier(estimator)).split(X, y))
+    def __init__(self, X: np.ndarray, y: np.ndarray, function: Callable[[np.ndarray, np.ndarray], float]) -> None:
+        self.x, self.y, self.function = X, y, function
         self._known: dict[bytes, float] = {}
 
     def __call__(self, masks: np.ndarray) -> np.ndarray:
@@ -379,12 +381,24 @@ class EstimatorCriterion:
     def _value(self, mask: np.ndarray) -> float:
         key = mask.tobytes()
         if key not in self._known:
-            self._known[key] = -self._score(mask) if mask.any() else np.inf
+            self._known[key] = float(self.function(self.x[:, mask], self.y)) if mask.any() else np.inf
+            if np.isnan(self._known[key]):
+                raise ValueError(
+                    f"expected criterion to return a number, got NaN for columns {np.flatnonzero(mask).tolist()}: "
+                    "return infinity for subsets that cannot be used"
+                )
         return self._known[key]
 
-    def _score(self, mask: np.ndarray) -> float:
-        options = {"scoring": self.scoring, "cv": self.folds, "error_score": "raise"}
-        return float(cross_val_score(self.estimator, self.x[:, mask], self.y, **options).mean())
+
+class NegativeScore:
+    """Minus the mean cross-validated score of an estimator on some columns, by the same folds for all."""
+
+    def __init__(self, X: np.ndarray, y: np.ndarray, estimator: Any, scoring: Any, cv: Any) -> None:
+        folds = list(check_cv(cv, y, classifier=is_classifier(estimator)).split(X, y))
+        self.estimator, self.options = clone(estimator), {"scoring": scoring, "cv": folds, "error_score": "raise"}
+
+    def __call__(self, columns: np.ndarray, y: np.ndarray) -> float:
+        return -float(cross_val_score(self.estimator, columns, y, **self.options).mean())
 
 
 def standardized(values: np.ndarray) -> np.ndarray:

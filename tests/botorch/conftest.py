@@ -13,7 +13,7 @@ collect_ignore_glob = [] if find_spec("botorch") else ["*"]
 
 if find_spec("botorch"):
     import botorch  # noqa: F401
-BOTORCHS = botorch_settings.current()  # `tests/conftest.py` sets GPyTorch's again once all tests are collected
+BOTORCHS = botorch_settings.current()  # `tests/conftest.py` sets GPyTorch's again before every test
 
 
 @pytest.fixture(autouse=True)

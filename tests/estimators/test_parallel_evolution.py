@@ -21,8 +21,9 @@ from gpytorch_partition.estimators import (
 )
 from gpytorch_partition.estimators.column_selection import (
     CRITERIA,
-    EstimatorCriterion,
     LinearCriterion,
+    NegativeScore,
+    SubsetCriterion,
     evolved,
     stepwise,
     supported,
@@ -86,7 +87,8 @@ class TestLinearCriterion:
 
 
 def test_an_estimators_criterion_is_its_cross_validated_score():
-    criterion = EstimatorCriterion(X, Y, LinearRegression(), "neg_mean_absolute_error", 4)
+    score = NegativeScore(X, Y, LinearRegression(), "neg_mean_absolute_error", 4)
+    criterion = SubsetCriterion(X, Y, score)
     mask = np.arange(10) % 3 == 1
     expected = cross_val_score(LinearRegression(), X[:, mask], Y, cv=4, scoring="neg_mean_absolute_error").mean()
     np.testing.assert_allclose(criterion(np.array([mask, mask, ~mask | mask]))[:2], -expected)
@@ -95,7 +97,8 @@ def test_an_estimators_criterion_is_its_cross_validated_score():
 
 @pytest.mark.parametrize("cv", [KFold(3, shuffle=True), KFold(3).split(X)], ids=["shuffled", "a generator"])
 def test_all_subsets_are_compared_on_the_same_folds(cv):
-    criterion = EstimatorCriterion(X[:, :1].repeat(2, 1), Y, LinearRegression(), None, cv)
+    twice = X[:, :1].repeat(2, 1)
+    criterion = SubsetCriterion(twice, Y, NegativeScore(twice, Y, LinearRegression(), None, cv))
     first, second = criterion(np.eye(2, dtype=bool))
     assert first == second
 
@@ -174,6 +177,26 @@ class TestScikitLearn:
         labels = np.where(X[:, 2] - X[:, 6] > 0, "yes", "no")
         selector = ParallelEvolutionSelector(n_universes=2, population_size=8, estimator=LogisticRegression(), cv=3)
         assert set(selector.set_params(random_state=0).fit(X, labels).get_support(indices=True)) >= {2, 6}
+
+
+class TestAnyObjective:
+    def test_a_function_of_the_columns_is_minimized(self):
+        def aic(columns, y):
+            residual = y - LinearRegression().fit(columns, y).predict(columns)
+            return len(y) * np.log(np.mean(residual**2)) + 2 * (columns.shape[1] + 1)
+
+        found, expected = (
+            ParallelEvolutionSelector(criterion, n_universes=5, random_state=0).fit(X, Y) for criterion in (aic, "aic")
+        )
+        np.testing.assert_array_equal(found.votes_, expected.votes_)
+
+    def test_subsets_that_it_cannot_judge(self):
+        with pytest.raises(ValueError, match=r"expected criterion to return a number, got NaN for columns \["):
+            ParallelEvolutionSelector(lambda columns, y: np.nan, random_state=0).fit(X, Y)
+        few = ParallelEvolutionSelector(
+            lambda columns, y: -columns.shape[1] if columns.shape[1] < 3 else np.inf, random_state=0
+        )
+        assert (few.fit(X, Y).votes_.max(0) <= 1).all()
 
 
 class TestColumnsOfASmoothKernel:
