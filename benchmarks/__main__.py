@@ -31,6 +31,7 @@ from .honest import FIGURES, honest
 from .intervals import fitted_ensembles, function_intervals, noise_at_bound
 from .kernels_and_ensembles import kernels_and_ensembles
 from .mondrian_figures import mondrian_figures
+from .mondrian_sample import mondrian_sample
 from .papers import papers
 from .partitions import (
     clustering_scores,
@@ -43,16 +44,17 @@ from .partitions import (
 from .report import Options, Report, Table
 from .shards import dask_shards, out_of_core
 from .solves import cluster_space, preconditioners
-from .speed import labelling, multitask, one_pass, product, scaling, training, whole_jobs
+from .speed import labelling, multitask, one_pass, product, scaling, threads, training, whole_jobs
 from .width_starts import width_starts
 
 FUNCTIONS = (
-    *(product, scaling, labelling, devices, training, one_pass, whole_jobs, multitask),
+    *(product, scaling, labelling, threads, devices, training, one_pass, whole_jobs, multitask),
     *(preconditioners, cluster_space, groups, memberships, clusterings),
     *(clustering_scores, semi_supervised, semi_supervised_classes, diagnosis, weights_by_folds),
     *(evidence, honest, default_cost, default_rows, sizes, out_of_core, dask_shards),
     *(
         papers,
+        mondrian_sample,
         mondrian_figures,
         mondrian_classification,
         width_starts,

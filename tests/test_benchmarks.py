@@ -28,17 +28,17 @@ from gpytorch_partition.models import cluster_features
 
 ROOT = Path(__file__).parents[1]
 PICTURES = [
-    *(f"mondrian_figure_{number}" for number in range(5, 11)),
+    *(f"mondrian_figure_{number}" for number in (1, *range(5, 11))),
     *(f"paper_figure_{number}" for number in range(1, 7)),
     *(f"kernels_and_ensembles_{name}" for name in ("figure_2", "figure_3", "figure_5", "figure_6", "selection")),
     *("rare_class", "rare_class_parameters", "sizes", "evidence_ranks"),
     *("mondrian_classification", "mondrian_figure_7_trees", *(["botorch_optimizers"] if find_spec("botorch") else [])),
 ]
 OTHERS = [
-    *("product", "scaling", "labelling", "training", "one_pass", "whole_jobs", "multitask"),
+    *("product", "scaling", "labelling", "threads", "training", "one_pass", "whole_jobs", "multitask"),
     *("preconditioners", "nystrom_rank", "cluster_space", "cluster_space_determinant", "cluster_space_predictions"),
     *("groups", "memberships", "clusterings", "clustering_scores", "semi_supervised", "semi_supervised_summary"),
-    *("semi_supervised_classes", "width_starts"),
+    *("semi_supervised_classes", "width_starts", "mondrian_figure_4"),
     *("evidence", "evidence_sets", "evidence_ingredients", "honest", "honest_classes", "honest_summary"),
     *("default_cost", "default_rows", "sizes_growth", "sizes_streamed", "out_of_core", "out_of_core_quality"),
     *(
