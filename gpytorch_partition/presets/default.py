@@ -59,7 +59,7 @@ def default_model(
 
     The kernel is a sum of forests (of most rows; of trees that ignore the targets), boosted trees (leaves of deep ones,
     all heights of shallow ones), forests with a slope in every leaf, a smooth part (Matern-3/2 with a lengthscale per
-    column, through up to 2,000 inducing points) and a linear one. Parts that do not help have no weight. Forests split
+    column, through up to 3,000 inducing points) and a linear one. Parts that do not help have no weight. Forests split
     on categories and missing values; all other parts see a :class:`~gpytorch_partition.tables.NumberView`. Above 1,200
     rows of at most 20 columns of numbers, a sum of rough kernels is tried too
     (:func:`~gpytorch_partition.presets.rough_field.rough_field`).

@@ -47,10 +47,8 @@ class Options:
     most_tree_rows: int = 5_000  #: Rows of a tree, at most: a tree of N leaves costs more than its products.
     most_tree_share: float = 0.04  #: Share of the rows that a tree may have even if these are more.
 
-    # Inducing points of the smooth part.
-    fewest_inducing_points: int = 1_000  #: Up to this number of rows, all of them are inducing points.
-    inducing_share: float = 0.1  #: Share of the rows that are inducing points above this number.
-    most_inducing_points: int = 2_000  #: Inducing points, at most.
+    # Inducing points of the smooth part. With 3,000 instead of 1,000 the errors of kin8nm and sml are 10 and 30 % less.
+    most_inducing_points: int = 3_000  #: Inducing points, at most: up to this number of rows, all of them are.
     #: Numbers for all pairs of a row and an inducing point, at most: a GiB, of which posterior samples hold two.
     most_loadings: int = 2**27
 
@@ -139,8 +137,7 @@ class Options:
 
     def num_inducing_points(self, num_rows: int) -> int:
         """Return the number of inducing points, if that many rows are distinct."""
-        share = max(self.fewest_inducing_points, int(self.inducing_share * num_rows))
-        return min(self.most_inducing_points, share, max(1, self.most_loadings // num_rows))
+        return min(self.most_inducing_points, max(1, self.most_loadings // num_rows))
 
     def num_rough(self, num_rows: int) -> int:
         """Return the number of trees of the rough part for each of its lengthscales."""
@@ -210,7 +207,6 @@ _REDUCTIONS: tuple[tuple[int, Mapping[str, float]], ...] = (
             "num_shallow_boosted_trees": 100,
             "most_boosting_rounds": 200,
             "num_noise_trees": 100,
-            "fewest_inducing_points": 500,
             "most_inducing_points": 500,
             "most_choosing_rows": 200,
             "fewest_choosing_rows": 200,

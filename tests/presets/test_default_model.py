@@ -666,4 +666,4 @@ def test_calibration_learns_from_no_more_rows_than_asked(monkeypatch):
     assert set(seen) == {(150, 40)}  # as many inducing points as the model of 300 rows
     seen.clear()
     model_of(X, y, random_state=0, options=options)
-    assert set(seen) == {(200, 2_000)}
+    assert set(seen) == {(200, 3_000)}
