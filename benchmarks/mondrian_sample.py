@@ -95,7 +95,9 @@ def _draw(nodes: list[Node]) -> Any:
             _draw_cut(cells, tree, node, place, [places[child] for child in _children(nodes, number)])
     square = {"xlim": (0, 1), "ylim": (0, 1), "xlabel": "column 1", "ylabel": "column 2"}
     finish(cells, "(a) cells, with the times of the cuts", **square)
-    finish(tree, "(b) the tree, with the two rates of each cell", ylabel="time", ylim=(LIFETIME, -0.15), xticks=[])
+    finish(
+        tree, "(b) the tree, with the two rates of cells that are cut", ylabel="time", ylim=(LIFETIME, -0.15), xticks=[]
+    )
     return figure
 
 

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -108,8 +109,8 @@ class ParallelEvolutionSelector(_VotingSelector):
     (:class:`~gpytorch_partition.estimators.column_selection.LinearCriterion`).
 
     :param criterion: Criterion of linear regression: `"aic"`, `"bic"`, `"gcv"`, or `"loo"`, the leave-one-out error. Or
-        a function of the columns chosen (`N x k`) and the targets that returns a number, less being better; it is
-        called once for each subset. Ignored with an `estimator`. (Default: `"aic"`.)
+        a function of the columns chosen (`N x k`) and the targets that returns a number, less being better; a
+        process calls it once for each subset. Ignored with an `estimator`. (Default: `"aic"`.)
     :param n_universes: Number of universes, whose votes are averaged. (Default: 50.)
     :param population_size: Subsets alive in a universe, at least 4. (Default: None, 2 D, 20 at least.)
     :param n_generations: Generations; with many, all universes end at the same best subset. (Default: 4.)
@@ -381,12 +382,13 @@ class SubsetCriterion:
     def _value(self, mask: np.ndarray) -> float:
         key = mask.tobytes()
         if key not in self._known:
-            self._known[key] = float(self.function(self.x[:, mask], self.y)) if mask.any() else np.inf
-            if np.isnan(self._known[key]):
+            value = self.function(self.x[:, mask], self.y) if mask.any() else np.inf
+            if not isinstance(value, Real) or np.isnan(float(value)):
                 raise ValueError(
-                    f"expected criterion to return a number, got NaN for columns {np.flatnonzero(mask).tolist()}: "
-                    "return infinity for subsets that cannot be used"
+                    f"expected criterion to return a number, got {value!r} for columns "
+                    f"{np.flatnonzero(mask).tolist()}: return infinity for subsets that cannot be used"
                 )
+            self._known[key] = float(value)
         return self._known[key]
 
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from itertools import combinations
 from numbers import Real
-from operator import itemgetter
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from joblib import Parallel, delayed
 from scipy.sparse import csr_matrix, hstack, vstack
-from scipy.sparse.linalg import lsqr
 from sklearn.base import ClassifierMixin, RegressorMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.metaestimators import available_if
@@ -25,6 +25,7 @@ from sklearn.utils.multiclass import _ovr_decision_function, check_classificatio
 from torch import Tensor
 
 from gpytorch_partition.all_or_nothing import all_or_nothing, on_one_fit
+from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.estimators.checks import check_count, check_magnitudes, check_positive
 from gpytorch_partition.estimators.kernels import KernelLike
 from gpytorch_partition.estimators.machines import KernelMachine, class_indicators
@@ -35,9 +36,8 @@ from gpytorch_partition.progress import doing
 _ENTRIES = 2**26  # entries of features made at once in predictions: a GiB
 _MOST_DENSE_ROWS = 5_000  # up to here libsvm on the dense kernel matrix is faster, above all for large C
 _FOLDS = 5  # for held-out decision values, to which sigmoids are fitted
-_ROUNDS = 20  # of the search for the intercept, at most; mostly 3 to 5 are needed
-_JUMP = 10.0  # longest step of the secant, in steps of the method without it
-_DUAL_TOLERANCE = 1e-8  # of the least squares that find the dual coefficients of descent
+_ROUNDS = 50  # of the search for the intercept, at most; mostly 3 to 5 are needed
+_JUMP = 10.0  # longest step of the secant, in steps of the method without it; four times as long after each like it
 
 # liblinear has one random generator in the process, without the interpreter's lock: descents at once would draw from
 # each other's seeds. A child process that is forked meanwhile has a lock of its own.
@@ -50,7 +50,7 @@ class _Line(NamedTuple):
     coefficients: np.ndarray
     intercept: float
     num_passes: int
-    dual: np.ndarray = np.empty(0)  # coefficient of each row, 0 for those that are no support vectors
+    dual: np.ndarray | None = None  # coefficient of each row; descent keeps none
 
 
 class _Rows(NamedTuple):
@@ -86,12 +86,31 @@ class _PartitionSVM(KernelMachine):
         return _Rows(features, self.kernel_(x).to_dense().double().numpy() if is_small else None)
 
     def _set(self, lines: list[_Line]) -> None:
-        dual = np.stack([line.dual for line in lines])
-        self.support_ = np.flatnonzero(dual.any(0))
-        self.dual_coef_ = dual[:, self.support_]
+        self._dual = None if lines[0].dual is None else np.stack([cast(np.ndarray, line.dual) for line in lines])
         self.coef_ = np.stack([line.coefficients for line in lines])
         self.intercept_ = np.array([line.intercept for line in lines])
         self.n_iter_ = np.array([line.num_passes for line in lines])
+
+    @property
+    def support_(self) -> np.ndarray:
+        """Return the numbers of the `S` rows that are support vectors, up to 5,000 training rows."""
+        return np.flatnonzero(self._known_dual.any(0))
+
+    @property
+    def dual_coef_(self) -> np.ndarray:
+        """Return the coefficients of the support vectors (`1 x S`, or one row for each pair of classes)."""
+        return self._known_dual[:, self.support_]
+
+    @property
+    def _known_dual(self) -> np.ndarray:
+        if not hasattr(self, "coef_"):
+            raise AttributeError(f"expected a {type(self).__name__} that is fitted: call fit(X, y)")
+        if self._dual is None:
+            raise AttributeError(
+                f"expected {_MOST_DENSE_ROWS:,} training rows or fewer, whose solver knows dual coefficients, got "
+                "more: use coef_ and intercept_, or fit to fewer rows"
+            )
+        return self._dual
 
     def _values(self, X: Any) -> np.ndarray:
         x = self._new_rows(X)
@@ -152,13 +171,12 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
     :param n_jobs: Trees grown, or pairs of classes of up to 5,000 rows fitted, at once, as scikit-learn counts them.
         (Default: None, one.)
 
-    Fitted attributes, beside those of scikit-learn: `support_`, the numbers of the `S` rows that are support vectors;
-    `dual_coef_`, their coefficients (`1 x S` for two classes, positive for the second, or `k (k - 1) / 2 x S`, a row
-    for each pair of classes in the order of :func:`itertools.combinations`), of which :math:`\sum_i a_i k(x, x_i) + b`
-    is the decision function; `margin_`, the distance between its zero and its values of 1 and -1 in feature space, for
-    each pair; `coef_`, `intercept_`, the same as linear functions of the features (`1 x p`, or one for each pair);
-    `n_iter_`, passes over the rows for each of them (steps of libsvm up to 5,000 rows); `kernel_`. Above 5,000 rows
-    dual coefficients are those that make `coef_` by least squares, where margins leave them open.
+    Fitted attributes, beside those of scikit-learn: `coef_`, `intercept_`, the linear functions of the features (`1 x
+    p` for two classes, positive for the second, or one for each pair of classes in the order of
+    :func:`itertools.combinations`); `margin_`, the distances in feature space between their values 0 and 1; `n_iter_`,
+    passes over the rows for each of them (steps of libsvm up to 5,000 rows); `kernel_`. Up to 5,000 rows `support_`,
+    the numbers of the `S` rows that are support vectors, and `dual_coef_` (`1 x S`, or one row for each pair), by which
+    a function is :math:`\sum_i a_i k(x, x_i) + b`; they are as exact as `tol`.
 
     Example:
         >>> from sklearn.datasets import load_breast_cancer
@@ -181,7 +199,7 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
 
     @property
     def margin_(self) -> np.ndarray:
-        """Return the margin of each pair of classes, one over the length of its coefficients (infinite for zeros)."""
+        """Return the margin of each pair of classes, one over the length of its coefficients."""
         with np.errstate(divide="ignore"):
             return 1 / np.linalg.norm(self.coef_, axis=1)
 
@@ -235,6 +253,8 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
         chosen = np.flatnonzero(np.isin(numbers, pair))
         signs = np.where(numbers[chosen] == pair[1], 1.0, -1.0)
         line = _classifying_line(seen.select(chosen), signs, costs[numbers[chosen]], self.tol, self.max_iter, seed)
+        if line.dual is None:
+            return line
         dual = np.zeros(len(numbers))
         dual[chosen] = line.dual
         return line._replace(dual=dual)
@@ -294,9 +314,9 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
     :param tol: Largest violation of the optimality conditions, relative to the targets' standard deviation where there
         are more than 5,000 rows. (Default: 1e-3.)
 
-    Fitted attributes: `support_`, the numbers of the `S` support vectors, and `dual_coef_` (`1 x S`); `coef_`,
-    `intercept_`, the linear function of the features, `1 x p` and `1`; `n_iter_`, `kernel_`, `n_features_in_`,
-    `feature_names_in_`, as those of :class:`PartitionSVC`.
+    Fitted attributes: `coef_`, `intercept_`, the linear function of the features, `1 x p` and `1`; `n_iter_`,
+    `kernel_`, `n_features_in_`, `feature_names_in_`, and up to 5,000 rows `support_` and `dual_coef_`, as those of
+    :class:`PartitionSVC`.
 
     Example:
         >>> from sklearn.datasets import load_diabetes
@@ -363,9 +383,7 @@ def _classifying_line(seen: _Rows, signs: np.ndarray, costs: np.ndarray, tol: fl
             machine.fit(rows, signs, weights)
         return _Line(machine.coef_[0, :-1], bias * machine.coef_[0, -1], int(machine.n_iter_))
 
-    line = _with_free_intercept(around, 0.0, tol, tol)
-    excess = 1 - signs[:-1] * (features @ line.coefficients + line.intercept)
-    return _with_dual(line, features, signs[:-1], excess, costs, 2 * tol)
+    return _with_free_intercept(around, 0.0, tol, 1.0, bias**2 * float(costs.sum()))
 
 
 def _regression_line(
@@ -380,62 +398,47 @@ def _regression_line(
     rows = _with_column(features, bias)
 
     def around(center: float, rough: float) -> _Line:
-        machine = LinearSVR(C=C, epsilon=epsilon, fit_intercept=False, tol=rough, max_iter=max_iter, random_state=seed)
+        # Its tolerance is that of the sum of all violations, relative to the sum at the start.
+        options = {"tol": 0.1 * rough, "max_iter": max_iter, "random_state": seed}
+        machine = LinearSVR(C=C, epsilon=epsilon, fit_intercept=False, **options)
         with _DESCENT:
             machine.fit(rows, targets - center)
         return _Line(machine.coef_[:-1], center + bias * machine.coef_[-1], int(machine.n_iter_))
 
-    # Its tolerance is that of the sum of all violations, relative to the sum at the start.
-    line = _with_free_intercept(around, float(np.median(targets)), 0.1 * tol, tol * unit)
-    errors = targets - (features @ line.coefficients + line.intercept)
-    costs = np.full(len(targets), C)
-    return _with_dual(line, features, np.sign(errors), np.abs(errors) - epsilon, costs, 2 * tol * unit)
+    largest_shift = bias**2 * C * len(targets)
+    return _with_free_intercept(around, float(np.median(targets)), tol, unit, largest_shift)
 
 
-def _with_dual(
-    line: _Line, features: csr_matrix, signs: np.ndarray, excess: np.ndarray, costs: np.ndarray, tol: float
+def _with_free_intercept(
+    around: Callable[[float, float], _Line], start: float, tol: float, unit: float, largest_shift: float
 ) -> _Line:
     """
-    Find the dual coefficients of a solution of descent, which keeps none, from the conditions of the optimum.
-
-    A row's coefficient is its cost where the loss is positive (`excess` above 0) and 0 where there is room. The
-    coefficients of rows at the edge, between the two, are the least squares solution of what remains of the linear
-    function. Descent ends by a sum of violations, so the edge is as wide as explains the function best.
-    """
-
-    def within(width: float) -> tuple[float, np.ndarray]:
-        dual = np.where(excess > width, signs * costs, 0.0)
-        at_edge = np.flatnonzero(np.abs(excess) <= width)
-        rest = line.coefficients - dual @ features
-        found = lsqr(features[at_edge].T, rest, atol=_DUAL_TOLERANCE, btol=_DUAL_TOLERANCE)[0]
-        dual[at_edge] = signs[at_edge] * np.clip(signs[at_edge] * found, 0.0, costs[at_edge])
-        return float(np.linalg.norm(line.coefficients - dual @ features)), dual
-
-    found = (within(factor * tol) for factor in (1.0, 4.0, 16.0, 64.0))
-    return line._replace(dual=min(found, key=itemgetter(0))[1])
-
-
-def _with_free_intercept(around: Callable[[float, float], _Line], start: float, tol: float, shift_tol: float) -> _Line:
-    """
-    Remove the penalty of the intercept by the proximal point method (Rockafellar 1976).
+    Remove the penalty of the intercept by the proximal point method (Rockafellar 1976), within tol units.
 
     The penalty is :math:`(b - c)^2 / 2 B^2` for a center c. At the minimum the derivative of the rest is :math:`(c - b)
-    / B^2`: the center moves to where the secant through two of these is zero.
+    / B^2`, whose root lies beyond b: the center moves to where the secant through two of these is zero, within what is
+    known of the root.
+
+    :param largest_shift: Bound of b - c, that of a derivative to which all rows add their costs.
     """
-    center, before, num_passes = start, None, 0
+    center, before, num_passes, low, high, jump = start, None, 0, -np.inf, np.inf, _JUMP
     for number in range(1, _ROUNDS + 1):
         rough = max(tol, 0.1**number)
         line = around(center, rough)
         shift, num_passes = line.intercept - center, num_passes + line.num_passes
-        if rough == tol and abs(shift) <= shift_tol:
-            break
-        ahead = 0.0
+        if rough == tol:
+            low, high = (line.intercept, high) if shift > 0 else (low, line.intercept)
+            if abs(shift) <= tol * min(unit, largest_shift) or high - low <= tol * unit:
+                return line._replace(num_passes=num_passes)
+        jump = 4 * jump if before is not None and before[1] * shift > 0 else _JUMP
+        step = jump * shift
         if before is not None and (fall := (before[1] - shift) * (line.intercept - before[0])) > 0:
-            ahead = shift * (line.intercept - before[0]) ** 2 / fall
-        before, center = (
-            (line.intercept, shift),
-            line.intercept + min(max(ahead, -_JUMP * abs(shift)), _JUMP * abs(shift)),
-        )
+            step = float(np.clip(shift * (line.intercept - before[0]) ** 2 / fall, -abs(step), abs(step)))
+        before, center = (line.intercept, shift), line.intercept + step
+        if np.isfinite(high - low) and not low < center < high:
+            center = (low + high) / 2
+    message = f"the intercept has not converged in {_ROUNDS} solves: raise C, which is tiny, or tol"
+    warnings.warn(message, ConvergenceWarning, stacklevel=level_of_caller())
     return line._replace(num_passes=num_passes)
 
 

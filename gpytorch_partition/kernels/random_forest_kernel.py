@@ -25,6 +25,7 @@ from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartiti
 from gpytorch_partition.partitions.grown_forest import grow_forest
 
 HEIGHTS = ("all", "sampled", "leaf", "learned", "impurity")
+_MOST_HEIGHTS = 2**31  # no tree is as high
 
 # The weight of a node whose split removed no impurity, as a share of its tree's impurity. On four regression sets
 # (1,200 rows, 100 trees of grow_forest) floors of 0 to .03 gave mean predictive densities within .007 nats.
@@ -36,9 +37,9 @@ class _Heights(torch.nn.Module):
 
     def __init__(self, heights: str | int) -> None:
         super().__init__()
-        is_depth = isinstance(heights, Integral) and not isinstance(heights, bool) and heights >= 0
+        is_depth = isinstance(heights, Integral) and not isinstance(heights, bool) and 0 <= heights < _MOST_HEIGHTS
         if not is_depth and not (isinstance(heights, str) and heights in HEIGHTS):
-            raise ValueError(f"expected heights to be one of {HEIGHTS}, or a depth, 0 or more, got {heights!r}")
+            raise ValueError(f"expected heights to be one of {HEIGHTS}, or a depth from 0 on, got {heights!r}")
         self.code: Tensor
         code = len(HEIGHTS) + int(heights) if is_depth else HEIGHTS.index(cast(str, heights))
         self.register_buffer("code", torch.tensor(code))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 
 import numpy as np
+
+_LEAST, _LARGEST = 1e-6, 1e6
 
 
 def expected_cells(lifetime: float, widths: Sequence[float] | np.ndarray) -> float:
@@ -49,7 +52,7 @@ def trees_for_error(
     With :math:`s_d \ge 4 D \lambda w_d / \delta` the way from a point to the grid point in its cell changes the Laplace
     kernel by the other half at most.
 
-    :param error: Largest difference :math:`\delta` of the two kernels at any pair of points, between 0 and 1.
+    :param error: Largest difference :math:`\delta` of the two kernels at any pair of points, between 1e-6 and 1.
     :param lifetime: Lifetime :math:`\lambda`, above 0.
     :param widths: Widths :math:`w_d` of the box, above 0.
     :param probability: Probability p that some pair is off by more. (Default: .05.)
@@ -60,8 +63,8 @@ def trees_for_error(
         48362
     """
     for name, value in (("error", error), ("probability", probability)):
-        if not 0 < value < 1:
-            raise ValueError(f"expected {name} between 0 and 1, got {value!r}")
+        if not isinstance(value, Real) or not _LEAST < value < 1:
+            raise ValueError(f"expected {name} between {_LEAST} and 1, got {value!r}")
     scaled = _checked(lifetime, widths)
     share, dimension, before, number = probability / 3, len(scaled), 0, 1
     while number != before:
@@ -76,8 +79,8 @@ def trees_for_error(
 def _checked(lifetime: float, widths: Sequence[float] | np.ndarray) -> np.ndarray:
     """Return widths in units of the Laplace kernel's lengthscale, one over the lifetime."""
     found = np.atleast_1d(np.asarray(widths, dtype=np.float64))
-    if not 0 < lifetime < math.inf:
-        raise ValueError(f"expected a lifetime above 0, got {lifetime!r}")
-    if found.ndim != 1 or not len(found) or not ((found > 0) & np.isfinite(found)).all():
-        raise ValueError(f"expected widths above 0, a number for each column, got {widths!r}")
-    return lifetime * found
+    if not isinstance(lifetime, Real) or not 0 < lifetime < _LARGEST:
+        raise ValueError(f"expected a lifetime above 0 and below {_LARGEST}, got {lifetime!r}")
+    if found.ndim != 1 or not len(found) or not ((found > 0) & (found < _LARGEST)).all():
+        raise ValueError(f"expected widths above 0 and below {_LARGEST}, a number for each column, got {widths!r}")
+    return float(lifetime) * found

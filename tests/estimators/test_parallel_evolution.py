@@ -190,13 +190,19 @@ class TestAnyObjective:
         )
         np.testing.assert_array_equal(found.votes_, expected.votes_)
 
-    def test_subsets_that_it_cannot_judge(self):
-        with pytest.raises(ValueError, match=r"expected criterion to return a number, got NaN for columns \["):
-            ParallelEvolutionSelector(lambda columns, y: np.nan, random_state=0).fit(X, Y)
-        few = ParallelEvolutionSelector(
-            lambda columns, y: -columns.shape[1] if columns.shape[1] < 3 else np.inf, random_state=0
+    def test_infinity_rules_subsets_out(self):
+        selector = ParallelEvolutionSelector(
+            lambda columns, y: -columns.shape[1] if columns.shape[1] < 3 else np.inf,
+            votes="best",
+            n_universes=5,
+            random_state=0,
         )
-        assert (few.fit(X, Y).votes_.max(0) <= 1).all()
+        assert set(selector.fit(X, Y).votes_.sum(1)) == {2.0}
+
+    @pytest.mark.parametrize("value", [np.nan, None, "a", np.zeros(1)], ids=str)
+    def test_values_that_are_no_numbers(self, value):
+        with pytest.raises(ValueError, match=r"expected criterion to return a number, got .* for columns \["):
+            ParallelEvolutionSelector(lambda columns, y: value, random_state=0).fit(X, Y)
 
 
 class TestColumnsOfASmoothKernel:

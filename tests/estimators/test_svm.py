@@ -61,7 +61,7 @@ def is_sparse(request, monkeypatch):
 
 class TestClassifier:
     @pytest.mark.parametrize("y", [TWO, RARE], ids=["balanced", "rare"])
-    @pytest.mark.parametrize("C", [0.01, 10.0])
+    @pytest.mark.parametrize("C", [1e-4, 0.01, 10.0])  # of which the first leaves all rows at their costs
     @pytest.mark.parametrize("name", KERNELS)
     def test_it_is_that_of_scikit_learn_on_the_precomputed_kernel(self, name, C, y, is_sparse):
         kernel, tolerance = KERNELS[name], 5e-3  # SVC itself is up to 2e-3 off at its default tolerance
@@ -86,7 +86,7 @@ class TestClassifier:
 
     @pytest.mark.parametrize("class_weight", [None, {"yes": 3.0}], ids=str)
     @pytest.mark.parametrize("name", KERNELS)
-    def test_support_vectors_are_those_of_scikit_learn(self, name, class_weight, is_sparse):
+    def test_support_vectors_are_those_of_scikit_learn(self, name, class_weight):
         gram = dense(KERNELS[name], ROWS, ROWS)
         exact = SVC(C=2.0, kernel="precomputed", tol=1e-8, class_weight=class_weight).fit(gram, TWO)
         machine = PartitionSVC(2.0, KERNELS[name], tol=1e-5, class_weight=class_weight, random_state=0).fit(X, TWO)
@@ -98,7 +98,7 @@ class TestClassifier:
         if name == "clusters":  # the others are singular, so that several rows could share a coefficient
             np.testing.assert_allclose(found, dual_of(exact), atol=1e-3)
 
-    def test_each_pair_of_classes_has_dual_coefficients(self, is_sparse):
+    def test_each_pair_of_classes_has_dual_coefficients(self):
         machine = PartitionSVC(kernel=KERNELS["clusters"], tol=1e-5, random_state=0).fit(X, THREE)
         gram = dense(KERNELS["clusters"], ROWS, ROWS)
         for (first, second), dual in zip(combinations(machine.classes_, 2), machine.dual_coef_):
@@ -138,13 +138,29 @@ class TestRegressor:
         machine = PartitionSVR(C, kernel=kernel, random_state=0).fit(X, y)
         expected = exact.predict(dense(kernel, POINTS, ROWS))
         np.testing.assert_allclose(machine.predict(NEW), expected, atol=5e-3 * y.std())
-        precise = PartitionSVR(C, kernel=kernel, tol=1e-5, random_state=0).fit(X, y)
-        np.testing.assert_allclose(dual_of(precise), dual_of(exact), atol=1e-3 * max(C, 1))
+
+    @pytest.mark.parametrize("epsilon", [0.0, 0.1])
+    def test_support_vectors_are_those_of_scikit_learn(self, epsilon):
+        kernel, y = KERNELS["clusters"], 7 + 3 * SIGNAL
+        exact = SVR(C=10.0, epsilon=epsilon, kernel="precomputed", tol=1e-8).fit(dense(kernel, ROWS, ROWS), y)
+        machine = PartitionSVR(10.0, epsilon, kernel, tol=1e-6, random_state=0).fit(X, y)
+        np.testing.assert_allclose(dual_of(machine), dual_of(exact), atol=1e-3)
 
     def test_whole_numbers_and_constants_are_targets(self, is_sparse):
         machine = PartitionSVR(10.0, num_partitions=20, random_state=0)
         assert machine.fit(X, np.round(5 * SIGNAL).astype(int)).score(X, 5 * SIGNAL) > 0.5
         np.testing.assert_allclose(machine.fit(X, np.full(400, 3.0)).predict(NEW), 3.0, atol=0.11)
+
+
+def test_many_rows_have_no_dual_coefficients(monkeypatch):
+    monkeypatch.setattr(svm, "_MOST_DENSE_ROWS", 399)
+    machine = PartitionSVC(kernel=KERNELS["clusters"], random_state=0)
+    with pytest.raises(AttributeError, match="a PartitionSVC that is fitted"):
+        machine.support_  # noqa: B018
+    for name in ("support_", "dual_coef_"):
+        assert not hasattr(machine.fit(X, TWO), name)
+        with pytest.raises(AttributeError, match="expected 399 training rows or fewer"):
+            getattr(machine, name)
 
 
 def test_blocks_of_rows_do_not_change_predictions(monkeypatch):

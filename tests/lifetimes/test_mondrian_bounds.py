@@ -64,11 +64,12 @@ def test_trees_for_half_the_error_and_for_larger_boxes():
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"error": 0}, "error between 0 and 1, got 0"),
-        ({"probability": 1}, "probability between 0 and 1"),
-        ({"lifetime": -1.0}, "a lifetime above 0, got -1"),
-        ({"widths": [1.0, 0.0]}, r"widths above 0, a number for each column, got \[1.0, 0.0\]"),
+        ({"error": 0}, "error between 1e-06 and 1, got 0"),
+        ({"probability": 1}, "probability between 1e-06 and 1"),
+        ({"lifetime": -1.0}, "a lifetime above 0 .* got -1"),
+        ({"widths": [1.0, 0.0]}, r"widths above 0 .* a number for each column, got \[1.0, 0.0\]"),
         ({"widths": []}, "widths above 0"),
+        ({"lifetime": "1"}, "a lifetime above 0"),
     ],
 )
 def test_numbers_out_of_range(options, told):
