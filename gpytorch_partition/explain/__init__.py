@@ -1,7 +1,17 @@
 """Explanations of fitted models; estimators have methods of the same names, and `plots` draws the results."""
 
 from gpytorch_partition.explain.dependence import PartialDependence
+from gpytorch_partition.explain.forest_proximities import Proximities, proximities
 from gpytorch_partition.explain.importance import Importance
 from gpytorch_partition.explain.summary import ClassSummary, ModelSummary, PartSummary, TargetSummary
 
-__all__ = ["ClassSummary", "Importance", "ModelSummary", "PartSummary", "PartialDependence", "TargetSummary"]
+__all__ = [
+    "ClassSummary",
+    "Importance",
+    "ModelSummary",
+    "PartSummary",
+    "PartialDependence",
+    "Proximities",
+    "TargetSummary",
+    "proximities",
+]
