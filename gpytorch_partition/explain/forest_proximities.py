@@ -25,8 +25,8 @@ class Proximities:
     r"""
     Hold the proximities :math:`P = Q R^\top` (`N2 x N`) of rows to the training rows of a forest, as sparse factors.
 
-    Use it, the result of :func:`proximities`, to find near rows, outliers and prototypes, or to fill missing cells. With
-    `"oob"` an entry is divided by the number of trees that have seen neither row.
+    Use it, the result of :func:`proximities`, to find near rows, outliers and prototypes, or to fill missing cells.
+    With `"oob"` an entry is divided by the number of trees that have seen neither row.
 
     Example:
         >>> from sklearn.ensemble import RandomForestRegressor
