@@ -157,7 +157,8 @@ def proximities(forest: Any, X: Any, new_X: Any = None, *, weighting: str = "lea
 
     - `"leaf"`: the share of trees in which two rows share a leaf (Breiman 2001).
     - `"kerf"`: the same divided by its sum over training rows, the weights of kernel random forests (Scornet 2016).
-    - `"oob"`: the share among trees that have seen neither row (Breiman & Cutler 2004); of new rows, not the other.
+    - `"oob"`: the share among trees that have seen neither row (Breiman & Cutler 2004), 0 where there is none; new rows
+      no tree has seen.
     - `"gap"`: over the trees that have not seen the first row, the share of the second in the leaf's training rows
       (Rhodes, Cutler & Moon 2023). Weighted means of targets are the forest's out-of-bag predictions, and its
       predictions for new rows.
@@ -170,7 +171,8 @@ def proximities(forest: Any, X: Any, new_X: Any = None, *, weighting: str = "lea
     :param X: The `N x D` rows that it was fitted to, in the same order.
     :param new_X: `N2 x D` other rows. (Default: None, the training rows themselves.)
     :param weighting: `"leaf"`, `"oob"`, `"gap"` or `"kerf"`. (Default: `"leaf"`.)
-    :raises ValueError: If the weighting is unknown, or the rows are not those of the forest.
+    :raises ValueError: If the weighting is unknown, the rows are not those of the forest, or all trees have seen a row
+        whose `"gap"` is asked for.
     :raises TypeError: If the forest has no bootstrap samples, and the weighting needs them.
     """
     if weighting not in WEIGHTINGS:
@@ -179,22 +181,37 @@ def proximities(forest: Any, X: Any, new_X: Any = None, *, weighting: str = "lea
     counts = _bootstrap_counts(forest, len(X)) if weighting in ("oob", "gap") else None
     right = _incidence(partition, X)
     left = right if is_of_training else _incidence(partition, new_X)
-    num_trees = partition.num_partitions
     if counts is None:
-        left = left / num_trees
-        if weighting == "kerf":
-            left = diags_array(1 / (left @ (right.T @ np.ones(len(X))))) @ left
-        return Proximities(csr_matrix(left), right, is_of_training=is_of_training)
+        factors = _of_leaves(left, right, partition.num_partitions, is_normalized=weighting == "kerf")
+        return Proximities(*factors, is_of_training=is_of_training)
     unseen = (counts == 0).astype(np.float64)
-    unseen_left = unseen if is_of_training else np.ones((left.shape[0], num_trees))
-    if weighting == "oob":
-        of_trees = csr_matrix(unseen_left), csr_matrix(unseen)
-        return Proximities(_scaled(left, unseen_left), _scaled(right, unseen), of_trees, is_of_training)
-    shares = _scaled(right, counts)
-    of_leaves = np.maximum(np.asarray(shares.sum(0)).ravel(), 1.0)
-    shares = csr_matrix(shares @ diags_array(1 / of_leaves))
-    weights = unseen_left / np.maximum(unseen_left.sum(1, keepdims=True), 1.0)
-    return Proximities(_scaled(left, weights), shares, is_of_training=is_of_training)
+    unseen_left = unseen if is_of_training else np.ones((left.shape[0], partition.num_partitions))
+    if weighting == "gap":
+        return Proximities(*_gap(left, right, unseen_left, counts), is_of_training=is_of_training)
+    of_trees = csr_matrix(unseen_left), csr_matrix(unseen)
+    return Proximities(_scaled(left, unseen_left), _scaled(right, unseen), of_trees, is_of_training)
+
+
+def _of_leaves(
+    left: csr_matrix, right: csr_matrix, num_trees: int, *, is_normalized: bool
+) -> tuple[csr_matrix, csr_matrix]:
+    left = left / num_trees
+    if is_normalized:
+        left = diags_array(1 / (left @ (right.T @ np.ones(right.shape[0])))) @ left
+    return csr_matrix(left), right
+
+
+def _gap(left: csr_matrix, right: csr_matrix, unseen: np.ndarray, counts: np.ndarray) -> tuple[csr_matrix, csr_matrix]:
+    """Return the factors of GAP, by whether trees have not seen a row (`n x m`), and how often drawn one (`N x m`)."""
+    number = unseen.sum(1, keepdims=True)
+    if not number.all():
+        raise ValueError(
+            f"expected trees that have not seen row {int(number.argmin())}, got none among {unseen.shape[1]}: grow "
+            'more trees, or give weighting="leaf"'
+        )
+    drawn = _scaled(right, counts)
+    of_leaves = np.maximum(np.asarray(drawn.sum(0)).ravel(), 1.0)
+    return _scaled(left, unseen / number), csr_matrix(drawn @ diags_array(1 / of_leaves))
 
 
 def _nearest(row: csr_matrix, k: int, own: int | None) -> tuple[np.ndarray, np.ndarray]:

@@ -14,6 +14,7 @@ from gpytorch_partition.explain import proximities
 X, Y = make_friedman1(200, 6, noise=1.0, random_state=0)
 NEW = make_friedman1(40, 6, random_state=1)[0]
 FOREST = Forest(50, oob_score=True, random_state=0).fit(X, Y)
+TWO_TREES = Forest(2, random_state=0).fit(X, Y)
 COUNTS = np.stack([np.bincount(rows, minlength=200) for rows in FOREST.estimators_samples_], 1)
 UNSEEN = COUNTS == 0
 WINE, KINDS = load_wine(return_X_y=True)
@@ -124,6 +125,11 @@ def test_rows_without_a_neighbor():
     [
         (lambda: proximities(FOREST, X, weighting="swim"), ValueError, "weighting to be one of .*'swim'"),
         (lambda: proximities(ExtraTreesRegressor(5).fit(X, Y), X, weighting="gap"), TypeError, "bootstrap=True"),
+        (
+            lambda: proximities(TWO_TREES, X, weighting="gap"),
+            ValueError,
+            "have not seen row .* none among 2: grow more",
+        ),
         (lambda: proximities(FOREST, X[:50], weighting="oob"), ValueError, "that the forest was fitted to, got 50"),
         (lambda: proximities(FOREST, X[:, :3]), ValueError, "3"),
         (lambda: proximities(FOREST, X).nearest(200), ValueError, "k below the number of training rows, 200, got 200"),
