@@ -128,7 +128,7 @@ def test_rows_without_a_neighbor():
         (
             lambda: proximities(TWO_TREES, X, weighting="gap"),
             ValueError,
-            "have not seen row .* none among 2: grow more",
+            "seen row .* none among 2: grow more",
         ),
         (lambda: proximities(FOREST, X[:50], weighting="oob"), ValueError, "that the forest was fitted to, got 50"),
         (lambda: proximities(FOREST, X[:, :3]), ValueError, "3"),
