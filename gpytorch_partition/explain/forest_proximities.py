@@ -65,8 +65,8 @@ class Proximities:
             raise ValueError(f"expected k below the number of training rows, {self.shape[1]}, got {k}")
         rows = (block[row] for block in self._blocks(without_own=True) for row in range(block.shape[0]))
         found = [_nearest(row, k, own if self.is_of_training else None) for own, row in enumerate(rows)]
-        numbers, values = (np.array(part) for part in zip(*found))
-        return numbers, values
+        columns, values = ([pair[part] for pair in found] for part in (0, 1))
+        return np.array(columns, dtype=np.int64).reshape(-1, k), np.array(values).reshape(-1, k)
 
     def outlier_scores(self, classes: Any = None) -> np.ndarray:
         r"""
@@ -155,7 +155,8 @@ def proximities(forest: Any, X: Any, new_X: Any = None, *, weighting: str = "lea
     Use it to look at a forest that you have: nearest rows, outliers, prototypes, missing cells, or to predict by
     weighted means. For Gaussian processes there is :meth:`gpytorch_partition.RandomForestKernel.from_forest`.
 
-    - `"leaf"`: the share of trees in which two rows share a leaf (Breiman 2001).
+    - `"leaf"`: the share of trees in which two rows share a leaf (Breiman 2001), by their weights in the ensemble, as
+      AdaBoost has them.
     - `"kerf"`: the same divided by its sum over training rows, the weights of kernel random forests (Scornet 2016).
     - `"oob"`: the share among trees that have seen neither row (Breiman & Cutler 2004), 0 where there is none; new rows
       no tree has seen.
@@ -182,7 +183,7 @@ def proximities(forest: Any, X: Any, new_X: Any = None, *, weighting: str = "lea
     right = _incidence(partition, X)
     left = right if is_of_training else _incidence(partition, new_X)
     if counts is None:
-        factors = _of_leaves(left, right, partition.num_partitions, is_normalized=weighting == "kerf")
+        factors = _of_leaves(left, right, partition.weights.numpy(), is_normalized=weighting == "kerf")
         return Proximities(*factors, is_of_training=is_of_training)
     unseen = (counts == 0).astype(np.float64)
     unseen_left = unseen if is_of_training else np.ones((left.shape[0], partition.num_partitions))
@@ -193,9 +194,9 @@ def proximities(forest: Any, X: Any, new_X: Any = None, *, weighting: str = "lea
 
 
 def _of_leaves(
-    left: csr_matrix, right: csr_matrix, num_trees: int, *, is_normalized: bool
+    left: csr_matrix, right: csr_matrix, weights: np.ndarray, *, is_normalized: bool
 ) -> tuple[csr_matrix, csr_matrix]:
-    left = left / num_trees
+    left = _scaled(left, np.tile(weights / len(weights), (left.shape[0], 1)))
     if is_normalized:
         left = diags_array(1 / (left @ (right.T @ np.ones(right.shape[0])))) @ left
     return csr_matrix(left), right

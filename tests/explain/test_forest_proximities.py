@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.datasets import load_wine, make_friedman1
-from sklearn.ensemble import ExtraTreesRegressor, GradientBoostingRegressor, RandomForestClassifier
+from sklearn.ensemble import (
+    AdaBoostRegressor,
+    ExtraTreesRegressor,
+    GradientBoostingRegressor,
+    RandomForestClassifier,
+)
 from sklearn.ensemble import RandomForestRegressor as Forest
 
 from gpytorch_partition import RandomForestKernel
@@ -64,7 +69,8 @@ def test_gap_gives_the_predictions_of_the_forest():
 
 def test_leaves_are_those_of_the_kernel():
     boosting = GradientBoostingRegressor(n_estimators=30, random_state=0).fit(X, Y)
-    for ensemble in (FOREST, boosting):
+    weighted = AdaBoostRegressor(n_estimators=10, random_state=0).fit(X, Y)
+    for ensemble in (FOREST, boosting, weighted):
         kernel = RandomForestKernel.from_forest(ensemble, "leaf").double()
         rows = kernel.unit.new_tensor(X)
         dense = kernel(rows).to_dense().detach().numpy()
@@ -108,6 +114,11 @@ def test_missing_cells_are_means_of_near_rows(weighting):
     assert filled[row, column] == pytest.approx(np.average(WINE[:, column], weights=weights))
     errors = ((filled - WINE) / WINE.std(0))[is_missing]
     assert np.mean(errors**2) < 0.75  # 1 for the columns' means
+
+
+def test_no_rows_have_no_neighbors():
+    numbers, values = proximities(FOREST, X, NEW[:0]).nearest(3)
+    assert numbers.shape == values.shape == (0, 3)
 
 
 def test_rows_without_a_neighbor():
