@@ -78,7 +78,10 @@ def trees_for_error(
 
 def _checked(lifetime: float, widths: Sequence[float] | np.ndarray) -> np.ndarray:
     """Return widths in units of the Laplace kernel's lengthscale, one over the lifetime."""
-    found = np.atleast_1d(np.asarray(widths, dtype=np.float64))
+    try:
+        found = np.atleast_1d(np.asarray(widths, dtype=np.float64))
+    except (TypeError, ValueError):
+        found = np.empty(0)  # refused below
     if not isinstance(lifetime, Real) or not 0 < lifetime < _LARGEST:
         raise ValueError(f"expected a lifetime above 0 and below {_LARGEST}, got {lifetime!r}")
     if found.ndim != 1 or not len(found) or not ((found > 0) & (found < _LARGEST)).all():

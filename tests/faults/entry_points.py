@@ -297,6 +297,8 @@ ENTRIES: Entries = {
     **_entry(
         "MondrianForest", lambda **a: lifetimes.MondrianForest(**a).predict(X), kernel=_cells(), **_DATA, **_NOISE
     ),
+    **_entry("expected_cells", lifetimes.expected_cells, lifetime=1.0, widths=[1.0, 2.0]),
+    **_entry("trees_for_error", lifetimes.trees_for_error, error=0.1, lifetime=1.0, widths=[1.0], probability=0.1),
     **_entry("joint_weights", lifetimes.joint_weights, kernel=_cells(), **_DATA, **_NOISE),
     **_entry(
         "expected_gradient_projection",

@@ -78,7 +78,15 @@ def interrupt():
     signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
 
-@pytest.mark.usefixtures("two_threads")
+@pytest.fixture
+def interrupts():
+    """A process in the background ignores Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("two_threads", "interrupts")
 @pytest.mark.parametrize("waits", [False, True], ids=["while submitting", "while waiting"])
 def test_after_an_interruption_nothing_else_begins(waits):
     done = []
