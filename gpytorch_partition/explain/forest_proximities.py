@@ -59,7 +59,11 @@ class Proximities:
         """
         Return the training rows of the largest proximity (`N2 x k` numbers) and these proximities, largest first.
 
-        A training row is not its own neighbor. Of ties the first rows are taken.
+        A training row is not its own neighbor. Of ties the first rows are taken. Costs the entries of :meth:`matrix`,
+        of which blocks are held.
+
+        :param k: Number of rows. (Default: 5.)
+        :raises ValueError: If k is not from 1 to the number of other training rows.
         """
         if checked_count(k, "rows", "k") > self.shape[1] - self.is_of_training:
             raise ValueError(f"expected k below the number of training rows, {self.shape[1]}, got {k}")
@@ -75,7 +79,10 @@ class Proximities:
         It is :math:`N / \sum_j p_{ij}^2` over other rows j of the class, less its median in the class, over the mean
         absolute difference from it there. Above 10 a row may be called an outlier.
 
+        Costs the entries of :meth:`matrix`, of which blocks are held.
+
         :param classes: `N` classes. (Default: None, all rows are of one.)
+        :raises ValueError: If there is not a class for each row, or the rows are new ones.
         """
         self._check_training("outlier scores")
         labels = np.zeros(self.shape[1], int) if classes is None else np.unique(classes, return_inverse=True)[1]
@@ -100,6 +107,8 @@ class Proximities:
 
         :param X: `N x D` training rows, of numbers.
         :param classes: `N` classes.
+        :param k: Number of nearest rows. (Default: 10.)
+        :raises ValueError: If the rows are new ones, or k is too large.
         """
         self._check_training("prototypes")
         X, labels, neighbors = np.asarray(X, dtype=np.float64), np.asarray(classes), self.nearest(k)[0]
@@ -117,6 +126,7 @@ class Proximities:
         A cell whose row has no proximity to any such row gets the column's mean.
 
         :param X: `N x D` training rows, of numbers, which the forest must have accepted.
+        :raises ValueError: If the rows are new ones.
         """
         self._check_training("imputed rows")
         X = np.asarray(X, dtype=np.float64)
