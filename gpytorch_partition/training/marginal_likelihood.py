@@ -12,7 +12,7 @@ import torch
 from gpytorch.likelihoods import Likelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.models import ExactGP
-from linear_operator.utils.errors import NotPSDError
+from linear_operator.utils.errors import NanError, NotPSDError
 from sklearn.exceptions import ConvergenceWarning
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
@@ -77,7 +77,8 @@ def maximize_marginal_likelihood(
     :return: The likelihood reached, and the values at a bound of their constraint.
     :raises ValueError: If the likelihood is not the model's own, no parameter requires a gradient, or `max_iterations`
         is no whole number from 1.
-    :raises FloatingPointError: If the likelihood is not finite; the message has the hyperparameters.
+    :raises FloatingPointError: If the likelihood or its gradient is not finite at the first values; the message has the
+        hyperparameters.
 
     Example:
         >>> from gpytorch.likelihoods import GaussianLikelihood
@@ -157,12 +158,13 @@ class _Objective:
         """
         Return the value and the gradient.
 
-        Where rounding leaves no positive definite matrix, as after a far too long first step, the value is that of a
-        bowl around the last position that had one. The line search then turns back.
+        Where rounding leaves no positive definite matrix or no numbers, as after a far too long first step or at a
+        lengthscale that underflows to 0, the value is that of a bowl around the last position that had one. The line
+        search then turns back.
         """
         try:
             found = self._evaluated(position)
-        except NotPSDError:
+        except (NotPSDError, NanError, FloatingPointError):
             if self._last is None:
                 raise
             position, value = position - self._last[0], self._last[1]
@@ -177,11 +179,17 @@ class _Objective:
             inputs = self.model.train_inputs
             loss = -self.likelihood(self.model(*inputs), self.model.train_targets, *inputs).sum()
         if not torch.isfinite(loss):
-            values = {name: value.tolist() for name, value, *_ in _constrained(self.model)}
-            raise FloatingPointError(f"the marginal likelihood is not finite at {values}: use float64, check the data")
+            raise self._not_finite("marginal likelihood")
         loss.backward()
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
-        return loss.item(), parameters_to_vector(gradients).cpu().double().numpy()
+        gradient = parameters_to_vector(gradients).cpu().double().numpy()
+        if not np.isfinite(gradient).all():
+            raise self._not_finite("gradient of the marginal likelihood")
+        return loss.item(), gradient
+
+    def _not_finite(self, name: str) -> FloatingPointError:
+        values = {name: value.tolist() for name, value, *_ in _constrained(self.model)}
+        return FloatingPointError(f"the {name} is not finite at {values}: use float64, check the data")
 
 
 def _constrained(model: ExactGP) -> Iterator[tuple[str, torch.Tensor, float, float]]:

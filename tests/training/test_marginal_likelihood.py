@@ -12,7 +12,7 @@ import scipy.stats
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
-from linear_operator.utils.errors import NotPSDError
+from linear_operator.utils.errors import NanError, NotPSDError
 from sklearn.exceptions import ConvergenceWarning
 
 from gpytorch_partition import FastClusterKernel, PartitionKernel, settings
@@ -130,25 +130,26 @@ def test_too_few_iterations_are_told():
     assert fit.num_iterations == 2
 
 
-class TestNoPositiveDefiniteMatrix:
-    """Positions of a search at which rounding leaves none: with repeated rows, after a step that was far too long."""
+class TestNoValue:
+    """Positions of a search without a positive definite matrix, as with repeated rows, or without numbers."""
 
     @staticmethod
-    def objective(least):
+    def objective(least, error=NotPSDError):
         """A parabola around 1, which has no value below `least`."""
         objective = _Objective.__new__(_Objective)
         objective._last = None
 
         def evaluated(position):
             if position[0] < least:
-                raise NotPSDError("Matrix not positive definite")
+                raise error("none here")
             return float((position[0] - 1) ** 2), 2 * (position - 1)
 
         objective._evaluated = evaluated
         return objective
 
-    def test_the_search_turns_back(self):
-        found = minimize_lbfgsb(self.objective(2.0), [10.0], options={"maxiter": 50})
+    @pytest.mark.parametrize("error", [NotPSDError, NanError, FloatingPointError])
+    def test_the_search_turns_back(self, error):
+        found = minimize_lbfgsb(self.objective(2.0, error), [10.0], options={"maxiter": 50})
         assert 2 <= found.x[0] < 4
         assert minimize_lbfgsb(self.objective(0.9), [10.0]).x[0] == pytest.approx(1, abs=1e-4)
 
@@ -163,3 +164,14 @@ class TestNoPositiveDefiniteMatrix:
     def test_without_a_first_value_it_is_an_error(self):
         with pytest.raises(NotPSDError):
             self.objective(2.0)(np.array([1.0]))
+
+    def test_a_lengthscale_that_underflows(self):
+        """softplus(-800) is 0 in float64: covariances are NaN there, on some processors at the end of a long search."""
+        x, y = problem()
+        model = PartitionGP(x, y, GaussianLikelihood(), ScaleKernel(RBFKernel()).to(x))
+        objective = _Objective(model, model.likelihood)
+        start = objective.position()
+        value, _ = objective(start)
+        far, gradient = objective(np.where(np.arange(len(start)) == len(start) - 1, -800.0, start))
+        assert value < far < np.inf
+        assert np.isfinite(gradient).all()
