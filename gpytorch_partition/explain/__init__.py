@@ -1,7 +1,7 @@
 """Explanations of fitted models; estimators have methods of the same names, and `plots` draws the results."""
 
 from gpytorch_partition.explain.dependence import PartialDependence
-from gpytorch_partition.explain.forest_proximities import Proximities, proximities
+from gpytorch_partition.explain.forest_proximities import Prototype, Proximities, proximities
 from gpytorch_partition.explain.importance import Importance
 from gpytorch_partition.explain.summary import ClassSummary, ModelSummary, PartSummary, TargetSummary
 
@@ -11,6 +11,7 @@ __all__ = [
     "ModelSummary",
     "PartSummary",
     "PartialDependence",
+    "Prototype",
     "Proximities",
     "TargetSummary",
     "proximities",

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from scipy.sparse import csr_matrix, diags_array, vstack
+from scipy.stats import median_abs_deviation
+from sklearn.utils import check_array
 
-from gpytorch_partition.inputs.numbers import checked_count
+from gpytorch_partition.inputs.numbers import checked_count, refuse_mask
 from gpytorch_partition.inputs.training_rows import encode_missing
+from gpytorch_partition.partitions.ensembles.tree_values import names_of, tree_values
 from gpytorch_partition.partitions.forest import ForestPartition
 
-WEIGHTINGS = ("leaf", "oob", "gap", "kerf")
+WEIGHTINGS = ("leaf", "boosting", "oob", "gap", "kerf")
 
 _ENTRIES = 2**24  # products of leaves held at once: 200 MiB
 _LEAST_SHARE = 1e-12
+
+
+class Prototype(NamedTuple):
+    """The typical row of a class, as :meth:`Proximities.prototypes` returns it."""
+
+    row: int  #: number of the training row with the most near rows of the class
+    median: np.ndarray  #: median of each column (`D`) over these near rows
+    lower: np.ndarray  #: their first quartile (`D`)
+    upper: np.ndarray  #: their third quartile (`D`)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +48,10 @@ class Proximities:
         True
     """
 
-    left: csr_matrix  # Q, N2 x p for p leaves
-    right: csr_matrix  # R, N x p
-    is_unseen: tuple[csr_matrix, csr_matrix] | None = None  # of "oob": whether a tree has not seen a row, `N2 x m`
+    weighting: str
+    left: csr_matrix = field(repr=False)  # Q, N2 x p for p leaves
+    right: csr_matrix = field(repr=False)  # R, N x p
+    is_unseen: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False)  # by a tree, of "oob": `N2 x m`
     is_of_training: bool = True  # whether the rows are the training rows themselves
 
     @property
@@ -59,8 +72,8 @@ class Proximities:
         """
         Return the training rows of the largest proximity (`N2 x k` numbers) and these proximities, largest first.
 
-        A training row is not its own neighbor. Of ties the first rows are taken. Costs the entries of :meth:`matrix`,
-        of which blocks are held.
+        A training row is not its own neighbor. Of ties the first rows are taken: where fewer than k rows are near, the
+        others have a proximity of 0. Costs the entries of :meth:`matrix`, of which blocks are held.
 
         :param k: Number of rows. (Default: 5.)
         :raises ValueError: If k is not from 1 to the number of other training rows.
@@ -69,15 +82,16 @@ class Proximities:
             raise ValueError(f"expected k below the number of training rows, {self.shape[1]}, got {k}")
         rows = (block[row] for block in self._blocks(without_own=True) for row in range(block.shape[0]))
         found = [_nearest(row, k, own if self.is_of_training else None) for own, row in enumerate(rows)]
-        columns, values = ([pair[part] for pair in found] for part in (0, 1))
+        columns, values = ([pair[part] for pair in found[: self.shape[0]]] for part in (0, 1))
         return np.array(columns, dtype=np.int64).reshape(-1, k), np.array(values).reshape(-1, k)
 
     def outlier_scores(self, classes: Any = None) -> np.ndarray:
         r"""
         Return how isolated each training row is among those of its class (`N`; Breiman & Cutler 2004).
 
-        It is :math:`N / \sum_j p_{ij}^2` over other rows j of the class, less its median in the class, over the mean
-        absolute difference from it there. Above 10 a row may be called an outlier.
+        It is :math:`N / \sum_j p_{ij}^2` over other rows j of the class, less its median in the class, over 1.4826
+        times the median absolute difference from it there. Above 10 a row may be called an outlier. A row without
+        proximity to any other of its class has infinity, and does not count in medians.
 
         Costs the entries of :meth:`matrix`, of which blocks are held.
 
@@ -85,68 +99,99 @@ class Proximities:
         :raises ValueError: If there is not a class for each row, or the rows are new ones.
         """
         self._check_training("outlier scores")
-        labels = np.zeros(self.shape[1], int) if classes is None else np.unique(classes, return_inverse=True)[1]
-        if labels.shape != (self.shape[1],):
-            raise ValueError(f"expected a class for each of {self.shape[1]} training rows, got {labels.shape}")
-        of_class = csr_matrix((np.ones(len(labels)), (np.arange(len(labels)), labels)))
-        squares = np.concatenate([block.power(2) @ of_class.toarray() for block in self._blocks(without_own=True)])
-        raw = len(labels) / np.maximum(squares[np.arange(len(labels)), labels], _LEAST_SHARE)
-        scores = np.empty(len(labels))
+        labels = np.zeros(self.shape[1], int) if classes is None else self._checked_classes(classes)[1]
+        of_class = csr_matrix((np.ones(len(labels)), (np.arange(len(labels)), labels))).toarray()
+        squares = np.concatenate([block.power(2) @ of_class for block in self._blocks(without_own=True)])
+        own_squares = squares[np.arange(len(labels)), labels]
+        scores = np.full(len(labels), np.inf)
         for label in range(labels.max() + 1):
-            own = labels == label
-            middle = np.median(raw[own])
-            spread = np.abs(raw[own] - middle).mean()
-            scores[own] = (raw[own] - middle) / (spread or 1.0)
+            near = (labels == label) & (own_squares > 0)
+            if near.any():
+                raw = len(labels) / own_squares[near]
+                spread = median_abs_deviation(raw, scale="normal")
+                scores[near] = (raw - np.median(raw)) / (spread or 1.0)
         return scores
 
-    def prototypes(self, X: Any, classes: Any, k: int = 10) -> dict[Any, np.ndarray]:
+    def prototypes(self, X: Any, classes: Any, k: int = 10) -> dict[Any, Prototype]:
         """
-        Return a typical row of each class, by class: medians of columns (`D`; Breiman & Cutler 2004).
+        Return a typical row of each class, by class: medians and quartiles of columns (Breiman & Cutler 2004).
 
-        They are those of the rows of the class among the k nearest of the training row with the most such neighbors.
+        They are those of the rows of the class among the k nearest of the training row with the most such neighbors; of
+        ties, of the row that is nearest to them. Rows with a proximity of 0 are no neighbors.
 
         :param X: `N x D` training rows, of numbers.
         :param classes: `N` classes.
         :param k: Number of nearest rows. (Default: 10.)
-        :raises ValueError: If the rows are new ones, or k is too large.
+        :raises ValueError: If the rows are new ones, there is not a class for each row, k is too large, or no row is
+            near one of the class.
         """
         self._check_training("prototypes")
-        X, labels, neighbors = np.asarray(X, dtype=np.float64), np.asarray(classes), self.nearest(k)[0]
+        X, (levels, labels), (rows, values) = self._checked_rows(X), self._checked_classes(classes), self.nearest(k)
         found = {}
-        for label in np.unique(labels).tolist():
-            is_own = labels[neighbors] == label
-            center = int(is_own.sum(1).argmax())
-            found[label] = np.nanmedian(X[neighbors[center][is_own[center]]], 0)
+        for label, name in enumerate(levels.tolist()):
+            is_own = (labels[rows] == label) & (values > 0)
+            if not is_own.any():
+                raise ValueError(f"expected rows near those of class {name!r}, found none: grow trees of larger leaves")
+            center = int(np.lexsort([-(values * is_own).sum(1), -is_own.sum(1)])[0])
+            near = X[rows[center][is_own[center]]]
+            found[name] = Prototype(center, *(np.nanquantile(near, share, 0) for share in (0.5, 0.25, 0.75)))
         return found
 
-    def imputed(self, X: Any) -> np.ndarray:
+    def imputed(self, X: Any, categories: Collection[int] = ()) -> Any:
         """
-        Return the rows (`N x D`) with missing cells (NaN) filled by means of the rows that have them, by proximity.
+        Return the rows (`N x D`) with missing cells (NaN) filled from the rows that have them, by proximity.
 
-        A cell whose row has no proximity to any such row gets the column's mean.
+        Numbers are filled by weighted means, categories by the value with the largest sum of proximities. A cell whose
+        row has no proximity to any row with a known one gets the column's mean or commonest category.
 
-        :param X: `N x D` training rows, of numbers, which the forest must have accepted.
-        :raises ValueError: If the rows are new ones.
+        :param X: `N x D` training rows, of numbers, which the forest must have accepted. A frame returns as a frame.
+        :param categories: Numbers of the columns that hold codes. (Default: none.)
+        :raises ValueError: If the rows are new ones, or a column has no known cell.
         """
         self._check_training("imputed rows")
-        X = np.asarray(X, dtype=np.float64)
-        is_known = ~np.isnan(X)
-        total, weight = self @ np.where(is_known, X, 0.0), self @ is_known.astype(float)
-        means = np.nanmean(X, 0)
+        numbers = self._checked_rows(X)
+        is_known = ~np.isnan(numbers)
+        if not is_known.any(0).all():
+            raise ValueError(f"expected a known cell in each column, got none in column {is_known.any(0).argmin()}")
+        total, weight = self @ np.where(is_known, numbers, 0.0), self @ is_known.astype(float)
+        means = np.nanmean(numbers, 0)
         filled = np.where(weight > _LEAST_SHARE, total / np.maximum(weight, _LEAST_SHARE), means)
-        return np.where(is_known, X, filled)
+        for column in categories:
+            filled[:, column] = self._commonest(numbers[:, column])
+        filled = np.where(is_known, numbers, filled)
+        return type(X)(filled, index=X.index, columns=X.columns) if hasattr(X, "iloc") else filled
+
+    def _commonest(self, codes: np.ndarray) -> np.ndarray:
+        levels, counts = np.unique(codes[~np.isnan(codes)], return_counts=True)
+        near = self @ (codes[:, None] == levels).astype(float)
+        return levels[(near + _LEAST_SHARE * counts / counts.sum()).argmax(1)]
 
     def _check_training(self, told: str) -> None:
         if not self.is_of_training:
             raise ValueError(f"expected proximities of training rows for {told}, got those of new rows")
 
+    def _checked_classes(self, classes: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return the different classes, and the number of each row's."""
+        given = np.asarray(classes)
+        if given.shape != (self.shape[1],):
+            raise ValueError(f"expected a class for each of {self.shape[1]} training rows, got shape {given.shape}")
+        if (given != given).any() or any(name is None for name in given.tolist()):
+            raise ValueError("expected a class for each training row, got missing ones: give them a class of their own")
+        return np.unique(given, return_inverse=True)
+
+    def _checked_rows(self, X: Any) -> np.ndarray:
+        X = _numbers(X)
+        if len(X) != self.shape[1]:
+            raise ValueError(f"expected the {self.shape[1]} training rows, got {len(X)} rows")
+        return X
+
     def _blocks(self, without_own: bool = False) -> Iterator[csr_matrix]:
         for rows in self._block_rows():
             block = csr_matrix(self.left[rows] @ self.right.T)
             if self.is_unseen is not None:
-                counts = (self.is_unseen[0][rows] @ self.is_unseen[1].T).multiply(block > 0).tocsr()
-                counts.data = 1 / counts.data
-                block = csr_matrix(block.multiply(counts))
+                counts = self.is_unseen[0][rows] @ self.is_unseen[1].T
+                own = np.repeat(np.arange(len(counts)), np.diff(block.indptr))
+                block.data = block.data / counts[own, block.indices]
             if without_own and self.is_of_training:
                 block.setdiag(0.0, k=rows.start)
                 block.eliminate_zeros()
@@ -154,7 +199,7 @@ class Proximities:
 
     def _block_rows(self) -> Iterator[slice]:
         size = max(1, _ENTRIES // max(1, self.shape[1]))
-        for start in range(0, self.shape[0], size):
+        for start in range(0, max(1, self.shape[0]), size):
             yield slice(start, min(start + size, self.shape[0]))
 
 
@@ -167,48 +212,78 @@ def proximities(forest: Any, X: Any, new_X: Any = None, *, weighting: str = "lea
 
     - `"leaf"`: the share of trees in which two rows share a leaf (Breiman 2001), by their weights in the ensemble, as
       AdaBoost has them.
-    - `"kerf"`: the same divided by its sum over training rows, the weights of kernel random forests (Scornet 2016).
+    - `"boosting"`: the same with trees weighted by the variance of their predictions over the training rows, since most
+      trees of a boosting change little (dmlc/xgboost#11919).
+    - `"kerf"`: that of leaves divided by its sum over training rows, the weights of kernel random forests (Scornet
+      2016).
     - `"oob"`: the share among trees that have seen neither row (Breiman & Cutler 2004), 0 where there is none; new rows
       no tree has seen.
     - `"gap"`: over the trees that have not seen the first row, the share of the second in the leaf's training rows
       (Rhodes, Cutler & Moon 2023). Weighted means of targets are the forest's out-of-bag predictions, and its
-      predictions for new rows.
+      predictions for new rows, where leaves predict means (not medians, nor with `class_weight="balanced_subsample"` or
+      monotone constraints).
 
-    `"oob"` and `"gap"` need scikit-learn's forests, grown on bootstrap samples (`bootstrap=True`). Factors take
-    :math:`O(N m)` time and memory for m trees, as products do (but for `"oob"`). Matrices take a number for each pair
-    of rows that share a leaf.
+    `"oob"` and `"gap"` need scikit-learn's forests, grown on bootstrap samples (`bootstrap=True`), `"boosting"` needs
+    gradient boosting by scikit-learn, LightGBM, XGBoost or CatBoost. Factors take :math:`O(N m)` time and memory for m
+    trees, as products do (but for `"oob"`). Matrices take a number for each pair of rows that share a leaf.
 
     :param forest: A fitted ensemble, as :class:`~gpytorch_partition.partitions.ForestPartition` reads it.
     :param X: The `N x D` rows that it was fitted to, in the same order.
     :param new_X: `N2 x D` other rows. (Default: None, the training rows themselves.)
-    :param weighting: `"leaf"`, `"oob"`, `"gap"` or `"kerf"`. (Default: `"leaf"`.)
-    :raises ValueError: If the weighting is unknown, the rows are not those of the forest, or all trees have seen a row
-        whose `"gap"` is asked for.
-    :raises TypeError: If the forest has no bootstrap samples, and the weighting needs them.
+    :param weighting: `"leaf"`, `"boosting"`, `"oob"`, `"gap"` or `"kerf"`. (Default: `"leaf"`.)
+    :raises ValueError: If the weighting is unknown, rows are no numbers, columns have other names or another order than
+        the forest's, or all trees have seen a row whose `"gap"` is asked for. If the rows of `"oob"` or `"gap"` are not
+        those of the fit in their order.
+    :raises TypeError: If the forest has no bootstrap samples, or is no boosting, and the weighting needs it.
     """
     if weighting not in WEIGHTINGS:
         raise ValueError(f"expected weighting to be one of {WEIGHTINGS}, got {weighting!r}")
     partition, is_of_training = ForestPartition(forest), new_X is None
-    counts = _bootstrap_counts(forest, len(X)) if weighting in ("oob", "gap") else None
-    right = _incidence(partition, X)
-    left = right if is_of_training else _incidence(partition, new_X)
-    if counts is None:
-        factors = _of_leaves(left, right, partition.weights.numpy(), is_normalized=weighting == "kerf")
-        return Proximities(*factors, is_of_training=is_of_training)
+    rows = [_numbers(each, names_of(forest)) for each in (X, *([] if is_of_training else [new_X]))]
+    incidences = [_incidence(partition, each) for each in rows]
+    right, left = incidences[0], incidences[-1]
+    if weighting not in ("oob", "gap"):
+        values = tree_values(forest, rows[0], _leaf_nodes(partition, right)) if weighting == "boosting" else None
+        weights = partition.weights.numpy() / partition.num_partitions if values is None else _variances(values)
+        factors = _of_leaves(left, right, weights, is_normalized=weighting == "kerf")
+        return Proximities(weighting, *factors, is_of_training=is_of_training)
+    counts = _bootstrap_counts(forest, partition, right)
     unseen = (counts == 0).astype(np.float64)
     unseen_left = unseen if is_of_training else np.ones((left.shape[0], partition.num_partitions))
     if weighting == "gap":
-        return Proximities(*_gap(left, right, unseen_left, counts), is_of_training=is_of_training)
-    of_trees = csr_matrix(unseen_left), csr_matrix(unseen)
-    return Proximities(_scaled(left, unseen_left), _scaled(right, unseen), of_trees, is_of_training)
+        return Proximities(weighting, *_gap(left, right, unseen_left, counts), is_of_training=is_of_training)
+    of_trees = unseen_left.astype(np.float32), unseen.astype(np.float32)
+    return Proximities(weighting, _scaled(left, unseen_left), _scaled(right, unseen), of_trees, is_of_training)
+
+
+def _leaf_nodes(partition: ForestPartition, incidence: csr_matrix) -> np.ndarray:
+    """Return the node of each row in each tree (`N x m`), counted through all trees."""
+    return partition.layout.leaf_nodes.numpy()[incidence.indices].reshape(incidence.shape[0], -1)
+
+
+def _variances(values: np.ndarray) -> np.ndarray:
+    """Return the trees' shares of the variance of their values (`N x m x outputs`)."""
+    found = values.var(0).sum(-1)
+    return found / found.sum() if found.any() else np.full(len(found), 1 / len(found))
+
+
+def _numbers(X: Any, names: list[str] | None = None) -> np.ndarray:
+    """Return rows of numbers; a `ValueError` for columns of other names, or in another order."""
+    refuse_mask(X, "rows", "fill them with NaN")
+    given = [str(name) for name in getattr(X, "columns", names or [])]
+    if names and given != names:
+        raise ValueError(f"expected the columns of the forest in their order, {names}, got {given}")
+    found = check_array(X, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=0, input_name="X")
+    return np.ascontiguousarray(found)
 
 
 def _of_leaves(
     left: csr_matrix, right: csr_matrix, weights: np.ndarray, *, is_normalized: bool
 ) -> tuple[csr_matrix, csr_matrix]:
-    left = _scaled(left, np.tile(weights / len(weights), (left.shape[0], 1)))
+    left = _scaled(left, np.tile(weights, (left.shape[0], 1)))
     if is_normalized:
-        left = diags_array(1 / (left @ (right.T @ np.ones(right.shape[0])))) @ left
+        sums = left @ (right.T @ np.ones(right.shape[0]))
+        left = diags_array(1 / np.where(sums > 0, sums, 1.0)) @ left  # 0 for rows that share no leaf
     return csr_matrix(left), right
 
 
@@ -236,10 +311,9 @@ def _nearest(row: csr_matrix, k: int, own: int | None) -> tuple[np.ndarray, np.n
     return columns[order], values[order]
 
 
-def _incidence(partition: ForestPartition, X: Any) -> csr_matrix:
+def _incidence(partition: ForestPartition, X: np.ndarray) -> csr_matrix:
     """Return which leaf of each tree a row is in (`n x p` zeros and ones, a number for each tree in order)."""
-    rows = torch.from_numpy(np.ascontiguousarray(X, dtype=np.float64))
-    labels = partition.labels(encode_missing(rows)).numpy()
+    labels = partition.labels(encode_missing(torch.from_numpy(X))).numpy()
     starts = np.cumsum([0, *partition.cluster_counts.tolist()])
     columns = (labels + starts[:-1]).ravel()
     ends = np.arange(len(labels) + 1) * labels.shape[1]
@@ -254,7 +328,7 @@ def _scaled(incidence: csr_matrix, weights: np.ndarray) -> csr_matrix:
     return found
 
 
-def _bootstrap_counts(forest: Any, num_rows: int) -> np.ndarray:
+def _bootstrap_counts(forest: Any, partition: ForestPartition, right: csr_matrix) -> np.ndarray:
     """Return how often each tree has drawn each training row (`N x m`)."""
     samples = getattr(forest, "estimators_samples_", None) if getattr(forest, "bootstrap", False) else None
     if samples is None:
@@ -262,6 +336,12 @@ def _bootstrap_counts(forest: Any, num_rows: int) -> np.ndarray:
             "expected a forest of scikit-learn with bootstrap=True, whose trees leave rows out, got a "
             f'{type(forest).__name__}: give weighting="leaf" or "kerf"'
         )
+    num_rows = right.shape[0]
     if max(int(rows.max()) for rows in samples) >= num_rows:
         raise ValueError(f"expected the rows that the forest was fitted to, got {num_rows}, fewer than it has drawn")
-    return np.stack([np.bincount(rows, minlength=num_rows) for rows in samples], 1).astype(np.float64)
+    counts = np.stack([np.bincount(rows, minlength=num_rows) for rows in samples], 1).astype(np.float64)
+    trees = np.concatenate([tree.tree_.n_node_samples for tree in forest.estimators_])
+    drawn = np.asarray(_scaled(right, (counts > 0).astype(np.float64)).sum(0)).ravel()
+    if getattr(forest, "_n_samples", num_rows) != num_rows or (drawn < trees[partition.layout.leaf_nodes]).any():
+        raise ValueError("expected the rows that the forest was fitted to, in their order, got others")
+    return counts

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
+from scipy.sparse import csr_matrix
 from sklearn.datasets import load_wine, make_friedman1
 from sklearn.ensemble import (
     AdaBoostRegressor,
+    ExtraTreesClassifier,
     ExtraTreesRegressor,
+    GradientBoostingClassifier,
     GradientBoostingRegressor,
+    HistGradientBoostingRegressor,
     RandomForestClassifier,
 )
 from sklearn.ensemble import RandomForestRegressor as Forest
 
 from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.explain import proximities
+from gpytorch_partition.partitions import ForestPartition
+from gpytorch_partition.partitions.ensembles.tree_values import tree_values
 
 X, Y = make_friedman1(200, 6, noise=1.0, random_state=0)
 NEW = make_friedman1(40, 6, random_state=1)[0]
 FOREST = Forest(50, oob_score=True, random_state=0).fit(X, Y)
+FRAME = pd.DataFrame(X, columns=list("abcdef"))
+OF_FRAME = Forest(5, random_state=0).fit(FRAME, Y)
 TWO_TREES = Forest(2, random_state=0).fit(X, Y)
 COUNTS = np.stack([np.bincount(rows, minlength=200) for rows in FOREST.estimators_samples_], 1)
 UNSEEN = COUNTS == 0
@@ -85,18 +95,32 @@ def test_outlier_scores_are_as_defined_and_find_rows_of_another_class():
     dense = found.matrix().toarray()
     np.fill_diagonal(dense, 0.0)
     own = moved == 0
-    raw = len(WINE) / np.square(dense[own][:, own]).sum(1).clip(1e-12)
+    raw = len(WINE) / np.square(dense[own][:, own]).sum(1)
     middle = np.median(raw)
-    np.testing.assert_allclose(scores[own], (raw - middle) / np.abs(raw - middle).mean())
+    np.testing.assert_allclose(scores[own], (raw - middle) / (1.4826 * np.median(np.abs(raw - middle))), rtol=1e-4)
     assert scores.argmax() == len(WINE) - 1
     assert scores.max() > 10
+
+
+def test_isolated_rows_leave_the_scores_of_others():
+    """A row without near rows of its class has infinity, and one that is moved changes others a little."""
+    found = proximities(WINES, WINE)
+    before, isolated = found.outlier_scores(KINDS), int(KINDS.argmax())
+    other = np.where(np.arange(len(WINE)) == isolated, 9, KINDS)
+    after = found.outlier_scores(other)
+    assert np.isposinf(after[isolated])
+    kept = np.arange(len(WINE)) != isolated
+    np.testing.assert_allclose(after[kept], before[kept], atol=3.0)
+    assert before[kept].max() > 10
 
 
 def test_prototypes_are_typical():
     found = proximities(WINES, WINE).prototypes(WINE, KINDS, 20)
     assert list(found) == [0, 1, 2]
     medians = np.array([np.median(WINE[kind == KINDS], 0) for kind in range(3)])
-    typical = np.array(list(found.values()))
+    typical = np.array([each.median for each in found.values()])
+    assert all((each.lower <= each.median).all() and (each.median <= each.upper).all() for each in found.values())
+    assert [KINDS[each.row] for each in found.values()] == [0, 1, 2]
     assert (np.abs(typical - medians) < WINE.std(0)).all()
     assert WINES.predict(typical).tolist() == [0, 1, 2]
 
@@ -116,9 +140,85 @@ def test_missing_cells_are_means_of_near_rows(weighting):
     assert np.mean(errors**2) < 0.75  # 1 for the columns' means
 
 
+def test_prototypes_do_not_depend_on_the_order_of_rows():
+    """Rows of proximity 0 are no neighbors, of which the first rows of a sorted file would be taken."""
+    forest = ExtraTreesClassifier(5, random_state=0).fit(WINE[:, :3], KINDS)
+    order = np.random.RandomState(0).permutation(len(WINE))
+    found = proximities(forest, WINE[:, :3]).prototypes(WINE, KINDS, 100)
+    again = proximities(forest, WINE[order, :3]).prototypes(WINE[order], KINDS[order], 100)
+    for kind in range(3):
+        assert order[again[kind].row] == found[kind].row
+        np.testing.assert_array_equal(found[kind].median, again[kind].median)
+
+
+def test_categories_are_filled_by_the_commonest_one():
+    codes = np.where(WINE[:, 0] > 13, 7.0, 2.0)
+    is_missing = np.arange(len(WINE)) % 10 == 0
+    holes = pd.DataFrame(WINE).assign(code=np.where(is_missing, np.nan, codes)).astype({"code": "Int64"})
+    forest = RandomForestClassifier(100, random_state=0).fit(holes.to_numpy(float, na_value=np.nan), KINDS)
+    filled = proximities(forest, holes).imputed(holes, categories=[13])
+    assert filled.columns.tolist() == holes.columns.tolist()
+    assert (filled["code"][is_missing] == codes[is_missing]).mean() > 0.7  # .53 for the commonest
+    assert set(filled["code"]) == {2.0, 7.0}
+
+
+def boostings():
+    lightgbm, xgboost, catboost = (pytest.importorskip(name) for name in ("lightgbm", "xgboost", "catboost"))
+    few = {"n_estimators": 12, "random_state": 0, "max_depth": 3}
+    return [
+        HistGradientBoostingRegressor(max_iter=12, random_state=0),
+        lightgbm.LGBMRegressor(**few, verbose=-1),
+        lightgbm.LGBMClassifier(**few, verbose=-1),
+        xgboost.XGBRegressor(**few),
+        xgboost.XGBClassifier(**few),
+        catboost.CatBoostRegressor(**few, verbose=False, allow_writing_files=False),
+        catboost.CatBoostClassifier(**few, verbose=False, allow_writing_files=False),
+    ]
+
+
+def test_boosted_trees_weigh_as_much_as_they_vary():
+    """By the variance of each tree's predictions; those of other libraries are constant in leaves and sum to theirs."""
+    boosting = GradientBoostingClassifier(n_estimators=30, random_state=0).fit(WINE, KINDS)
+    trees = boosting.estimators_.ravel()
+    weights = np.array([tree.predict(WINE).var() for tree in trees])
+    leaves = np.stack([tree.apply(WINE) for tree in trees], 1)
+    dense = (leaves[:, None] == leaves[None]) @ (weights / weights.sum())
+    np.testing.assert_allclose(proximities(boosting, WINE, weighting="boosting").matrix().toarray(), dense)
+
+
+@pytest.mark.parametrize("number", range(7))
+def test_values_of_trees_are_constant_in_leaves_and_sum_to_predictions(number):
+    boosting = boostings()[number].fit(WINE, KINDS)
+    partition = ForestPartition(boosting)
+    leaves = partition.layout.leaf_nodes.numpy()
+    labels = partition.labels(torch.from_numpy(WINE)).numpy()
+    starts = np.cumsum([0, *partition.cluster_counts.tolist()])[:-1]
+    values = tree_values(boosting, WINE, leaves[labels + starts])
+    num_outputs = 3 if "Classifier" in type(boosting).__name__ else 1
+    assert values.shape[:2] == labels.shape
+    for tree in range(labels.shape[1]):
+        for leaf in np.unique(labels[:, tree]):
+            assert np.ptp(values[labels[:, tree] == leaf, tree], axis=0).max() < 1e-6
+    sums = values.sum(1) if values.shape[2] == num_outputs else values.reshape(len(WINE), -1, num_outputs).sum(1)
+    known = {"raw_score": True} if "LGBM" in type(boosting).__name__ else {}
+    known = {"output_margin": True} if "XGB" in type(boosting).__name__ else known
+    known = {"prediction_type": "RawFormulaVal"} if "CatBoost" in type(boosting).__name__ else known
+    rest = boosting.predict(WINE, **known).reshape(len(WINE), -1) - sums
+    np.testing.assert_allclose(rest, np.broadcast_to(rest[:1], rest.shape), atol=1e-5)  # a constant
+
+
 def test_no_rows_have_no_neighbors():
-    numbers, values = proximities(FOREST, X, NEW[:0]).nearest(3)
-    assert numbers.shape == values.shape == (0, 3)
+    for weighting in ("leaf", "oob"):
+        found = proximities(FOREST, X, NEW[:0], weighting=weighting)
+        numbers, values = found.nearest(3)
+        assert numbers.shape == values.shape == (0, 3)
+        assert found.matrix().shape == (0, 200)
+        assert (found @ Y).shape == (0,)
+
+
+def test_rows_that_share_no_leaf_have_no_kerf_weights():
+    found = proximities(FOREST, X[:3], NEW, weighting="kerf")
+    np.testing.assert_allclose(found @ np.ones(3), found.matrix().toarray().sum(1))
 
 
 def test_rows_without_a_neighbor():
@@ -128,7 +228,9 @@ def test_rows_without_a_neighbor():
     assert rows[0].tolist() == [1, 2]
     assert rows[1].tolist() == [0, 2]  # not itself
     assert not values.any()
-    assert np.isfinite(found.outlier_scores()).all()
+    assert np.isposinf(found.outlier_scores()).all()
+    with pytest.raises(ValueError, match="rows near those of class 0"):
+        found.prototypes(X, np.zeros(200, int))
 
 
 @pytest.mark.parametrize(
@@ -145,6 +247,16 @@ def test_rows_without_a_neighbor():
         (lambda: proximities(FOREST, X[:, :3]), ValueError, "3"),
         (lambda: proximities(FOREST, X).nearest(200), ValueError, "k below the number of training rows, 200, got 200"),
         (lambda: proximities(FOREST, X, NEW).imputed(NEW), ValueError, "got those of new rows"),
+        (lambda: proximities(FOREST, X[::-1], weighting="gap"), ValueError, "was fitted to, in their order"),
+        (lambda: proximities(FOREST, np.r_[X, X], weighting="oob"), ValueError, "was fitted to, in their order"),
+        (lambda: proximities(FOREST, X, weighting="boosting"), TypeError, "expected gradient boosting"),
+        (lambda: proximities(OF_FRAME, FRAME[["f", "e", "d", "c", "b", "a"]]), ValueError, "columns of the forest"),
+        (lambda: proximities(FOREST, X).imputed(X[:50]), ValueError, "the 200 training rows, got 50"),
+        (lambda: proximities(FOREST, X).imputed(X * [np.nan, 1, 1, 1, 1, 1]), ValueError, "none in column 0"),
+        (lambda: proximities(FOREST, X).prototypes(X, Y[:50]), ValueError, "a class for each of 200 training rows"),
+        (lambda: proximities(FOREST, X).prototypes(X, [None] * 200), ValueError, "got missing ones"),
+        (lambda: proximities(FOREST, csr_matrix(X)), TypeError, "[Ss]parse"),
+        (lambda: proximities(FOREST, np.ma.masked_less(X, 0.1)), ValueError, "without a mask"),
         (lambda: proximities(FOREST, X).outlier_scores(Y[:5]), ValueError, "a class for each of 200 training rows"),
     ],
 )

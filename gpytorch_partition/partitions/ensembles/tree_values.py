@@ -1,0 +1,64 @@
+"""The values that single trees of a boosting predict, and the names of an ensemble's columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpytorch_partition.partitions.ensembles.libraries import library_of
+from gpytorch_partition.partitions.ensembles.scikit_learn import histogram_values
+
+
+def tree_values(boosting: Any, X: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+    """
+    Return what each tree of a gradient boosting adds to predictions of rows, up to a constant (`N x m x outputs`).
+
+    :param nodes: The nodes of the rows' leaves (`N x m`), counted through all trees.
+    :raises TypeError: If the ensemble is no gradient boosting of a known library, or has several trees in a round.
+    """
+    library = library_of(boosting)
+    if library == "sklearn" and hasattr(boosting, "_predictors"):
+        return histogram_values(boosting)[nodes][..., None]
+    if library == "sklearn" and isinstance(getattr(boosting, "estimators_", None), np.ndarray):
+        return np.concatenate([tree.tree_.value.ravel() for tree in boosting.estimators_.ravel()])[nodes][..., None]
+    if library == "catboost":
+        return _of_catboost(boosting, X)
+    found = _of_rounds(boosting, X, nodes.shape[1]) if library in ("lightgbm", "xgboost") else nodes[:, :0]
+    if found.shape != nodes.shape:
+        raise TypeError(
+            "expected gradient boosting by scikit-learn, LightGBM, XGBoost or CatBoost, of one tree for each round "
+            f'and class, got {type(boosting).__name__}: give weighting="leaf"'
+        )
+    return found[..., None]
+
+
+def names_of(ensemble: Any) -> list[str] | None:
+    """Return the names of the columns that an ensemble was fitted to; None if it has seen none."""
+    names = getattr(ensemble, "feature_names_in_", None)
+    if names is None and library_of(ensemble) in ("xgboost", "lightgbm", "catboost"):
+        own = getattr(ensemble, "feature_names_", getattr(ensemble, "feature_names", None))  # CatBoost, XGBoost
+        names = ensemble.feature_name() if hasattr(ensemble, "num_trees") else own  # LightGBM's Booster
+    if names is None or set(names) <= {f"{start}{number}" for start in ("", "Column_") for number in range(len(names))}:
+        return None
+    return [str(name) for name in names]
+
+
+def _of_catboost(model: Any, X: np.ndarray) -> np.ndarray:
+    sizes = model.get_tree_leaf_counts()
+    values = np.asarray(model.get_leaf_values()).reshape(sum(sizes), -1)
+    return values[model.calc_leaf_indexes(X) + np.cumsum([0, *sizes[:-1]])]
+
+
+def _of_rounds(boosting: Any, X: np.ndarray, num_trees: int) -> np.ndarray:
+    """Return the values of the trees of LightGBM or XGBoost (`N x m`), by predictions of single rounds."""
+    if library_of(boosting) == "lightgbm":
+        booster = getattr(boosting, "booster_", boosting)
+        num_rounds = num_trees // booster.num_model_per_iteration()
+        rounds = [booster.predict(X, raw_score=True, start_iteration=i, num_iteration=1) for i in range(num_rounds)]
+    else:
+        booster = boosting.get_booster() if hasattr(boosting, "get_booster") else boosting
+        options = {"predict_type": "margin", "validate_features": False}
+        num_rounds = booster.num_boosted_rounds()
+        rounds = [booster.inplace_predict(X, iteration_range=(i, i + 1), **options) for i in range(num_rounds)]
+    return np.concatenate([values.reshape(len(X), -1) for values in rounds], 1)[:, :num_trees]
