@@ -24,7 +24,11 @@ _LEAST_SHARE = 1e-12
 
 
 class Prototype(NamedTuple):
-    """The typical row of a class, as :meth:`Proximities.prototypes` returns it."""
+    """
+    Hold the typical row of a class.
+
+    Use it, a result of :meth:`Proximities.prototypes`, to say what the rows of a class are like.
+    """
 
     row: int  #: number of the training row with the most near rows of the class
     median: np.ndarray  #: median of each column (`D`) over these near rows
