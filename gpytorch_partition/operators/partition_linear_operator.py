@@ -192,9 +192,19 @@ class PartitionLinearOperator(CovarianceOperator):
         if not self.is_symmetric or self.size(-1) > max(KEPT_ROWS, linear_settings.max_cholesky_size.value()):
             with torch.no_grad():
                 matrix = unit._dense_of_unit_scale()
+            if not self.scale.requires_grad and self.scale.dim() == 0:
+                return matrix.mul_(self.scale)  # a new matrix, unlike one that is kept
         else:
             matrix = self.left.cache.get(_DENSE, unit, unit._dense_of_unit_scale, self.cluster_operator.structure)
         return self.scale[..., None, None] * matrix
+
+    def add_dense_to(self, total: Tensor) -> None:
+        """Add the dense matrix to another (`N x N'`), in place and without a graph; loadings in one product."""
+        if self.left_loadings is None or self.right_loadings is None or self.left.num_clusters > 1:
+            total += self.to_dense()
+        else:
+            weight = self.scale * self.cluster_operator.to_dense().squeeze()
+            total.addmm_(self.left_loadings, self.right_loadings.mT, alpha=float(weight))
 
     def _dense_of_unit_scale(self) -> Tensor:
         if self.left.batch_shape and not self.right.batch_shape:

@@ -24,7 +24,7 @@ from functools import reduce
 from operator import add
 
 import torch
-from linear_operator.operators import LinearOperator
+from linear_operator.operators import LinearOperator, SumLinearOperator
 from torch import Tensor
 
 from gpytorch_partition.linalg.factors import stable_cholesky
@@ -217,7 +217,7 @@ class DirectSolver:
         size = dense.shape[-1] if dense.shape[-1] <= KEPT_ROWS else _ENTRY_ROWS
         for start in range(0, dense.shape[-1], size):
             rows = slice(start, min(start + size, dense.shape[-1]))
-            dense[..., rows, : rows.stop] = self.covariance[..., rows, : rows.stop].to_dense()
+            _add_dense(dense[..., rows, : rows.stop], self.covariance[..., rows, : rows.stop])
         dense.diagonal(dim1=-2, dim2=-1).add_(self.noise.squeeze(-1))
         return dense
 
@@ -232,6 +232,17 @@ class DirectSolver:
         """Two triangular solves: `torch.cholesky_solve` copies the factor, for 64 columns four times as slow."""
         half = torch.linalg.solve_triangular(self.factor, rhs, upper=False)
         return torch.linalg.solve_triangular(self.factor.mT, half, upper=True)
+
+
+def _add_dense(total: Tensor, covariance: LinearOperator) -> None:
+    """Add a covariance to a matrix (`*batch x N x N'`) in place, term by term."""
+    if isinstance(covariance, SumLinearOperator):
+        for term in covariance.linear_ops:
+            _add_dense(total, term)
+    elif isinstance(covariance, PartitionLinearOperator) and covariance.dim() == 2:
+        covariance.add_dense_to(total)
+    else:
+        total += covariance.to_dense()
 
 
 def is_small(covariance: LinearOperator) -> bool:
