@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from linear_operator import to_dense, to_linear_operator
 from torch import Tensor
 
 from gpytorch_partition.clusters.cache import without_computed
-from gpytorch_partition.inputs.numbers import check_tensors, random_state_of
+from gpytorch_partition.inputs.numbers import check_tensors, is_whole, random_state_of
 from gpytorch_partition.kernels.wrapper_kernels import checked_kernel
 from gpytorch_partition.linalg.factors import Eigenpairs, largest_eigenpairs
 from gpytorch_partition.linalg.random import solver_generator
@@ -223,7 +222,7 @@ def _check_rows(x: Any) -> None:
 
 
 def _check_rank(rank: Any, num_rows: int, name: str) -> None:
-    if isinstance(rank, bool) or not isinstance(rank, Integral) or not 1 <= int(rank) <= num_rows:
+    if not is_whole(rank, 1, num_rows):
         raise ValueError(f"expected {name} to be from 1 to the number of rows, {num_rows}, got {rank!r}")
 
 
