@@ -105,12 +105,6 @@ class DefaultGP(PartitionGP):
         ratios = forests[0].exponent * forests[0].log_ratio(x) if forests else x.new_zeros(x.shape[:-1])
         return self._offset * (0.5 * ratios).exp()
 
-    def with_completions(self, share: float, gain: float) -> DefaultGP:
-        """Return the model that adds a share of the variance of completions, and `gain` nats to its log density."""
-        self.description["noise"]["completion_share"] = share
-        self.description["log_predictive_density"] += gain
-        return self
-
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         result = super().load_state_dict(*args, **kwargs)
         self.sum_precisely_if_needed()

@@ -12,7 +12,7 @@ import torch
 from sklearn.ensemble import HistGradientBoostingRegressor
 from torch import Tensor
 
-from gpytorch_partition.inputs.numbers import take_shapes
+from gpytorch_partition.inputs.numbers import ShapedBuffers
 from gpytorch_partition.inputs.training_rows import decode_missing
 from gpytorch_partition.kernels import EncodedKernel, RandomForestKernel, StandardizedKernel
 from gpytorch_partition.linalg.parallel import threads_for
@@ -37,7 +37,7 @@ _HELD_OUT_SHARE = 0.2  # of all rows that are left out at a time, at most
 _NUM_VALUES = 2  # rounds and share, chosen by the judging rows
 
 
-class BoostedMean(torch.nn.Module):
+class BoostedMean(ShapedBuffers):
     r"""
     Predict targets by boosted trees: a constant plus the values of a point's leaves, one in each tree.
 
@@ -90,10 +90,6 @@ class BoostedMean(torch.nn.Module):
         points, (low, high) = decode_missing(self.kernel.standardized(x)), self.ends.to(x)
         beyond = torch.maximum(low - points, points - high).nan_to_num(0.0).clamp_min(0.0).amax(-1)
         return self.share.to(x) * (-_DECAY * beyond).exp()
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        take_shapes(self, state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def boosted_mean(choice: Choice, data: TrainingData, setup: Setup) -> BoostedMean | None:
@@ -157,10 +153,9 @@ def _averaged(choice: Choice, share: float, errors: Tensor, factor: float) -> Ch
 
 def _factor(choice: Choice) -> float:
     """Return the factor of all variances that maximizes the density of held-out rows."""
-    rows, tails = choice.held_out, choice.tails
-    noise, df = (rows.noise, None) if tails is None else (rows.noise * tails.factor / choice.factor, tails.df)
+    rows, noise = choice.held_out, choice.noise_scales
     bounds = [(-_MOST_LOG_FACTOR, _MOST_LOG_FACTOR), (0.0, 0.0), (0.0, 0.0)]
-    values, _ = fit_factors(rows.errors, rows.variances, torch.zeros_like(noise), noise, bounds, df)
+    values, _ = fit_factors(rows.errors, rows.variances, torch.zeros_like(noise), noise, bounds, choice.df)
     return math.exp(values[0])
 
 

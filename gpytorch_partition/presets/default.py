@@ -131,7 +131,9 @@ def default_model(
     choice, data = choice_and_data(data, setup)
     with stage("building the model of all rows"):
         model = assemble(choice, data, setup).eval()
-    return model.with_completions(*completion_share(model, choice, data)).to(train_x.device)
+    model.description["noise"]["completion_share"], gain = completion_share(model, choice, data)
+    model.description["log_predictive_density"] += gain
+    return model.to(train_x.device)
 
 
 def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingData]:

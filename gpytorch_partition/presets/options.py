@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from math import inf, log
-from time import monotonic
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -267,7 +266,7 @@ def _differences(full: Mapping[str, int], less: Mapping[str, int]) -> Iterator[s
 
 
 def fit_within(
-    budget: float, choices: Sequence[Level], fit: Callable[[Options], None], clock: Callable[[], float] = monotonic
+    budget: float, choices: Sequence[Level], fit: Callable[[Options], None], clock: Callable[[], float]
 ) -> Level:
     """
     Fit models, the smallest first, while five times the seconds of the last one are left for the next; return the last.

@@ -320,7 +320,7 @@ def fit_factors(
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
         position = torch.tensor(values, requires_grad=True)
         noises = position[0].exp() * noise * (position[1] + position[2] * ratios).exp()
-        total = -_log_densities(residuals, position[0].exp() * variances, noises, df).sum()
+        total = -log_densities(residuals, position[0].exp() * variances, noises, df).sum()
         total.backward()
         assert position.grad is not None
         return total.item(), position.grad.numpy()
@@ -328,9 +328,3 @@ def fit_factors(
     start = np.array([0.0, 0.0, min(0.5, bounds[-1][1])])
     found = minimize_lbfgsb(loss, start, bounds=bounds)
     return found.x, float(found.fun)
-
-
-def _log_densities(errors: Tensor, variances: Tensor, noise: Tensor, df: float | None) -> Tensor:
-    if df is not None:
-        return log_densities(errors, variances, noise, df)
-    return gaussian_log_densities(errors, variances + noise)
