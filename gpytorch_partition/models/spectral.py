@@ -105,8 +105,7 @@ def spectral_truncation(
         >>> bool(error < truncation.eigenvalues[-1])  # it is the next eigenvalue
         True
     """
-    _check_rows(x)
-    _check_rank(rank, len(x), "rank")
+    _check(x, rank, "rank")
     covariance = _Covariance(kernel, x, x)
     total = float(covariance.diagonal().sum())
     negligible = _ROUNDING * total
@@ -145,8 +144,7 @@ def spectral_embedding(
         >>> embedding.values.numpy().round(3)
         array([1., 1.])
     """
-    _check_rows(x)
-    _check_rank(num_components, len(x), "num_components")
+    _check(x, num_components, "num_components")
     covariance = _Covariance(kernel, x, x)
     own = covariance.diagonal().unsqueeze(-1)
     degrees = covariance.matmul(_ones(x)) - own
@@ -215,15 +213,12 @@ def _centred(matmul: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     return product
 
 
-def _check_rows(x: Any) -> None:
+def _check(x: Any, rank: Any, name: str) -> None:
     check_tensors(x=x)
     if x.dim() != 2:
         raise ValueError(f"expected rows (N x D), got shape {tuple(x.shape)}")
-
-
-def _check_rank(rank: Any, num_rows: int, name: str) -> None:
-    if not is_whole(rank, 1, num_rows):
-        raise ValueError(f"expected {name} to be from 1 to the number of rows, {num_rows}, got {rank!r}")
+    if not is_whole(rank, 1, len(x)):
+        raise ValueError(f"expected {name} to be from 1 to the number of rows, {len(x)}, got {rank!r}")
 
 
 def _generator(x: Tensor, random_state: Any) -> torch.Generator:
