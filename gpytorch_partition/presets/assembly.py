@@ -92,7 +92,6 @@ class DefaultGP(PartitionGP):
         return self._encoded(x.unsqueeze(-1) if x.dim() == 1 else x)
 
     def _added(self, x: Tensor) -> Tensor:
-        """Return the boosted trees' share of predictions (`*batch x N`), and the offset."""
         trees = x.new_zeros(x.shape[:-1]) if self.boosted is None else self.boosted.share_at(x) * self.boosted(x)
         return trees + self._offsets(x) if self._offset else trees
 

@@ -23,7 +23,6 @@ from gpytorch_partition.presets.mean_error import mean_error_of
 from gpytorch_partition.presets.options import Setup
 from gpytorch_partition.presets.weights_and_noise import Choice
 from gpytorch_partition.progress import stage
-from gpytorch_partition.tables import NumberView
 from gpytorch_partition.training.predictive_density import fit_factors
 
 _TREES: dict[str, Any] = {"learning_rate": 0.03, "max_leaf_nodes": 15, "min_samples_leaf": 3, "max_features": 0.5}
@@ -131,7 +130,7 @@ def with_boosted_mean(choice: Choice, data: TrainingData, setup: Setup) -> Choic
 
 
 def _best_average(choice: Choice, errors: Tensor) -> tuple[Choice, float]:
-    """Return the choice with the best share of trees that have these errors, and the nats that it gains."""
+    """Return the choice with the best share of trees, and the nats that it gains."""
     num_rounds = _num_rounds(errors)
     best = errors[num_rounds // _STEP - 1]
     factors = [_factor(_averaged(choice, share, best, 1.0)) for share in _SHARES]
@@ -143,7 +142,6 @@ def _best_average(choice: Choice, errors: Tensor) -> tuple[Choice, float]:
 
 
 def _averaged(choice: Choice, share: float, errors: Tensor, factor: float) -> Choice:
-    """Return the choice with a share of trees that have these errors, and all variances multiplied by a factor."""
     rows = choice.held_out
     rows = replace(rows, variances=factor * rows.variances, noise=factor * rows.noise)
     rows = replace(rows, errors=(1 - share) * rows.errors + share * errors)
@@ -152,7 +150,6 @@ def _averaged(choice: Choice, share: float, errors: Tensor, factor: float) -> Ch
 
 
 def _factor(choice: Choice) -> float:
-    """Return the factor of all variances that maximizes the density of held-out rows."""
     rows, noise = choice.held_out, choice.noise_scales
     bounds = [(-_MOST_LOG_FACTOR, _MOST_LOG_FACTOR), (0.0, 0.0), (0.0, 0.0)]
     values, _ = fit_factors(rows.errors, rows.variances, torch.zeros_like(noise), noise, bounds, choice.df)
@@ -177,7 +174,6 @@ def _unseen_errors(rows: Tensor, data: TrainingData, setup: Setup) -> Iterator[T
 
 
 def _num_rounds(errors: Tensor) -> int:
-    """Return the number of rounds with the least squared errors (`numbers of rounds x n`)."""
     return _STEP * (1 + int(errors.square().mean(1).argmin()))
 
 
@@ -214,7 +210,7 @@ def _seen(inputs: PartInputs) -> tuple[PartInputs, Any]:
         inputs = inputs.of_rows(inputs.setup.random.permutation(len(inputs.x))[:_MOST_ROWS])
     if not inputs.has_view:
         return inputs, torch.nn.Identity()
-    view = NumberView(inputs.x, inputs.categories, inputs.y, weights=inputs.tree_weights)
+    view = inputs.view()
     return inputs.seen(view), view
 
 

@@ -22,13 +22,12 @@ from gpytorch_partition.linalg.parallel import Submit, idle_threads
 from gpytorch_partition.linalg.random import drawn_from
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.assembly import assembled
-from gpytorch_partition.presets.data import PartInputs, Split, TrainingData, folds, some_of
+from gpytorch_partition.presets.data import PartInputs, Split, TrainingData, folds
 from gpytorch_partition.presets.mean_error import deviations_of, mean_error_of
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import SMOOTH, new_parts, smooth_part
 from gpytorch_partition.presets.weights_and_noise import Choice, HeldOutRows, is_worse, unseen_log_ratios
 from gpytorch_partition.progress import stage
-from gpytorch_partition.tables import NumberView
 from gpytorch_partition.training.predictive_density import EXPONENTS, fit_factors
 
 _NUM_FACTORS = 2  # chosen by the judging rows, which they fit better than new rows
@@ -40,21 +39,16 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
     Return the choice with variances that suit models of all rows.
 
     - The mean variance of the smooth part that inducing points do not span is added to the noise.
-    - Models of four fifths of the rows predict the held-out rows, without those that chose. Where their squared errors
-      are clearly less with constant noise, noise varies for new observations only. A forest of the residuals models how
-      it varies.
+    - Models of four fifths of the rows predict held-out rows that did not choose. If constant noise has clearly smaller
+      squared errors, noise varies for new observations only. A forest of the residuals models how it varies.
     - A factor of all variances, one of the noise, and its exponent maximize the density of these rows. The models
-      predict again with that noise.
-    - Both factors are chosen again. The second factor of the noise applies to new observations alone, which changes
-      neither means nor variances, so that the models have reached the stated density.
-    - The mean error is added to all predictions, in proportion to the deviation of the noise
-      (:func:`~gpytorch_partition.presets.mean_error.centred`).
-    - Where inducing points leave more unspanned than at 95 % of new rows, the rest is added at prediction (the
-      threshold).
+      predict again with that noise, and both factors are chosen again: the noise's second one for new observations
+      alone, so that the stated density is that of models with these means and variances.
+    - The mean error is found, for :func:`~gpytorch_partition.presets.mean_error.centred`, and the threshold from which
+      unspanned variance is added at prediction, which 95 % of new rows do not reach.
 
-    The weights of outliers are not used here (`own` data have none), since a row must count fully where it judges.
-    Variances are exact where solves are dense. Else they come from 32 samples, for at most 1,000 rows of a fold, and
-    only as many folds are predicted as give 1,000 rows.
+    `own` data have no weights of outliers, since a row must count fully where it judges. Variances are exact where
+    solves are dense, else from 32 samples for at most 1,000 rows, of a fold and in all.
     """
     options = setup.options
     with stage("inducing points", level=2):
@@ -90,7 +84,6 @@ def _smoothing_evenly(choice: Choice, data: TrainingData, setup: Setup) -> Choic
 
 
 def _is_predicted_better(choice: Choice, models: list[_FoldModel], seen: _HeldOut, setup: Setup) -> bool:
-    """Return whether squared errors by another choice are clearly less, for the rows of the first folds."""
     number = 1 + int(np.searchsorted(np.cumsum([len(model.points) for model in models]), _ENOUGH_SQUARES))
     only_means = [model._replace(num_variances=0) for model in models[:number]]  # which draw no random numbers
     errors = _predicted(choice, only_means, setup).residuals
@@ -161,11 +154,10 @@ def _threshold(choice: Choice, fold: Split, data: TrainingData, setup: Setup) ->
 def _unspanned(choice: Choice, fold: Split, data: TrainingData, setup: Setup) -> Tensor:
     """Return shares of the smooth part's variance at some held-out rows that inducing points of others do not span."""
     some = setup.random.permutation(fold[1])[: setup.options.most_variances]
-    rows, points = data.x[fold[0]], data.x[some]
+    others, points = PartInputs.of(data, setup).of_rows(fold[0]), data.x[some]
+    rows = others.x
     if data.has_view:
-        weights = some_of(data.weights, fold[0])
-        capped = None if weights is None else weights.capped
-        view = NumberView(rows, data.categories, data.y[fold[0]], weights=capped)
+        view = others.view()
         rows, points = view(rows), view(points)
     with torch.no_grad():
         return 1 - smooth_part(rows, choice.lengthscales, setup)(points, diag=True)

@@ -190,7 +190,6 @@ class DenseEvidence:
         return values.new_zeros(self.num_targets, *values.shape[1:]).index_add_(0, self.tasks, values)
 
     def _sums_of_pairs(self, values: Tensor) -> Tensor:
-        """Sum over the pairs of entries of one row (`T x T`)."""
         tasks = tuple(self.tasks[entries] for entries in self._same_row)
         return values.new_zeros(self.num_targets, self.num_targets).index_put_(tasks, values, accumulate=True)
 
@@ -229,7 +228,6 @@ def _of_complete(covariance: LinearOperator, targets: Tensor) -> Coregionalizati
 
 
 def _measures(covariance: LinearOperator, targets: Tensor) -> Iterator[SpectralMeasure]:
-    """Return the exact spectrum for few rows, else measures of increasing accuracy."""
     num_rows = len(targets)
     if num_rows <= linear_settings.max_cholesky_size.value():
         return iter([dense_measure(covariance.to(dtype=torch.float64).to_dense(), targets)])

@@ -158,7 +158,6 @@ def held_out_predictions(
 def _loss_of(
     fold: Fold, targets: Tensor, log_ratios: Tensor, values: np.ndarray, noise_factors: Tensor | float = 1.0
 ) -> tuple[float, np.ndarray]:
-    """Return minus the log predictive density of the held-out rows, and its gradient."""
     outputscales, exponent = torch.from_numpy(values[:-2]).exp(), float(values[-1])
     noise = (float(values[-2]) + exponent * log_ratios).exp() * noise_factors
     found = _predicted(fold, targets, outputscales, noise)
@@ -288,8 +287,6 @@ def fit_heavy_tails(errors: Tensor, variances: Tensor, noise: Tensor) -> HeavyTa
 
 
 def _best_factor(errors: Tensor, variances: Tensor, noise: Tensor, df: float) -> tuple[float, float]:
-    """The log density of the best factor, and the factor."""
-
     def loss(position: Tensor) -> Tensor:
         return -log_densities(errors, variances, position.exp() * noise, df).sum()
 
