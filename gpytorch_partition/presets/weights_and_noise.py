@@ -17,7 +17,7 @@ from torch import Tensor
 from gpytorch_partition.inference.evidence.lengthscales import learn_lengthscales
 from gpytorch_partition.inputs.row_weights import noise_factors
 from gpytorch_partition.likelihoods import grow_residual_forest
-from gpytorch_partition.likelihoods.scale_mixture import gaussian_log_densities, log_densities
+from gpytorch_partition.likelihoods.scale_mixture import expected_precisions, gaussian_log_densities, log_densities
 from gpytorch_partition.linalg.parallel import idle_threads
 from gpytorch_partition.presets.data import PartInputs, TrainingData, folds, random_rows
 from gpytorch_partition.presets.options import Options, Setup
@@ -48,6 +48,10 @@ class HeldOutRows:
     def log_density(self) -> float:
         """Return the mean Gaussian log density of the errors, in nats."""
         return float(gaussian_log_densities(self.errors, self.variances + self.noise).mean())
+
+    def precisions(self, tails: HeavyTails) -> Tensor:
+        """Return the expected precision of the noise of each row (`n`), near 0 for outliers."""
+        return expected_precisions(self.errors, self.variances, tails.factor * self.noise, tails.df)
 
     def mean_error(self) -> tuple[float, float]:
         """Return the mean of the errors, and its standard error."""
