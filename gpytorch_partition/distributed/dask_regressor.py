@@ -201,7 +201,7 @@ class DaskPartitionGPRegressor(BaseEstimator):
         if isinstance(model, FeatureSpaceGP):
             mean, clusters = model.effects().mean, model.statistics.index
         else:
-            mean, clusters = model._posterior.mean_effects, model.kernel.partition.new_cluster_index(1)
+            mean, clusters = model._posterior.mean, model.kernel.partition.new_cluster_index(1)
         if return_std:
             root = model.effects().root
         return Predictor(model.kernel, clusters, self._units, values.mean, mean, root, values.noise)

@@ -170,14 +170,10 @@ class ClusterSpaceGP(CountedModel):
         known = self.__dict__.get("_sampled")
         if known is None or known[0] != key:
             known = self.__dict__["_sampled"] = key, self._posterior.deviations(*key) / key[0] ** 0.5
-        return EffectsPosterior(self._posterior.mean_effects, known[1])
+        return EffectsPosterior(self._posterior.mean, known[1])
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_posterior"}
-
-    @property
-    def _mean_effects(self) -> Tensor:
-        return self._posterior.mean_effects
 
     def _points(self, x: Tensor) -> Incidence:
         _ = self._fitted_values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,23 +22,18 @@ _BOUND_TOLERANCE = 1e-3  # relative distance from its bound at which the noise i
 
 
 class CountedModel:
-    """A base of models that keep sums over clusters; subclasses have `_points`, `_mean_effects` and `fit`."""
+    """A base of models that keep sums over clusters; subclasses have `fit` and what is declared here."""
 
     kernel: PartitionKernel
     values: Maximum | None = None  #: outputscale, noise and mean once fitted
+    _points: Callable[[Tensor], Incidence]
+    _posterior: Any  # of the effects of clusters, with their means (`p x 1`)
 
     @property
     def _fitted_values(self) -> Maximum:
         if self.values is None:
             raise RuntimeError(f"{type(self).__name__} is not fitted: call fit()")
         return self.values
-
-    @property
-    def _mean_effects(self) -> Tensor:
-        raise NotImplementedError
-
-    def _points(self, x: Tensor) -> Incidence:
-        raise NotImplementedError
 
     def means(self, x: Tensor) -> Tensor:
         """
@@ -50,7 +46,7 @@ class CountedModel:
         return self._means(self._points(x))
 
     def _means(self, points: Incidence) -> Tensor:
-        return self._fitted_values.mean + points.row_values(self._mean_effects).squeeze(-1)
+        return self._fitted_values.mean + points.row_values(self._posterior.mean).squeeze(-1)
 
     def _kernels_operator(self, sizes: ClusterSizes) -> ClusterOperator:
         with torch.no_grad():

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from copy import copy, deepcopy
 from dataclasses import replace
 from functools import cached_property, partial
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Max
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood
 from gpytorch_partition.inference.spaces.feature_space import EffectsPosterior, FeatureSpace, summed_variances
 from gpytorch_partition.inference.spaces.statistics import ClusterStatistics
-from gpytorch_partition.inputs.numbers import checked_count
+from gpytorch_partition.inputs.numbers import checked_count, is_whole
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixtureKernel
 from gpytorch_partition.models.counted_rows import (
@@ -202,10 +201,6 @@ class FeatureSpaceGP(CountedModel):
         rows = self._points(x)
         return self._means(rows), summed_variances(rows, self._posterior.root)
 
-    @property
-    def _mean_effects(self) -> Tensor:
-        return self._posterior.mean
-
     def covariance(self, x: Tensor) -> Tensor:
         """
         Return the joint posterior covariance of the latent function at points (`N_test x N_test`, float64).
@@ -360,7 +355,7 @@ def array_chunks(x: Any, y: Any, num_rows: int = 2**17, start: int = 0) -> Itera
         [2, 2, 1]
     """
     checked_count(num_rows, "rows of a chunk", "num_rows")
-    if isinstance(start, bool) or not isinstance(start, Integral) or start < 0:
+    if not is_whole(start, 0):
         raise ValueError(f"expected start as the number of a row, from 0, got {start!r}")
     for name, array in (("x", x), ("y", y)):
         is_array = hasattr(array, "__len__") and hasattr(array, "__getitem__") and getattr(array, "ndim", 1) > 0

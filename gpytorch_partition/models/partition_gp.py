@@ -93,7 +93,7 @@ class PartitionGP(ExactGP):
 
     def _encoded(self, x: Tensor) -> Tensor:
         """Encode NaN, if all kernels are this package's, which check themselves whether they accept it."""
-        if torch.is_tensor(x) and bool(x.isnan().any()):
+        if bool(x.isnan().any()):
             for kernel in innermost_kernels(self.covar_module):
                 if not isinstance(kernel, ClusterKernel | EncodedKernel):
                     raise ValueError(

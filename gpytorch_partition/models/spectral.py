@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from linear_operator import to_dense, to_linear_operator
 from torch import Tensor
 
 from gpytorch_partition.clusters.cache import without_computed
-from gpytorch_partition.inputs.numbers import check_tensors, random_state_of
+from gpytorch_partition.inputs.numbers import check_tensors, is_whole, random_state_of
 from gpytorch_partition.kernels.wrapper_kernels import checked_kernel
 from gpytorch_partition.linalg.factors import Eigenpairs, largest_eigenpairs
 from gpytorch_partition.linalg.random import solver_generator
@@ -106,8 +105,7 @@ def spectral_truncation(
         >>> bool(error < truncation.eigenvalues[-1])  # it is the next eigenvalue
         True
     """
-    _check_rows(x)
-    _check_rank(rank, len(x), "rank")
+    _check(x, rank, "rank")
     covariance = _Covariance(kernel, x, x)
     total = float(covariance.diagonal().sum())
     negligible = _ROUNDING * total
@@ -146,8 +144,7 @@ def spectral_embedding(
         >>> embedding.values.numpy().round(3)
         array([1., 1.])
     """
-    _check_rows(x)
-    _check_rank(num_components, len(x), "num_components")
+    _check(x, num_components, "num_components")
     covariance = _Covariance(kernel, x, x)
     own = covariance.diagonal().unsqueeze(-1)
     degrees = covariance.matmul(_ones(x)) - own
@@ -216,15 +213,12 @@ def _centred(matmul: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     return product
 
 
-def _check_rows(x: Any) -> None:
+def _check(x: Any, rank: Any, name: str) -> None:
     check_tensors(x=x)
     if x.dim() != 2:
         raise ValueError(f"expected rows (N x D), got shape {tuple(x.shape)}")
-
-
-def _check_rank(rank: Any, num_rows: int, name: str) -> None:
-    if isinstance(rank, bool) or not isinstance(rank, Integral) or not 1 <= int(rank) <= num_rows:
-        raise ValueError(f"expected {name} to be from 1 to the number of rows, {num_rows}, got {rank!r}")
+    if not is_whole(rank, 1, len(x)):
+        raise ValueError(f"expected {name} to be from 1 to the number of rows, {len(x)}, got {rank!r}")
 
 
 def _generator(x: Tensor, random_state: Any) -> torch.Generator:

@@ -92,7 +92,6 @@ class DefaultGP(PartitionGP):
         return self._encoded(x.unsqueeze(-1) if x.dim() == 1 else x)
 
     def _added(self, x: Tensor) -> Tensor:
-        """Return the boosted trees' share of predictions (`*batch x N`), and the offset."""
         trees = x.new_zeros(x.shape[:-1]) if self.boosted is None else self.boosted.share_at(x) * self.boosted(x)
         return trees + self._offsets(x) if self._offset else trees
 
@@ -104,12 +103,6 @@ class DefaultGP(PartitionGP):
         forests = [module for module in self.likelihood.modules() if isinstance(module, ForestNoise)]
         ratios = forests[0].exponent * forests[0].log_ratio(x) if forests else x.new_zeros(x.shape[:-1])
         return self._offset * (0.5 * ratios).exp()
-
-    def with_completions(self, share: float, gain: float) -> DefaultGP:
-        """Return the model that adds a share of the variance of completions, and `gain` nats to its log density."""
-        self.description["noise"]["completion_share"] = share
-        self.description["log_predictive_density"] += gain
-        return self
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         result = super().load_state_dict(*args, **kwargs)

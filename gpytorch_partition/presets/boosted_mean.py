@@ -12,7 +12,7 @@ import torch
 from sklearn.ensemble import HistGradientBoostingRegressor
 from torch import Tensor
 
-from gpytorch_partition.inputs.numbers import take_shapes
+from gpytorch_partition.inputs.numbers import ShapedBuffers
 from gpytorch_partition.inputs.training_rows import decode_missing
 from gpytorch_partition.kernels import EncodedKernel, RandomForestKernel, StandardizedKernel
 from gpytorch_partition.linalg.parallel import threads_for
@@ -23,7 +23,6 @@ from gpytorch_partition.presets.mean_error import mean_error_of
 from gpytorch_partition.presets.options import Setup
 from gpytorch_partition.presets.weights_and_noise import Choice
 from gpytorch_partition.progress import stage
-from gpytorch_partition.tables import NumberView
 from gpytorch_partition.training.predictive_density import fit_factors
 
 _TREES: dict[str, Any] = {"learning_rate": 0.03, "max_leaf_nodes": 15, "min_samples_leaf": 3, "max_features": 0.5}
@@ -37,7 +36,7 @@ _HELD_OUT_SHARE = 0.2  # of all rows that are left out at a time, at most
 _NUM_VALUES = 2  # rounds and share, chosen by the judging rows
 
 
-class BoostedMean(torch.nn.Module):
+class BoostedMean(ShapedBuffers):
     r"""
     Predict targets by boosted trees: a constant plus the values of a point's leaves, one in each tree.
 
@@ -91,10 +90,6 @@ class BoostedMean(torch.nn.Module):
         beyond = torch.maximum(low - points, points - high).nan_to_num(0.0).clamp_min(0.0).amax(-1)
         return self.share.to(x) * (-_DECAY * beyond).exp()
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        take_shapes(self, state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
 
 def boosted_mean(choice: Choice, data: TrainingData, setup: Setup) -> BoostedMean | None:
     """Return boosted trees of all rows, for predictions in units of the targets; None where a choice has none."""
@@ -135,7 +130,7 @@ def with_boosted_mean(choice: Choice, data: TrainingData, setup: Setup) -> Choic
 
 
 def _best_average(choice: Choice, errors: Tensor) -> tuple[Choice, float]:
-    """Return the choice with the best share of trees that have these errors, and the nats that it gains."""
+    """Return the choice with the best share of trees, and the nats that it gains."""
     num_rounds = _num_rounds(errors)
     best = errors[num_rounds // _STEP - 1]
     factors = [_factor(_averaged(choice, share, best, 1.0)) for share in _SHARES]
@@ -147,7 +142,6 @@ def _best_average(choice: Choice, errors: Tensor) -> tuple[Choice, float]:
 
 
 def _averaged(choice: Choice, share: float, errors: Tensor, factor: float) -> Choice:
-    """Return the choice with a share of trees that have these errors, and all variances multiplied by a factor."""
     rows = choice.held_out
     rows = replace(rows, variances=factor * rows.variances, noise=factor * rows.noise)
     rows = replace(rows, errors=(1 - share) * rows.errors + share * errors)
@@ -156,11 +150,9 @@ def _averaged(choice: Choice, share: float, errors: Tensor, factor: float) -> Ch
 
 
 def _factor(choice: Choice) -> float:
-    """Return the factor of all variances that maximizes the density of held-out rows."""
-    rows, tails = choice.held_out, choice.tails
-    noise, df = (rows.noise, None) if tails is None else (rows.noise * tails.factor / choice.factor, tails.df)
+    rows, noise = choice.held_out, choice.noise_scales
     bounds = [(-_MOST_LOG_FACTOR, _MOST_LOG_FACTOR), (0.0, 0.0), (0.0, 0.0)]
-    values, _ = fit_factors(rows.errors, rows.variances, torch.zeros_like(noise), noise, bounds, df)
+    values, _ = fit_factors(rows.errors, rows.variances, torch.zeros_like(noise), noise, bounds, choice.df)
     return math.exp(values[0])
 
 
@@ -182,7 +174,6 @@ def _unseen_errors(rows: Tensor, data: TrainingData, setup: Setup) -> Iterator[T
 
 
 def _num_rounds(errors: Tensor) -> int:
-    """Return the number of rounds with the least squared errors (`numbers of rounds x n`)."""
     return _STEP * (1 + int(errors.square().mean(1).argmin()))
 
 
@@ -219,7 +210,7 @@ def _seen(inputs: PartInputs) -> tuple[PartInputs, Any]:
         inputs = inputs.of_rows(inputs.setup.random.permutation(len(inputs.x))[:_MOST_ROWS])
     if not inputs.has_view:
         return inputs, torch.nn.Identity()
-    view = NumberView(inputs.x, inputs.categories, inputs.y, weights=inputs.tree_weights)
+    view = inputs.view()
     return inputs.seen(view), view
 
 

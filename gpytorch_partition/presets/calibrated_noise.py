@@ -22,13 +22,12 @@ from gpytorch_partition.linalg.parallel import Submit, idle_threads
 from gpytorch_partition.linalg.random import drawn_from
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.assembly import assembled
-from gpytorch_partition.presets.data import PartInputs, Split, TrainingData, folds, some_of
+from gpytorch_partition.presets.data import PartInputs, Split, TrainingData, folds
 from gpytorch_partition.presets.mean_error import deviations_of, mean_error_of
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import SMOOTH, new_parts, smooth_part
 from gpytorch_partition.presets.weights_and_noise import Choice, HeldOutRows, is_worse, unseen_log_ratios
 from gpytorch_partition.progress import stage
-from gpytorch_partition.tables import NumberView
 from gpytorch_partition.training.predictive_density import EXPONENTS, fit_factors
 
 _NUM_FACTORS = 2  # chosen by the judging rows, which they fit better than new rows
@@ -40,21 +39,16 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
     Return the choice with variances that suit models of all rows.
 
     - The mean variance of the smooth part that inducing points do not span is added to the noise.
-    - Models of four fifths of the rows predict the held-out rows, without those that chose. Where their squared errors
-      are clearly less with constant noise, noise varies for new observations only. A forest of the residuals models how
-      it varies.
+    - Models of four fifths of the rows predict held-out rows that did not choose. If constant noise has clearly smaller
+      squared errors, noise varies for new observations only. A forest of the residuals models how it varies.
     - A factor of all variances, one of the noise, and its exponent maximize the density of these rows. The models
-      predict again with that noise.
-    - Both factors are chosen again. The second factor of the noise applies to new observations alone, which changes
-      neither means nor variances, so that the models have reached the stated density.
-    - The mean error is added to all predictions, in proportion to the deviation of the noise
-      (:func:`~gpytorch_partition.presets.mean_error.centred`).
-    - Where inducing points leave more unspanned than at 95 % of new rows, the rest is added at prediction (the
-      threshold).
+      predict again with that noise, and both factors are chosen again: the noise's second one for new observations
+      alone, so that the stated density is that of models with these means and variances.
+    - The mean error is found, for :func:`~gpytorch_partition.presets.mean_error.centred`, and the threshold from which
+      unspanned variance is added at prediction, which 95 % of new rows do not reach.
 
-    The weights of outliers are not used here (`own` data have none), since a row must count fully where it judges.
-    Variances are exact where solves are dense. Else they come from 32 samples, for at most 1,000 rows of a fold, and
-    only as many folds are predicted as give 1,000 rows.
+    `own` data have no weights of outliers, since a row must count fully where it judges. Variances are exact where
+    solves are dense, else from 32 samples for at most 1,000 rows, of a fold and in all.
     """
     options = setup.options
     with stage("inducing points", level=2):
@@ -63,13 +57,13 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
     splits = [split for split in splits if len(np.setdiff1d(split[1], choice.rows))]  # whole groups may have chosen
     models, seen = _predicted_folds(choice, splits, data, setup, own.weights)
     even = _smoothing_evenly(choice, data, setup)
-    if even is not None and _is_predicted_better(even, models, seen, data, setup):
-        choice, seen = even, _predicted(even, models, data, setup, own.weights)
+    if even is not None and _is_predicted_better(even, models, seen, setup):
+        choice, seen = even, _predicted(even, models, setup)
     with stage("noise", level=2):
         forest, ratios = _residual_forest(choice, seen, data, setup)
         choice = _with_noise(choice, seen, forest, options)
         judging = [model.judging() for model in models if model.num_variances]
-        judged = _predicted(choice, judging, data, setup, own.weights)
+        judged = _predicted(choice, judging, setup)
         choice = _with_factors(choice, judged, ratios[judged.rows], options)
     if own.has_equal_rows:
         mean_error = mean_error_of(seen.residuals, deviations_of(choice, ratios[seen.rows]))
@@ -89,13 +83,10 @@ def _smoothing_evenly(choice: Choice, data: TrainingData, setup: Setup) -> Choic
     return replace(even, exponent=choice.exponent, noise_forest=choice.noise_forest)
 
 
-def _is_predicted_better(
-    choice: Choice, models: list[_FoldModel], seen: _HeldOut, data: TrainingData, setup: Setup
-) -> bool:
-    """Return whether squared errors by another choice are clearly less, for the rows of the first folds."""
+def _is_predicted_better(choice: Choice, models: list[_FoldModel], seen: _HeldOut, setup: Setup) -> bool:
     number = 1 + int(np.searchsorted(np.cumsum([len(model.points) for model in models]), _ENOUGH_SQUARES))
     only_means = [model._replace(num_variances=0) for model in models[:number]]  # which draw no random numbers
-    errors = _predicted(choice, only_means, data, setup, None).residuals
+    errors = _predicted(choice, only_means, setup).residuals
     return is_worse(seen.residuals[: len(errors)].square(), errors.square())
 
 
@@ -108,16 +99,14 @@ def _predicted_folds(
             if sum(len(model.points) for model in models) < options.enough_residuals:
                 is_enough = sum(model.num_variances for model in models) >= options.enough_variances
                 num_variances = 0 if is_enough else options.most_variances
-                models.append(_fold_model(choice, split, data, setup, num_variances=num_variances))
-                found.append(_submitted(submit, choice, models[-1], data, setup, weights))
+                models.append(_fold_model(choice, split, data, setup, weights, num_variances=num_variances))
+                found.append(_submitted(submit, choice, models[-1], setup))
     return models, _joined(found)
 
 
-def _predicted(
-    choice: Choice, models: list[_FoldModel], data: TrainingData, setup: Setup, weights: RowWeights | None
-) -> _HeldOut:
+def _predicted(choice: Choice, models: list[_FoldModel], setup: Setup) -> _HeldOut:
     with idle_threads() as submit:
-        return _joined([_submitted(submit, choice, model, data, setup, weights) for model in models])
+        return _joined([_submitted(submit, choice, model, setup) for model in models])
 
 
 def _residual_forest(
@@ -165,11 +154,10 @@ def _threshold(choice: Choice, fold: Split, data: TrainingData, setup: Setup) ->
 def _unspanned(choice: Choice, fold: Split, data: TrainingData, setup: Setup) -> Tensor:
     """Return shares of the smooth part's variance at some held-out rows that inducing points of others do not span."""
     some = setup.random.permutation(fold[1])[: setup.options.most_variances]
-    rows, points = data.x[fold[0]], data.x[some]
+    others, points = PartInputs.of(data, setup).of_rows(fold[0]), data.x[some]
+    rows = others.x
     if data.has_view:
-        weights = some_of(data.weights, fold[0])
-        capped = None if weights is None else weights.capped
-        view = NumberView(rows, data.categories, data.y[fold[0]], weights=capped)
+        view = others.view()
         rows, points = view(rows), view(points)
     with torch.no_grad():
         return 1 - smooth_part(rows, choice.lengthscales, setup)(points, diag=True)
@@ -179,41 +167,40 @@ class _FoldModel(NamedTuple):
     parts: dict[str, Kernel]
     data: TrainingData  # of the rows kept
     rows: Tensor  # (n, D) the rows predicted
-    points: Tensor  # (n,) numbers of the rows predicted
+    points: Tensor  # (n,) their numbers
+    y: Tensor  # (n,) their targets
+    noise_factors: Tensor  # (n,) factors of their noise, by weights
     num_variances: int  # number of the first rows whose variances are computed
 
     def judging(self) -> _FoldModel:
-        return self._replace(rows=self.rows[: self.num_variances], points=self.points[: self.num_variances])
+        some = slice(self.num_variances)
+        factors = self.noise_factors[some]
+        return self._replace(rows=self.rows[some], points=self.points[some], y=self.y[some], noise_factors=factors)
 
 
-def _fold_model(choice: Choice, fold: Split, data: TrainingData, setup: Setup, *, num_variances: int) -> _FoldModel:
+def _fold_model(
+    choice: Choice, fold: Split, data: TrainingData, setup: Setup, weights: RowWeights | None, *, num_variances: int
+) -> _FoldModel:
     points = torch.from_numpy(setup.random.permutation(np.setdiff1d(fold[1], choice.rows.numpy())))
     with stage("growing trees without a fold", level=2):
         some, setup = _learned_from(fold[0], data, setup)
         names = choice.outputscales.keys() | (choice.constant.outputscales if choice.constant else {})
         parts = new_parts(PartInputs.of(some, setup, choice.lengthscales), names)
-    return _FoldModel(parts, some, data.new_rows[points], points, min(num_variances, len(points)))
+    of_rows = data.new_rows[points], points, data.y[points], noise_factors(weights, len(data.y))[points]
+    return _FoldModel(parts, some, *of_rows, min(num_variances, len(points)))
 
 
-def _submitted(
-    submit: Submit, choice: Choice, fold: _FoldModel, data: TrainingData, setup: Setup, weights: RowWeights | None
-) -> Future[_HeldOut]:
+def _submitted(submit: Submit, choice: Choice, fold: _FoldModel, setup: Setup) -> Future[_HeldOut]:
     with settings.iterative():
         is_exact = len(fold.data.y) <= max_cholesky_size.value()
     seed = None if is_exact or not fold.num_variances else setup.random.randint(2**31)
-    return submit(_held_out, choice, fold, data, setup.options, weights, seed)
+    return submit(_held_out, choice, fold, setup.options, seed)
 
 
-def _held_out(
-    choice: Choice,
-    fold: _FoldModel,
-    data: TrainingData,
-    options: Options,
-    weights: RowWeights | None,
-    seed: int | None,  # of samples for variances; None where these are exact
-) -> _HeldOut:
+def _held_out(choice: Choice, fold: _FoldModel, options: Options, seed: int | None) -> _HeldOut:
+    """Return predictions of the rows; a seed is that of samples for variances, None where these are exact."""
     model = assembled(choice, fold.parts, fold.data, options).eval()
-    x, y = fold.rows, data.y[fold.points]
+    x, y = fold.rows, fold.y
     variances = y.new_full((len(x),), math.nan)
     with torch.no_grad(), settings.iterative(), settings.no_debug():
         with stage("predicting the fold", level=2):
@@ -222,7 +209,7 @@ def _held_out(
             with stage("variances", level=2):
                 variances[: fold.num_variances] = _variances(model, x[: fold.num_variances], seed, options).to(y)
     model.train()  # frees the factor of its solves: GPyTorch's hooks hold a model in a cycle until a collection
-    return _HeldOut(fold.points, residuals, variances, noise_factors(weights, len(data.y))[fold.points])
+    return _HeldOut(fold.points, residuals, variances, fold.noise_factors)
 
 
 def _joined(found: list[Future[_HeldOut]]) -> _HeldOut:
@@ -246,7 +233,7 @@ def _learned_from(kept: np.ndarray, data: TrainingData, setup: Setup) -> tuple[T
 def _with_noise(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor, options: Options) -> Choice:
     residuals, variances = seen.residuals[seen.has_variance], seen.variances[seen.has_variance]
     ratios = torch.from_numpy(forest.oob_prediction_)[seen.has_variance]
-    noise, df = choice.new_noise * seen.noise_factors[seen.has_variance], _df(choice)
+    noise, df = choice.new_noise * seen.noise_factors[seen.has_variance], choice.df
     bounds = options.factor_bounds
     constant = fit_factors(residuals, variances, torch.zeros_like(ratios), noise, [*bounds, (0.0, 0.0)], df)
     varying = fit_factors(residuals, variances, ratios, noise, [*bounds, EXPONENTS], df)
@@ -263,7 +250,7 @@ def _with_noise(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor, o
 
 def _with_factors(choice: Choice, seen: _HeldOut, log_ratios: Tensor, options: Options) -> Choice:
     noise = choice.new_noise * seen.noise_factors * (choice.exponent * log_ratios).exp()
-    bounds, df = [*options.factor_bounds, (0.0, 0.0)], _df(choice)
+    bounds, df = [*options.factor_bounds, (0.0, 0.0)], choice.df
     (log_factor, log_ratio, _), loss = fit_factors(seen.residuals, seen.variances, log_ratios, noise, bounds, df)
     factor, ratio = math.exp(log_factor), math.exp(log_ratio)
     return replace(
@@ -273,10 +260,6 @@ def _with_factors(choice: Choice, seen: _HeldOut, log_ratios: Tensor, options: O
         held_out=HeldOutRows(seen.rows, seen.residuals, factor * seen.variances, factor * ratio * noise),
         log_density=-(loss + _NUM_FACTORS) / len(seen.rows),
     )
-
-
-def _df(choice: Choice) -> float | None:
-    return None if choice.tails is None else choice.tails.df
 
 
 def _variances(model: PartitionGP, x: Tensor, seed: int | None, options: Options) -> Tensor:

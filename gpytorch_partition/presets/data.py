@@ -231,6 +231,10 @@ class PartInputs:
         """Return the rows on which trees are grown."""
         return self.x if self.cross_fitted is None else self.cross_fitted
 
+    def view(self) -> NumberView:
+        """Return the view of the rows for parts that compare numbers."""
+        return NumberView(self.x, self.categories, self.y, weights=self.tree_weights)
+
     def seen(self, view: NumberView) -> PartInputs:
         """Return the inputs of parts that see a view."""
         return replace(self, x=view(self.x), cross_fitted=self.seen_in_folds(), categories={}, has_view=False)

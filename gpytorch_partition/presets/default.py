@@ -61,28 +61,20 @@ def default_model(
     all heights of shallow ones), forests with a slope in every leaf, a smooth part (Matern-3/2 with a lengthscale per
     column, through up to 3,000 inducing points) and a linear one. Parts that do not help have no weight. Forests split
     on categories and missing values; all other parts see a :class:`~gpytorch_partition.tables.NumberView`. Above 1,200
-    rows of at most 20 columns of numbers, a sum of rough kernels is tried too
-    (:func:`~gpytorch_partition.presets.rough_field.rough_field`).
+    rows of at most 20 columns of numbers, a sum of rough kernels is tried too.
 
-    The choice maximizes the predictive density of held-out rows, by folds whose forests and lengthscales are learned
-    without them (Rasmussen & Williams 2006, section 5.3). Weights come from a quarter of the rows, but 700 at least and
-    1,500 at most. All variances are then multiplied by n / (n - p) for these n rows and the p values chosen. The
-    variance that inducing points leave out is added where it is larger than at 95 % of new rows
-    (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`).
+    Weights and noise maximize the predictive density of held-out rows, by folds whose forests and lengthscales are
+    learned without them (Rasmussen & Williams 2006, section 5.3). Weights come from a quarter of the rows, but 700 at
+    least and 1,500 at most; where there are more than 1.7 times as many, all rows, held out in folds, set the scale of
+    weights and noise anew. Noise varies with x where that gains 3 nats
+    (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), and is Student's t where that gains 5
+    (:class:`~gpytorch_partition.likelihoods.StudentTLikelihood`); outliers are discounted where that predicts held-out
+    rows better. The variance that inducing points leave out is added where it is larger than at 95 % of new rows
+    (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`). Without `weights` and `blocks`, predictions are
+    averaged with those of boosted trees where that gains 3 nats.
 
-    The noise varies with x, as a forest of squared residuals predicts it
-    (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), where that gains 3 nats; where held-out
-    rows are then predicted clearly worse, only the noise of new observations does. Where held-out rows gain 5 nats,
-    noise is Student's t (:class:`~gpytorch_partition.likelihoods.StudentTLikelihood`), and outliers are discounted
-    where that predicts all of them better (:func:`~gpytorch_partition.presets.heavy_tails.with_heavy_tails`). Then,
-    where there are more than 1.7 times as many rows as weights come from, all of them, held out in folds, set the scale
-    of the weights and the noise (:func:`~gpytorch_partition.presets.calibrated_noise.calibrate`).
-
-    Last, predictions are averaged with those of boosted trees, where that gains 3 nats
-    (:func:`~gpytorch_partition.presets.boosted_mean.with_boosted_mean`); not with `weights` or `blocks`.
-
-    Nothing is left to train. The model is chosen on the CPU, and moves to the rows' device. It computes in float64. A
-    prediction of new targets is `model.likelihood(model(x), x)` for x in float64, above 2,000 rows within
+    Nothing is left to train. The model is chosen on the CPU in float64, and moves to the rows' device. A prediction of
+    new targets is `model.likelihood(model(x), x)` for x in float64, above 2,000 rows within
     :class:`~gpytorch_partition.settings.iterative`.
 
     Costs four sets of dense covariances of 700 rows (five up to 500, three above 1,000) with some 60 Cholesky factors
@@ -131,7 +123,9 @@ def default_model(
     choice, data = choice_and_data(data, setup)
     with stage("building the model of all rows"):
         model = assemble(choice, data, setup).eval()
-    return model.with_completions(*completion_share(model, choice, data)).to(train_x.device)
+    model.description["noise"]["completion_share"], gain = completion_share(model, choice, data)
+    model.description["log_predictive_density"] += gain
+    return model.to(train_x.device)
 
 
 def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingData]:

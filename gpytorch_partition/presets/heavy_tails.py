@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.inputs.row_weights import RowWeights
-from gpytorch_partition.likelihoods.scale_mixture import expected_precisions, log_densities
+from gpytorch_partition.likelihoods.scale_mixture import log_densities
 from gpytorch_partition.presets.assembly import assemble
 from gpytorch_partition.presets.data import TrainingData, folds
 from gpytorch_partition.presets.options import Options, Setup
@@ -124,9 +124,8 @@ def _long_tail(choice: Choice) -> str | None:
     Errors of measurement go both ways; outliers on one side are the long tail of the targets.
     """
     assert choice.tails is not None
-    rows, tails = choice.held_out, choice.tails
-    precisions = expected_precisions(rows.errors, rows.variances, tails.factor * rows.noise, tails.df)
-    outliers = rows.errors[precisions < _OUTLIER]
+    rows = choice.held_out
+    outliers = rows.errors[rows.precisions(choice.tails) < _OUTLIER]
     above, number = int((outliers > 0).sum()), len(outliers)
     if number < _FEWEST_OUTLIERS or max(above, number - above) < _ONE_SIDED * number + 1:
         return None
@@ -154,10 +153,9 @@ def _with_tails(choice: Choice, precisions: Tensor | None = None) -> Choice:
 
 def _expected_precisions(choice: Choice, data: TrainingData, own_weights: Tensor, setup: Setup) -> Tensor:
     assert choice.tails is not None
-    rows, tails = _all_held_out(choice, data, own_weights, setup), choice.tails
+    rows = _all_held_out(choice, data, own_weights, setup)
     found = torch.empty(len(data.y), dtype=torch.float64)
-    precisions = expected_precisions(rows.errors, rows.variances, tails.factor * rows.noise, tails.df)
-    found[rows.rows] = precisions.clamp_min(_LEAST_PRECISION)
+    found[rows.rows] = rows.precisions(choice.tails).clamp_min(_LEAST_PRECISION)
     return found
 
 

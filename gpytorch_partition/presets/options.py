@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from math import inf, log
-from time import monotonic
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -47,13 +46,12 @@ class Options:
     most_tree_rows: int = 5_000  #: Rows of a tree, at most: a tree of N leaves costs more than its products.
     most_tree_share: float = 0.04  #: Share of the rows that a tree may have even if these are more.
 
-    # Inducing points of the smooth part. With 3,000 instead of 1,000 the errors of kin8nm and sml are 10 and 30 % less.
+    # Inducing points of the smooth part.
     most_inducing_points: int = 3_000  #: Inducing points, at most: up to this number of rows, all of them are.
     #: Numbers for all pairs of a row and an inducing point, at most: a GiB, of which posterior samples hold two.
     most_loadings: int = 2**27
 
-    # Rough parts, and when they replace all others. On simulated fields gains of 4 to 14 nats on 700 rows vanished when
-    # both models had all rows; on a map the gain was 50.
+    # Rough parts, and when they replace all others: on simulated fields gains of 4 to 14 nats vanished with all rows.
     num_rough_trees: int = 200  #: Rough trees for each lengthscale, up to `most_rough_visits`.
     fewest_rough_trees: int = 100  #: Rough trees for each lengthscale, at least, for any number of visits.
     most_rough_visits: int = 10**7  #: Pairs of a row and a tree, for each lengthscale.
@@ -84,18 +82,13 @@ class Options:
     least_weight: float = 2e-4
     least_noise_share: float = 1e-2  #: Least weight, in variances of the noise: as `least_weight`.
 
-    # The calibration of scale and noise by the rows that did not choose. On eight sets, two draws of each, calibrated
-    # models were worse by .004 nats on average with 1,300 rows, and better with 2,000.
+    # The calibration by the rows that did not choose: densities were worse with 1,300 rows, and better with 2,000.
     most_uncalibrated: float = 1.7  #: Number of rows, over the choosing rows, above which there is a calibration.
     num_calibration_folds: int = 5  #: Folds of the calibration.
-    #: Rows of the model that predicts a fold, at most. With 2,000 of 8,000, in a third of the time, the predictive
-    #: density was the same on california, and worse by .14 nats on kin40k.
-    most_calibration_rows: float = inf
+    most_calibration_rows: float = inf  #: Rows of the model that predicts a fold, at most.
     enough_residuals: int = 10_000  #: Residuals of held-out rows from which no more folds are held out.
     most_variances: int = 1_000  #: Rows of a fold whose variances are computed, at most.
-    #: Variances of all folds together that suffice. On a split of gas, whose errors have heavy tails, 300 stated a
-    #: density lower by .4 nats than 2,000 did.
-    enough_variances: int = 1_000
+    enough_variances: int = 1_000  #: Variances of all folds together that suffice.
     num_calibrated_noise_trees: int = 100  #: Trees of the forest of all held-out residuals.
     num_variance_samples: int = 32  #: Samples from which a variance is estimated.
     threshold_share: float = 0.95  #: Share of new rows at which inducing points leave out less than the threshold.
@@ -267,7 +260,7 @@ def _differences(full: Mapping[str, int], less: Mapping[str, int]) -> Iterator[s
 
 
 def fit_within(
-    budget: float, choices: Sequence[Level], fit: Callable[[Options], None], clock: Callable[[], float] = monotonic
+    budget: float, choices: Sequence[Level], fit: Callable[[Options], None], clock: Callable[[], float]
 ) -> Level:
     """
     Fit models, the smallest first, while five times the seconds of the last one are left for the next; return the last.

@@ -35,6 +35,7 @@ from gpytorch_partition.presets.options import Setup
 from gpytorch_partition.tables import NumberView
 
 _LEARNING_RATE = 0.1  # of boosted trees of several targets
+_SHARE_OF_COLUMNS = 0.5  # share of the columns that boosted trees try at each split
 
 AnyPartitionKernel = TypeVar("AnyPartitionKernel", bound=PartitionKernel)
 
@@ -61,7 +62,7 @@ def new_parts(inputs: PartInputs, names: Collection[str] | None = None) -> dict[
     with sklearn.config_context(assume_finite=True):
         if not inputs.has_view:
             return {part.name: part.build(inputs) for part in wanted}
-        view = NumberView(inputs.x, inputs.categories, inputs.y, weights=inputs.tree_weights)
+        view = inputs.view()
         seen = inputs.seen(view)
         return {
             part.name: EncodedKernel(part.build(seen), view) if part.compares_numbers else part.build(inputs)
@@ -108,9 +109,9 @@ def _slopes(inputs: PartInputs) -> LocalLinearKernel:
 def _boosted(inputs: PartInputs, num_trees: int, heights: str, share: float, max_depth: int) -> RandomForestKernel:
     share = min(share, _most_samples(inputs) / len(inputs.x))
     if inputs.y.dim() == 2:
-        several = VectorBoosting(num_trees, max_depth, share, 0.5, inputs.setup.random)
+        several = VectorBoosting(num_trees, max_depth, share, inputs.setup.random)
         return _kernel_of(several.fit(inputs.grown_x.float().cpu().numpy(), inputs.y.cpu().numpy()), heights)
-    draws = {"subsample": share, "max_features": 0.5, "random_state": inputs.setup.random}
+    draws = {"subsample": share, "max_features": _SHARE_OF_COLUMNS, "random_state": inputs.setup.random}
     boosting = GradientBoostingRegressor(n_estimators=num_trees, max_depth=max_depth, **draws)
     # Rounded, so that other units change no split, and thereby all later trees.
     weights = None if inputs.tree_weights is None else inputs.tree_weights.cpu().numpy()
@@ -122,20 +123,20 @@ class VectorBoosting(BaseEnsemble):
     """
     An ensemble by stochastic gradient boosting (Friedman 2002) of the sum of squared errors of `T` targets.
 
-    Every tree splits for all targets, and has a mean of each in its leaves. It is grown on a share of the rows
-    (`subsample`), and tries a share of the columns at each split (`max_features`).
+    Every tree splits for all targets, has a mean of each in its leaves, and is grown on a share of the rows.
 
     Example:
         >>> x = np.random.RandomState(0).rand(200, 2)
         >>> y = np.stack([x[:, 0], x[:, 0] - x[:, 1]], 1)
-        >>> boosting = VectorBoosting(50, 3, 0.5, 0.5, np.random.RandomState(0)).fit(x, y)
+        >>> boosting = VectorBoosting(50, 3, 0.5, np.random.RandomState(0)).fit(x, y)
         >>> len(boosting.estimators_), boosting.estimators_[0].n_outputs_
         (50, 2)
     """
 
-    def __init__(self, n_estimators: int, max_depth: int, subsample: float, max_features: float, random: Any) -> None:
+    def __init__(self, n_estimators: int, max_depth: int, subsample: float, random: Any) -> None:
         super().__init__(DecisionTreeRegressor(), n_estimators=n_estimators)
-        self.max_depth, self.subsample, self.max_features, self.random = max_depth, subsample, max_features, random
+        self.limits = {"max_depth": max_depth, "max_features": _SHARE_OF_COLUMNS}
+        self.subsample, self.random = subsample, random
 
     def fit(self, x: NDArray[np.float32], y: NDArray[np.float64]) -> VectorBoosting:
         """Grow the trees on `N x D` rows and `N x T` targets."""
@@ -143,9 +144,7 @@ class VectorBoosting(BaseEnsemble):
         residuals, size = y - y.mean(0), max(1, int(self.subsample * len(x)))
         for _ in range(self.n_estimators):
             rows = self.random.choice(len(x), size, replace=False)
-            tree = DecisionTreeRegressor(
-                max_depth=self.max_depth, max_features=self.max_features, random_state=self.random
-            )
+            tree = DecisionTreeRegressor(random_state=self.random, **self.limits)
             residuals = residuals - _LEARNING_RATE * tree.fit(x[rows], residuals[rows]).predict(x)
             self.estimators_.append(tree)
         return self

@@ -17,7 +17,7 @@ from torch import Tensor
 from gpytorch_partition.inference.evidence.lengthscales import learn_lengthscales
 from gpytorch_partition.inputs.row_weights import noise_factors
 from gpytorch_partition.likelihoods import grow_residual_forest
-from gpytorch_partition.likelihoods.scale_mixture import gaussian_log_densities, log_densities
+from gpytorch_partition.likelihoods.scale_mixture import expected_precisions, gaussian_log_densities, log_densities
 from gpytorch_partition.linalg.parallel import idle_threads
 from gpytorch_partition.presets.data import PartInputs, TrainingData, folds, random_rows
 from gpytorch_partition.presets.options import Options, Setup
@@ -48,6 +48,10 @@ class HeldOutRows:
     def log_density(self) -> float:
         """Return the mean Gaussian log density of the errors, in nats."""
         return float(gaussian_log_densities(self.errors, self.variances + self.noise).mean())
+
+    def precisions(self, tails: HeavyTails) -> Tensor:
+        """Return the expected precision of the noise of each row (`n`), near 0 for outliers."""
+        return expected_precisions(self.errors, self.variances, tails.factor * self.noise, tails.df)
 
     def mean_error(self) -> tuple[float, float]:
         """Return the mean of the errors, and its standard error."""
@@ -91,6 +95,17 @@ class Choice:
         return self.noise * self.factor
 
     @property
+    def df(self) -> float | None:
+        """Return the degrees of freedom of Student-t noise; None where noise is Gaussian."""
+        return None if self.tails is None else self.tails.df
+
+    @property
+    def noise_scales(self) -> Tensor:
+        """Return the squared scales of the noise at held-out rows (`n`), its variances where noise is Gaussian."""
+        noise = self.held_out.noise
+        return noise if self.tails is None else noise * self.tails.factor / self.factor
+
+    @property
     def log_density_error(self) -> float:
         """Return the standard error of the log density, from that of its held-out rows."""
         return float(self.log_densities().std() / len(self.held_out.rows) ** 0.5)
@@ -98,10 +113,7 @@ class Choice:
     def log_densities(self, added: Tensor | float = 0.0, some: Tensor | slice = slice(None)) -> Tensor:
         """Return log densities of some held-out rows (`n`), with variances (`n`) added to those of the function."""
         rows = self.held_out
-        errors, variances, noise = rows.errors[some], rows.variances[some] + added, rows.noise[some]
-        if self.tails is None:
-            return gaussian_log_densities(errors, variances + noise)
-        return log_densities(errors, variances, noise * self.tails.factor / self.factor, self.tails.df)
+        return log_densities(rows.errors[some], rows.variances[some] + added, self.noise_scales[some], self.df)
 
     @property
     def is_rough(self) -> bool:
@@ -129,7 +141,7 @@ def _varying(trial: _Trial, forest: RandomForestRegressor, log_ratios: Tensor) -
     """Return the choice with noise that varies with x, or with constant noise where that does not gain enough."""
     constant, y = trial.candidate.fit, trial.y
     varying = maximize_predictive_density(
-        trial.folds, y, log_ratios=log_ratios, noise_factors=trial.factors, start=constant
+        trial.candidate.folds, y, log_ratios=log_ratios, noise_factors=trial.factors, start=constant
     )
     usual = trial.choice(constant, torch.zeros_like(log_ratios), None)
     if not (varying.log_density - constant.log_density) * trial.num_held_out > trial.options.least_noise_gain:
@@ -150,16 +162,12 @@ class _Trial:
     options: Options
 
     @property
-    def folds(self) -> list[Fold]:
-        return self.candidate.folds
-
-    @property
     def num_values(self) -> int:
         return len(self.candidate.names) + 1
 
     @property
     def num_held_out(self) -> int:
-        return sum(len(part.held_out) for part in self.folds)
+        return sum(len(part.held_out) for part in self.candidate.folds)
 
     @cached_property
     def y(self) -> Tensor:
@@ -172,7 +180,7 @@ class _Trial:
     @cached_property
     def predictions(self) -> tuple[Tensor, Tensor]:
         """Means and variances with the constant noise."""
-        return held_out_predictions(self.folds, self.y, self.candidate.fit, noise_factors=self.factors)
+        return held_out_predictions(self.candidate.folds, self.y, self.candidate.fit, noise_factors=self.factors)
 
     @cached_property
     def judged(self) -> Tensor:
@@ -185,7 +193,7 @@ class _Trial:
         return self.candidate.rows[self.judged]
 
     def _held_out(self, fit: PredictiveFit, ratios: Tensor) -> HeldOutRows:
-        means, variances = held_out_predictions(self.folds, self.y, fit, ratios, self.factors)
+        means, variances = held_out_predictions(self.candidate.folds, self.y, fit, ratios, self.factors)
         columns = self.y - means, variances, fit.noise_at(ratios) * self.factors
         return HeldOutRows(self.seen, *(values[self.judged] for values in columns))
 

@@ -62,14 +62,6 @@ class Coregionalization:
     log_likelihood: float  # in nats; of held-out entries where these chose
     noise_correlations: Tensor | None = None  # T x T, of the errors of a row; None if they are independent
 
-    @property
-    def noise_covariance(self) -> Tensor:
-        """Return S (`T x T`), the covariance of the errors of a row."""
-        if self.noise_correlations is None:
-            return self.noise.diag()
-        root = self.noise.sqrt()
-        return self.noise_correlations * root * root.unsqueeze(-1)
-
 
 class Rotation(NamedTuple):
     r"""Hold a basis of independent targets, :math:`W^\top S W = I` and :math:`W^\top B W = \mathrm{diag}(\lambda)`."""
@@ -198,7 +190,6 @@ class DenseEvidence:
         return values.new_zeros(self.num_targets, *values.shape[1:]).index_add_(0, self.tasks, values)
 
     def _sums_of_pairs(self, values: Tensor) -> Tensor:
-        """Sum over the pairs of entries of one row (`T x T`)."""
         tasks = tuple(self.tasks[entries] for entries in self._same_row)
         return values.new_zeros(self.num_targets, self.num_targets).index_put_(tasks, values, accumulate=True)
 
@@ -237,7 +228,6 @@ def _of_complete(covariance: LinearOperator, targets: Tensor) -> Coregionalizati
 
 
 def _measures(covariance: LinearOperator, targets: Tensor) -> Iterator[SpectralMeasure]:
-    """Return the exact spectrum for few rows, else measures of increasing accuracy."""
     num_rows = len(targets)
     if num_rows <= linear_settings.max_cholesky_size.value():
         return iter([dense_measure(covariance.to(dtype=torch.float64).to_dense(), targets)])
@@ -251,7 +241,7 @@ def _of_blocks(covariance: LinearOperator, targets: Tensor) -> Coregionalization
     scale, noise = (
         torch.tensor([getattr(found, name) for found in maxima]).double() for name in ("outputscale", "noise")
     )
-    blocks = [(1.0, _block(covariance, targets - mean, rows)) for rows in random_blocks(targets)]
+    blocks = [(1.0, _block(covariance, targets - mean, rows)) for rows in _random_blocks(targets)]
     each = [(1.0, SpectralEvidence(measure, target=number)) for number, measure in enumerate(measures)]
     start = Coregionalization(scale.diag(), noise, mean, 0.0)
     return replace(maximize_evidence([*each, *blocks], len(mean), start=start), mean=mean)
@@ -272,11 +262,11 @@ def _of_target(covariance: LinearOperator, target: Tensor) -> tuple[SpectralMeas
     return measure, found
 
 
-def random_blocks(targets: Tensor, most_entries: int = _MOST_ENTRIES, num_blocks: int = _NUM_BLOCKS) -> list[Tensor]:
-    """Return row numbers of disjoint random blocks with about `most_entries` known entries each, by the probe seed."""
+def _random_blocks(targets: Tensor) -> list[Tensor]:
+    """Return row numbers of up to three disjoint blocks with about 900 known entries each, by the probe seed."""
     order = torch.from_numpy(_permutation(len(targets)))
-    size = max(2, int(most_entries * len(targets) / max(1, int((~targets.isnan()).sum()))))
-    return [rows for rows in order.split(size)[:num_blocks] if len(rows) >= min(size, len(targets)) // 2]
+    size = max(2, int(_MOST_ENTRIES * len(targets) / max(1, int((~targets.isnan()).sum()))))
+    return [rows for rows in order.split(size)[:_NUM_BLOCKS] if len(rows) >= min(size, len(targets)) // 2]
 
 
 def _permutation(number: int) -> np.ndarray:

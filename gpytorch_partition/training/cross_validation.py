@@ -164,15 +164,14 @@ def _scaled_terms(kernel: Kernel) -> list[ScaleKernel]:
 
 
 def _checked_sources(kernels: Any) -> list[KernelSource]:
-    sources = list(kernels) if isinstance(kernels, Sequence) and not isinstance(kernels, str) else None
-    if sources is None:
+    if not isinstance(kernels, Sequence) or isinstance(kernels, str):
         raise TypeError(f"expected a kernel, or a list of kernels and functions, got a {type(kernels).__name__}")
-    if not sources:
+    if not len(kernels):
         raise ValueError("expected one kernel or more, got none")
-    for source in sources:
+    for source in kernels:
         if not callable(source):  # kernels are
             raise TypeError(f"expected kernels and functions (x, y) -> kernel, got a {type(source).__name__}")
-    return sources
+    return list(kernels)
 
 
 def _refuse_seen_targets(number: int, source: KernelSource) -> None:

@@ -27,7 +27,7 @@ _LOG_WEIGHT, _LOG_WIDTH, _LOG_POWER = (-9.0, 9.0), (-4.6, 3.0), (-3.0, 5.0)
 # separable classes, would choose a bound.
 _DEVIATIONS = (3.0, 2.0, 1.0)
 _USUAL_WEIGHT, _USUAL_WIDTH = 2.5, 0.05  # the sum of the weights, and the width, to start from
-_RELATIVE_TOLERANCE = 1e-5  # of the search
+_STOPPING_RULE = {"maxiter": 40, "ftol": 1e-5}
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,6 @@ def minimize_log_loss(
     frequencies: Tensor,
     *,
     row_weights: Tensor | None = None,
-    max_iterations: int = 40,
 ) -> ClassFit:
     """
     Return weights and link with the least log loss of held-out rows, by L-BFGS-B with exact gradients.
@@ -116,8 +115,7 @@ def minimize_log_loss(
         return _with_prior(held_out_loss(values), (values - start) / deviations, deviations, num_held_out)
 
     bounds = [*[_LOG_WEIGHT] * num_weights, _LOG_WIDTH, _LOG_POWER]
-    options = {"maxiter": max_iterations, "ftol": _RELATIVE_TOLERANCE}
-    found = minimize_lbfgsb(objective, start, bounds=bounds, options=options).x
+    found = minimize_lbfgsb(objective, start, bounds=bounds, options=_STOPPING_RULE).x
     weights, width, power = torch.from_numpy(found[:-2]).exp(), math.exp(found[-2]), math.exp(found[-1])
     return ClassFit(weights, replace(usual, width=width, power=power), held_out_loss(found)[0])
 

@@ -182,7 +182,7 @@ def _exact_method(scaled: ScaledCovariance) -> str | None:
 
 
 def _measures(scaled: ScaledCovariance, method: str, num_probes: int | None) -> Iterator[SpectralMeasure]:
-    """Yield spectral measures to fit to: one if exact, else one after every few Lanczos steps, each more accurate."""
+    """Yield one measure if it is exact, else one after every few Lanczos steps, each more accurate."""
     covariance, targets = scaled.covariance, scaled.residuals
     if method == "dense":
         yield dense_measure(covariance.to(dtype=torch.float64).to_dense(), targets, scaled.level)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ _LEAST_VARIANCE = 1e-10  # least variance of standardized targets, where roundin
 # that varies as quickly; where points are measured again, an interval that mistook noise for it is too narrow.
 _NOISE_BONUS = 1.0
 _RELATIVE_TOLERANCE = 1e-8  # of the search: with 3e-6, rounding decided where it ended, .4 nats apart in 700 rows
+_MOST_SHARED_ITERATIONS = 40  # of the search for the weights that targets share
 _START, _START_NOISE = 0.5, 0.2  # sum of the weights, and noise, in variances of the targets
 _DECIMALS = 9  # kept decimals of logarithms
 DEGREES_OF_FREEDOM = (2.5, 3.0, 4.0, 6.0, 10.0)  # the variance is finite; above them, noise is nearly Gaussian
@@ -157,7 +158,6 @@ def held_out_predictions(
 def _loss_of(
     fold: Fold, targets: Tensor, log_ratios: Tensor, values: np.ndarray, noise_factors: Tensor | float = 1.0
 ) -> tuple[float, np.ndarray]:
-    """Return minus the log predictive density of the held-out rows, and its gradient."""
     outputscales, exponent = torch.from_numpy(values[:-2]).exp(), float(values[-1])
     noise = (float(values[-2]) + exponent * log_ratios).exp() * noise_factors
     found = _predicted(fold, targets, outputscales, noise)
@@ -216,7 +216,7 @@ class SharedFit:
     log_density: float  # mean log predictive density of the held-out entries, in nats
 
 
-def maximize_shared_density(folds: Sequence[Fold], targets: Tensor, *, max_iterations: int = 40) -> SharedFit:
+def maximize_shared_density(folds: Sequence[Fold], targets: Tensor) -> SharedFit:
     """
     Return weights shared by all targets, and scale and noise of each, that predict held-out entries best.
 
@@ -245,7 +245,7 @@ def maximize_shared_density(folds: Sequence[Fold], targets: Tensor, *, max_itera
 
     start = [math.log(_START / num_parts)] * num_parts + [0.0] * num_targets + [math.log(_START_NOISE)] * num_targets
     bounds = [_LOG_WEIGHTS] * num_parts + [_LOG_SCALES] * num_targets + [_LOG_NOISE] * num_targets
-    options = {"maxiter": max_iterations, "ftol": _RELATIVE_TOLERANCE}
+    options = {"maxiter": _MOST_SHARED_ITERATIONS, "ftol": _RELATIVE_TOLERANCE}
     found = minimize_lbfgsb(loss, start, bounds=bounds, options=options)
     # The last digits of the search depend on where arrays lie in memory.
     weights, scales, noise = torch.from_numpy(found.x.round(_DECIMALS)).split([num_parts, num_targets, num_targets])
@@ -287,15 +287,10 @@ def fit_heavy_tails(errors: Tensor, variances: Tensor, noise: Tensor) -> HeavyTa
 
 
 def _best_factor(errors: Tensor, variances: Tensor, noise: Tensor, df: float) -> tuple[float, float]:
-    """The log density of the best factor, and the factor."""
+    def loss(position: Tensor) -> Tensor:
+        return -log_densities(errors, variances, position.exp() * noise, df).sum()
 
-    def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
-        position = torch.tensor(values, requires_grad=True)
-        with torch.enable_grad():
-            total = -log_densities(errors, variances, position.exp() * noise, df).sum()
-        return total.item(), torch.autograd.grad(total, position)[0].numpy()
-
-    found = minimize_lbfgsb(loss, np.array([math.log(0.5)]), bounds=[_LOG_FACTORS])
+    found = _minimum(loss, [math.log(0.5)], [_LOG_FACTORS])
     return -float(found.fun), math.exp(found.x[0])
 
 
@@ -316,21 +311,21 @@ def fit_factors(
     :param df: Degrees of freedom of Student-t noise. (Default: None, Gaussian noise.)
     """
 
-    @torch.enable_grad()
-    def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
-        position = torch.tensor(values, requires_grad=True)
+    def loss(position: Tensor) -> Tensor:
         noises = position[0].exp() * noise * (position[1] + position[2] * ratios).exp()
-        total = -_log_densities(residuals, position[0].exp() * variances, noises, df).sum()
-        total.backward()
-        assert position.grad is not None
-        return total.item(), position.grad.numpy()
+        return -log_densities(residuals, position[0].exp() * variances, noises, df).sum()
 
-    start = np.array([0.0, 0.0, min(0.5, bounds[-1][1])])
-    found = minimize_lbfgsb(loss, start, bounds=bounds)
+    found = _minimum(loss, [0.0, 0.0, min(0.5, bounds[-1][1])], bounds)
     return found.x, float(found.fun)
 
 
-def _log_densities(errors: Tensor, variances: Tensor, noise: Tensor, df: float | None) -> Tensor:
-    if df is not None:
-        return log_densities(errors, variances, noise, df)
-    return gaussian_log_densities(errors, variances + noise)
+def _minimum(loss: Callable[[Tensor], Tensor], start: list[float], bounds: list[tuple[float, float]]) -> OptimizeResult:
+    """Return the minimum of a function of a few numbers, by L-BFGS-B with PyTorch's gradient."""
+
+    @torch.enable_grad()
+    def objective(values: np.ndarray) -> tuple[float, np.ndarray]:
+        position = torch.tensor(values, requires_grad=True)
+        total = loss(position)
+        return total.item(), torch.autograd.grad(total, position)[0].numpy()
+
+    return minimize_lbfgsb(objective, start, bounds=bounds)

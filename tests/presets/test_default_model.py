@@ -333,8 +333,8 @@ def held_out(num_variances=10):
     """What a model says of every second row."""
     fold = np.arange(0, 300, 2), np.arange(1, 300, 2)
     same = setup()
-    model = calibrated_noise._fold_model(FORESTS_ONLY, fold, STEPPED, same, num_variances=num_variances)
-    return calibrated_noise._predicted(FORESTS_ONLY, [model], STEPPED, same, None)
+    model = calibrated_noise._fold_model(FORESTS_ONLY, fold, STEPPED, same, None, num_variances=num_variances)
+    return calibrated_noise._predicted(FORESTS_ONLY, [model], same)
 
 
 def test_variances_for_the_calibration_come_from_all_over_the_rows():

@@ -179,7 +179,7 @@ class SpacePosterior:
         self._ratio = values.noise / values.outputscale  # lambda
 
     @cached_property
-    def mean_effects(self) -> Tensor:
+    def mean(self) -> Tensor:
         """Return the posterior means of the cluster effects (`p x 1`); an UnconvergedError if they are too inexact."""
         moments = self._rows.moments()
         sums = moments.sums[:, :1] - (self._values.mean - moments.centers[0]) * moments.sums[:, -1:]

@@ -183,7 +183,7 @@ def dense_posterior(kind: str, *, has_level: bool = False, values: Maximum = FIX
 def test_means_and_variances_are_those_of_dense_matrices(kind, has_level):
     mean, effects, Z = dense_posterior(kind, has_level=has_level)
     found = posterior(kind, has_level=has_level)
-    torch.testing.assert_close(Z @ found.mean_effects.squeeze(-1), Z @ mean, atol=1e-3, rtol=0)
+    torch.testing.assert_close(Z @ found.mean.squeeze(-1), Z @ mean, atol=1e-3, rtol=0)
     exact, variances = (Z @ effects @ Z.mT).diagonal(), found.variances(covariance(kind).left)
     assert (variances <= exact * (1 + 1e-9)).all()
     torch.testing.assert_close(variances, exact, rtol=0.01, atol=0)
@@ -220,4 +220,4 @@ def test_the_tolerance_of_variances_is_followed():
 def test_means_that_do_not_converge_are_refused():
     values = Maximum(1.0, 1e-6, 0.0, 0.0)
     with linear_settings.max_cg_iterations(2), pytest.raises(UnconvergedError, match="Raise the noise"):
-        _ = posterior("forest", values=values).mean_effects
+        _ = posterior("forest", values=values).mean
