@@ -44,11 +44,11 @@ from .partitions import (
 from .report import Options, Report, Table
 from .shards import dask_shards, out_of_core
 from .solves import cluster_space, preconditioners
-from .speed import labelling, multitask, one_pass, product, scaling, threads, training, whole_jobs
+from .speed import labelling, multitask, one_pass, product, scaling, training, whole_jobs
 from .width_starts import width_starts
 
 FUNCTIONS = (
-    *(product, scaling, labelling, threads, devices, training, one_pass, whole_jobs, multitask),
+    *(product, scaling, labelling, devices, training, one_pass, whole_jobs, multitask),
     *(preconditioners, cluster_space, groups, memberships, clusterings),
     *(clustering_scores, semi_supervised, semi_supervised_classes, diagnosis, weights_by_folds),
     *(evidence, honest, default_cost, default_rows, sizes, out_of_core, dask_shards),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from functools import partial
 from typing import Any, NamedTuple
@@ -311,14 +311,11 @@ class _VariationalModel(gpytorch.models.ApproximateGP):
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
-def rbf_settings(solver: str) -> ExitStack:
-    """Enter Cholesky factors only, or GPyTorch's own settings with its fast variances."""
-    stack = ExitStack()
+def rbf_settings(solver: str) -> AbstractContextManager:
+    """Return a context of Cholesky factors only, or of GPyTorch's own settings with its fast variances."""
     if solver == "Cholesky":
-        stack.enter_context(gpytorch.settings.fast_computations(False, False, False))
-    else:
-        stack.enter_context(gpytorch.settings.fast_pred_var())
-    return stack
+        return gpytorch.settings.fast_computations(False, False, False)
+    return gpytorch.settings.fast_pred_var()
 
 
 def train_rbf(x: Tensor, y: Tensor, solver: str, steps: int, most_seconds: float) -> ExactModel:

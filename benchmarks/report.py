@@ -42,7 +42,10 @@ class Options:
 
     def apart(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return the result of a module's function in a process of its own, whose memory is measured."""
-        return function(*arguments) if self.is_smoke else in_own_process(function, *arguments)
+        if self.is_smoke:
+            return function(*arguments)
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            return pool.submit(function, *arguments).result()
 
     @property
     def described(self) -> str:
@@ -198,7 +201,6 @@ def timed(call: Callable[[], Result], clock: Callable[[], float] = perf_counter)
 
 
 def seconds(call: Callable[[], Any]) -> float:
-    """Return the seconds of a call."""
     return timed(call)[1]
 
 
@@ -221,12 +223,6 @@ def medians(contenders: Mapping[Name, Callable[[], Any]], repetitions: int) -> d
 def growth(sizes: list[int], times: list[float]) -> float:
     """Return the exponent e of time ~ size^e between the first and the last size."""
     return math.log(times[-1] / times[0]) / math.log(sizes[-1] / sizes[0])
-
-
-def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the result of a module's function in a fresh process, which has its own :func:`peak_gib`."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
 
 
 def peak_gib() -> float:

@@ -18,7 +18,6 @@ from torch import Tensor
 from gpytorch_partition import (
     FastClusterKernel,
     MondrianKernel,
-    PartitionKernel,
     RandomForestKernel,
     fit_exact_gp,
     lifetime_sweep,
@@ -107,10 +106,10 @@ def _tensors(value: Any) -> Iterator[Tensor]:
         yield from _tensors(vars(value))
 
 
-_SOURCES: dict[str, Callable[[Tensor, Tensor, int], Any]] = {
-    "extra-trees (defaults)": lambda x, y, n: ForestPartition(grow_forest(x, y, num_trees=M, random_state=0, n_jobs=n)),
-    "fast cluster (h = 8)": lambda x, y, n: FastClusterPartition(x, M, height=8, random_state=0),
-    "Mondrian trees": lambda x, y, n: MondrianPartition(x, M, random_state=0),
+_SOURCES: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "extra-trees (defaults)": lambda x, y: ForestPartition(grow_forest(x, y, num_trees=M, random_state=0)),
+    "fast cluster (h = 8)": lambda x, y: FastClusterPartition(x, M, height=8, random_state=0),
+    "Mondrian trees": lambda x, y: MondrianPartition(x, M, random_state=0),
 }
 
 
@@ -124,27 +123,8 @@ def labelling(options: Options) -> Iterator[Table]:
 
 def _labelled(num_rows: int, source: str) -> Row:
     x, y = friedman(num_rows)
-    partition, building = timed(lambda: _SOURCES[source](x, y, 1))
+    partition, building = timed(lambda: _SOURCES[source](x, y))
     return {"building": building, "labelling": seconds(lambda: partition.incidences(x, x)), "peak GiB": peak_gib()}
-
-
-def threads(options: Options) -> Iterator[Table]:
-    """Measure building, labelling and products with one thread, two, and all of them (5.3 of the forest kernel)."""
-    num_rows, most = options.pick(200_000, 2_000), torch.get_num_threads()
-    title = f"{num_rows:,} x 10 rows, {M} partitions: seconds by the number of threads"
-    jobs = grid(partitions=_SOURCES, threads=sorted({1, min(2, most), most}))
-    yield from measured(options, "threads", title, jobs, partial(options.apart, _threaded, num_rows))
-
-
-def _threaded(num_rows: int, source: str, number: int) -> Row:
-    torch.set_num_threads(number)
-    x, y = friedman(num_rows)
-    _SOURCES[source](x[:1_000], y[:1_000], number)  # starts joblib's processes
-    partition, building = timed(lambda: _SOURCES[source](x, y, number))
-    covariance, labelling = timed(lambda: PartitionKernel(partition)(x).evaluate_kernel())
-    row = {"building": building, "labelling": labelling}
-    calls = {columns: partial(covariance.matmul, torch.randn(num_rows, columns)) for columns in (1, 16)}
-    return row | {f"product, {columns} col.": time for columns, time in medians(calls, 9).items()}
 
 
 def training(options: Options) -> Iterator[Table]:

@@ -33,7 +33,7 @@ PICTURES = [
     *("mondrian_classification", "mondrian_figure_7_trees", *(["botorch_optimizers"] if find_spec("botorch") else [])),
 ]
 OTHERS = [
-    *("product", "scaling", "labelling", "threads", "training", "one_pass", "whole_jobs", "multitask"),
+    *("product", "scaling", "labelling", "training", "one_pass", "whole_jobs", "multitask"),
     *("preconditioners", "nystrom_rank", "cluster_space", "cluster_space_determinant", "cluster_space_predictions"),
     *("groups", "memberships", "clusterings", "clustering_scores", "semi_supervised", "semi_supervised_summary"),
     *("semi_supervised_classes", "width_starts", "mondrian_figure_4"),
