@@ -12,6 +12,7 @@ from scipy.sparse import csr_matrix, diags_array, vstack
 
 from gpytorch_partition.inputs.numbers import checked_count
 from gpytorch_partition.inputs.training_rows import encode_missing
+from gpytorch_partition.linalg.parallel import slices
 from gpytorch_partition.partitions.forest import ForestPartition
 
 WEIGHTINGS = ("leaf", "oob", "gap", "kerf")
@@ -141,7 +142,7 @@ class Proximities:
             raise ValueError(f"expected proximities of training rows for {told}, got those of new rows")
 
     def _blocks(self, without_own: bool = False) -> Iterator[csr_matrix]:
-        for rows in self._block_rows():
+        for rows in slices(self.shape[0], max(1, _ENTRIES // max(1, self.shape[1]))):
             block = csr_matrix(self.left[rows] @ self.right.T)
             if self.is_unseen is not None:
                 counts = (self.is_unseen[0][rows] @ self.is_unseen[1].T).multiply(block > 0).tocsr()
@@ -151,11 +152,6 @@ class Proximities:
                 block.setdiag(0.0, k=rows.start)
                 block.eliminate_zeros()
             yield block
-
-    def _block_rows(self) -> Iterator[slice]:
-        size = max(1, _ENTRIES // max(1, self.shape[1]))
-        for start in range(0, self.shape[0], size):
-            yield slice(start, min(start + size, self.shape[0]))
 
 
 def proximities(forest: Any, X: Any, new_X: Any = None, *, weighting: str = "leaf") -> Proximities:
