@@ -170,8 +170,10 @@ class CellSearch:
         """
         random = self._space.sampled(raw_samples, seed)
         evaluated = self._evaluated_points()
-        is_small = prod(map(len, self._values)) <= raw_samples
-        cells = self._lattice() if is_small else self._neighbors_of_the_best(evaluated)
+        if prod(map(len, self._values)) <= raw_samples:
+            cells = torch.cartesian_prod(*self._values).view(-1, self._space.num_columns)
+        else:
+            cells = self._neighbors_of_the_best(evaluated)
         points = torch.cat([random, given, evaluated, cells])
         points = points[self._is_allowed(points)]
         if not len(points):
@@ -187,9 +189,6 @@ class CellSearch:
     def _evaluated_points(self) -> Tensor:
         points = get_X_baseline(self._acq_function)
         return self._avoided[:0] if points is None else self._space.rounded(points.detach().to(self._avoided))
-
-    def _lattice(self) -> Tensor:
-        return torch.cartesian_prod(*self._values).view(-1, self._space.num_columns)
 
     def _neighbors_of_the_best(self, points: Tensor) -> Tensor:
         best = points[self.evaluated(points).argmax().view(1)] if len(points) else points
