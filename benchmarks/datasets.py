@@ -80,7 +80,6 @@ class Split(NamedTuple):
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Training rows, targets and test rows."""
         return torch.from_numpy(self.x), torch.from_numpy(self.y), torch.from_numpy(self.test_x)
 
 
@@ -146,7 +145,6 @@ def scores(y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> Row:
 
 
 def means_of(rows: list[Row]) -> Row:
-    """Return the mean of each column."""
     return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
 
 

@@ -46,19 +46,15 @@ def mondrian_figures(options: Options) -> Iterator[Table]:
 
 
 class Rows(NamedTuple):
-    """Inputs and targets."""
-
     x: np.ndarray
     y: np.ndarray
 
     @property
     def points(self) -> Tensor:
-        """The inputs as a tensor."""
         return torch.from_numpy(self.x)
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor]:
-        """Inputs and targets as tensors."""
         return torch.from_numpy(self.x), torch.from_numpy(self.y)
 
 

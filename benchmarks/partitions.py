@@ -74,7 +74,6 @@ KEEPING = ("DBSCAN", "HDBSCAN", "agglomerative", "Pitman-Yor mixture")
 
 
 def clusterings(options: Options) -> Iterator[Table]:
-    """Measure each clusterer by number of rows."""
     sizes = options.pick((100_000, 1_000_000), (300,))
     title = f"{M} clusterings of 10 columns, on a random half of the columns (CPU seconds)"
     jobs = grid(rows=sizes, partitions=(*SOURCES, FAST, ISOLATION))
@@ -109,7 +108,6 @@ PLACES = (ISOLATION, "fast cluster", *SOURCES)
 
 
 def clustering_scores(options: Options) -> Iterator[Table]:
-    """Score each kernel on sets."""
     most, m = options.pick(500, 100), options.pick(50, 3)
     names = SETS if options.data else ("diabetes",)
     splits = {name: split_of(read_data(options, name), 0, most) for name in names}

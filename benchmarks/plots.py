@@ -69,7 +69,6 @@ def styles(names: Any) -> dict[str, dict[str, str]]:
 
 
 def legend_below(figure: Any, panel: Any, columns: int) -> None:
-    """Write the legend of a panel below all of them."""
     options = {"loc": "outside lower center", "ncols": columns, "frameon": False, "fontsize": 9}
     figure.legend(*panel.get_legend_handles_labels(), **options)
 

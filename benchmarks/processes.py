@@ -154,13 +154,11 @@ def partition_model(x: Tensor, y: Tensor, build: Build, m: int, seed: int = 0) -
 
 
 def partition_gp(split: Split, *, build: Build, m: int = NUM_PARTITIONS, seed: int = 0) -> Prediction:
-    """Predict by a partition kernel."""
     x, y, points = split.tensors
     return predicted(partition_model(x, y, build, m, seed), points)
 
 
 def predicted(model: ExactGP, points: Tensor) -> Prediction:
-    """Predict exactly by a trained model."""
     model.eval()
     with torch.no_grad(), settings.iterative():
         targets = model.likelihood(model(points))
@@ -205,7 +203,6 @@ def _climbed(model: ExactGP, steps: int) -> tuple[float, dict[str, Tensor]]:
 
 
 def methods(restarts: int, steps: int, m: int) -> dict[str, Predict]:
-    """Return all methods by name."""
     climb = partial(smooth_gp, restarts=restarts, steps=steps)
     ard = partial(ard_kernel, RBFKernel)
     smooth: dict[str, Predict] = {
@@ -298,8 +295,6 @@ def train_svgp(x: Tensor, y: Tensor, kernel: Kernel, num_inducing: int, steps: i
 
 
 class _VariationalModel(gpytorch.models.ApproximateGP):
-    """It has the mean of the exact GP."""
-
     def __init__(self, inducing: Tensor, kernel: Kernel) -> None:
         distribution = CholeskyVariationalDistribution(len(inducing))
         super().__init__(VariationalStrategy(self, inducing, distribution, learn_inducing_locations=True))

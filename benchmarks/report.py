@@ -27,8 +27,6 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the command line."""
-
     is_smoke: bool = False  # the smallest sizes, for the tests
     data: Path | None = None
     resumed: Path | None = None  # folder of an earlier run, whose rows are not measured again
@@ -194,7 +192,6 @@ Result = TypeVar("Result")
 
 
 def timed(call: Callable[[], Result], clock: Callable[[], float] = perf_counter) -> tuple[Result, float]:
-    """Return the result of a call, and its seconds."""
     start = clock()
     result = call()
     return result, clock() - start
