@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import isfinite, prod
 from operator import and_
 from typing import Any
 
+import numpy as np
 import torch
 from botorch.optim.parameter_constraints import evaluate_feasibility
 from botorch.optim.utils import get_X_baseline
@@ -38,8 +39,8 @@ class Space:
     bounds: Tensor
     choices: Mapping[int, Tensor]
     categories: frozenset[int]
-    linear: Sequence[LinearConstraint]
-    nonlinear: Sequence[NonlinearConstraint]
+    linear: list[LinearConstraint]
+    nonlinear: list[NonlinearConstraint]
 
     @property
     def num_columns(self) -> int:
@@ -56,8 +57,8 @@ class Space:
         """Return whether each point (`n x d`) keeps the constraints, up to BoTorch's tolerance (`n`, bool)."""
         return evaluate_feasibility(
             X.unsqueeze(-2),
-            inequality_constraints=list(self.linear) or None,
-            nonlinear_inequality_constraints=list(self.nonlinear) or None,
+            inequality_constraints=self.linear or None,
+            nonlinear_inequality_constraints=self.nonlinear or None,
         )
 
     def sampled(self, num_points: int, seed: int) -> Tensor:
@@ -92,26 +93,19 @@ def space_of(
         if given is not None and not isinstance(given, Mapping):
             raise ValueError(f"expected {name} as a dictionary from columns to values, got {given!r}")
     discrete, categories, fixed = dict(discrete_dims or {}), dict(cat_dims or {}), dict(fixed_features or {})
-    for column, values in {**discrete, **categories, **{column: [fixed[column]] for column in fixed}}.items():
+    choices = discrete | categories | {column: [value] for column, value in fixed.items()}
+    for column, values in choices.items():
         _check_values(bounds, column, values)
     if both := discrete.keys() & categories.keys():
         raise ValueError(f"expected columns in discrete_dims or in cat_dims, got {sorted(both)} in both")
-    for indices, *_ in inequality_constraints or ():
-        _check_within_points(indices.dim() == 1)
-    for _, is_within_points in nonlinear_inequality_constraints or ():
-        _check_within_points(is_within_points)
-    choices = discrete | categories | {column: [value] for column, value in fixed.items()}
+    linear, nonlinear = list(inequality_constraints or ()), list(nonlinear_inequality_constraints or ())
+    _check_within_points(indices.dim() == 1 for indices, *_ in linear)
+    _check_within_points(is_within_points for _, is_within_points in nonlinear)
     columns = {
         column: torch.as_tensor(values, dtype=bounds.dtype, device=bounds.device).unique()
         for column, values in sorted(choices.items())
     }
-    return Space(
-        bounds,
-        columns,
-        frozenset(categories),
-        list(inequality_constraints or ()),
-        list(nonlinear_inequality_constraints or ()),
-    )
+    return Space(bounds, columns, frozenset(categories), linear, nonlinear)
 
 
 def _check_bounds(bounds: Tensor) -> None:
@@ -135,8 +129,8 @@ def _check_values(bounds: Tensor, column: int, values: Sequence[float]) -> None:
         )
 
 
-def _check_within_points(is_within_points: bool) -> None:
-    if not is_within_points:
+def _check_within_points(are_within_points: Iterable[bool]) -> None:
+    if not all(are_within_points):
         raise ValueError(
             "expected constraints on single points, got one between the points of a batch: points are found one after "
             "another, so constrain each of them, or use botorch.optim.optimize_acqf"
@@ -297,9 +291,8 @@ def _run(is_same: Tensor, place: int) -> tuple[int, int]:
 
 def _first_of_each(keys: Tensor) -> Tensor:
     """The places at which each key occurs first, in order."""
-    distinct, number = keys.unique(return_inverse=True)
-    places = torch.arange(len(keys), device=keys.device)
-    return torch.full_like(distinct, len(keys)).scatter_reduce(0, number, places, "amin").sort().values
+    places = np.unique(keys.cpu().numpy(), return_index=True)[1]
+    return torch.from_numpy(np.sort(places)).to(keys.device)
 
 
 def _best_of_owners(values: Tensor, owners: Tensor, num_owners: int) -> tuple[Tensor, Tensor]:

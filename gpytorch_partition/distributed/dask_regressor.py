@@ -188,15 +188,10 @@ class DaskPartitionGPRegressor(BaseEstimator):
         return resolved_kernel(self.kernel, *rows, num_partitions=self.num_partitions, random_state=seed)
 
     def _predictor(self, return_std: bool) -> Predictor:
-        model, root = self.model_, None
-        values = model._fitted_values
-        if isinstance(model, FeatureSpaceGP):
-            mean, clusters = model.effects().mean, model.statistics.index
-        else:
-            mean, clusters = model._posterior.mean_effects, model.kernel.partition.new_cluster_index(1)
-        if return_std:
-            root = model.effects().root
-        return Predictor(model.kernel, clusters, self._units, values.mean, mean, root, values.noise)
+        model, values = self.model_, self.model_._fitted_values
+        clusters = model.statistics.index if isinstance(model, FeatureSpaceGP) else model._index
+        root = model.effects().root if return_std else None
+        return Predictor(model.kernel, clusters, self._units, values.mean, model._mean_effects, root, values.noise)
 
     def _lazily(self, X: Any, predictor: Predictor, names: list[str]) -> list[Any]:
         future = dask.delayed(sent(client_of(self.client), "predictor", predictor))

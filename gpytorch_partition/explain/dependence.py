@@ -101,9 +101,6 @@ def average_function(
     inducing points leave out (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`) is added as if it were
     common to all rows, which is an upper bound.
 
-    :param rows: The N rows at G values of the column.
-    :param as_points: The map from a table to the model's points.
-    :param unit: Standardization of the targets.
     :param target: Number or name of the target, where the model has several; else None.
     """
     model, called, mean, scale = estimator.model_, estimator.target_name_ or "target", unit.mean, unit.scale

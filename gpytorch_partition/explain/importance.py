@@ -149,8 +149,6 @@ def column_shares(functions: KernelExpansion, random_state: Any = 0) -> np.ndarr
       another row (Jansen 1999).
 
     One product with each part (two for slopes), and for parts of the last kind D times 1,000 random pairs of rows.
-
-    :param random_state: Seed of the rows whose values are taken. (Default: 0.)
     """
     means = functions.part_means(functions.train_x)
     variances = means.sum(1).var(1, correction=0).numpy()
