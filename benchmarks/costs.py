@@ -36,7 +36,7 @@ from gpytorch_partition.models import ClusterFeatures, FeatureSpaceGP
 
 from .datasets import friedman, friedman_chunk, read_data, scores, split_of
 from .plots import totals
-from .processes import ard_kernel, in_blocks, model_of, rbf_settings, train_rbf, train_svgp
+from .processes import ard_kernel, model_of, moments_of, rbf_settings, train_rbf, train_svgp
 from .report import Options, Row, Table, grid, growth, held_gib, measured, peak_gib, seconds, timed
 
 KERNELS = {
@@ -121,12 +121,12 @@ def _predictions(
     if method == SVGP:
         model = train_svgp(x, y, ard_kernel(RBFKernel, x.shape[1]), min(512, len(x)), steps[1], batch=1_024, rate=0.01)
         clock.ends("training")
-        return in_blocks(model, points)
+        return moments_of(model, points)
     solver = method.split(", ")[1]
     model = train_rbf(x, y, solver, steps[0], MOST_SECONDS_OF_A_STEP)
     clock.ends("training")
     with rbf_settings(solver):
-        return in_blocks(model, points)
+        return moments_of(model, points)
 
 
 def _process(clock: _Clock, kernel: Kernel, x: Tensor, y: Tensor, points: Tensor) -> tuple[Any, Any]:

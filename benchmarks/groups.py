@@ -22,6 +22,7 @@ from gpytorch_partition.models import PartitionGP
 
 from .datasets import read_arrays, scores
 from .intervals import FEW_TREES
+from .processes import moments_of
 from .report import Options, Row, Table, grid, held_gib, measured, medians, peak_gib, timed
 
 POINTS, VARIANCES = 1_000, 16
@@ -115,9 +116,7 @@ def _predicted(kernel: Kernel, x: Tensor, y: Tensor) -> Row:
     model.covar_module = ScaleKernel(kernel).double()
     with settings.iterative():
         fit_exact_gp(model, model.likelihood)
-        with torch.no_grad():
-            found = model.likelihood(model.eval()(x[:number]))
-            return scores(y[:number].numpy(), found.mean.numpy(), found.stddev.numpy())
+        return scores(y[:number].numpy(), *moments_of(model, x[:number]))
 
 
 Problem = tuple[pd.DataFrame, np.ndarray]  # a table whose categories are text, and targets

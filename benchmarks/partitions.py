@@ -38,7 +38,8 @@ from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegr
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.partitions import PitmanYorMixture
 
-from .datasets import Split, classes, friedman, means_of, read_data, scores, split_of
+from .datasets import classes, friedman, means_of, read_data, scores, split_of
+from .processes import moments_of
 from .report import Options, Row, Table, cpu_timed, grid, measured, peak_gib, timed
 
 M = 10
@@ -290,7 +291,9 @@ def weights_by_folds(options: Options) -> Iterator[Table]:
         split = split_of(read_data(options, name), 0, options.pick(300, 60))
         model, weights, seconds = (_by_folds if by == "folds" else _by_likelihood)(*split.tensors[:2])
         parts = ("forest", "clusters", "smooth", "linear", "noise")
-        return {"seconds": seconds, **_scored(model, split), **dict(zip(parts, weights))}
+        with settings.iterative():
+            found = scores(split.test_y, *moments_of(model, split.tensors[2]))
+        return {"seconds": seconds, **found, **dict(zip(parts, weights))}
 
     jobs = grid(set=names, weights_by=("folds", "likelihood"))
     yield from measured(options, "weights_by_folds", title, jobs, weighted)
@@ -320,9 +323,3 @@ def _by_likelihood(x: Tensor, y: Tensor) -> tuple[PartitionGP, list[float], floa
     _, seconds = timed(lambda: fit_exact_gp(model, model.likelihood))
     scale = model.covar_module.outputscale.item()
     return model, [*(scale * each.outputscale.item() for each in scaled), model.likelihood.noise.item()], seconds
-
-
-def _scored(model: PartitionGP, split: Split) -> Row:
-    with torch.no_grad(), settings.iterative():
-        found = model.likelihood(model.eval()(split.tensors[2]))
-        return scores(split.test_y, found.mean.numpy(), found.stddev.numpy())

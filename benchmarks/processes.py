@@ -254,30 +254,27 @@ def exact_gp(split: Split, *, most: int, steps: int) -> Moments:
     model = ExactModel(x[rows], y[rows], _matern(x.shape[1]))
     with max_cholesky_size(most + 1):
         maximize_marginal_likelihood(model, model.likelihood, max_iterations=steps)
-        return _numpy(in_blocks(model, points))
+        return moments_of(model, points)
 
 
 def svgp(split: Split, *, num_inducing: int, steps: int) -> Moments:
     """Train a variational GP with a Matern-3/2-ARD kernel and learned inducing points."""
     x, y, points = (values.float() for values in split.tensors)
     model = train_svgp(x, y, _matern(x.shape[1]), min(num_inducing, len(x)), steps, batch=512, rate=0.02)
-    return _numpy(in_blocks(model, points))
+    return moments_of(model, points)
 
 
 def _matern(num_columns: int) -> Kernel:
     return ard_kernel(partial(MaternKernel, 1.5), num_columns)
 
 
-def _numpy(moments: tuple[Tensor, Tensor]) -> Moments:
-    return moments[0].double().numpy(), moments[1].double().numpy()
-
-
-def in_blocks(model: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+def moments_of(model: Any, x: Tensor) -> Moments:
     """Return means and standard deviations of new targets of a GPyTorch model."""
     model.eval()
     with torch.no_grad():
         parts = [model.likelihood(model(block)) for block in x.split(_BLOCK)]
-        return torch.cat([part.mean for part in parts]), torch.cat([part.stddev for part in parts])
+        mean, std = (torch.cat([getattr(part, name) for part in parts]) for name in ("mean", "stddev"))
+        return mean.double().numpy(), std.double().numpy()
 
 
 def train_svgp(x: Tensor, y: Tensor, kernel: Kernel, num_inducing: int, steps: int, batch: int, rate: float) -> Any:
@@ -302,8 +299,7 @@ class _VariationalModel(gpytorch.models.ApproximateGP):
         self.mean_module = gpytorch.means.ConstantMean()
         self.covar_module = kernel
 
-    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+    forward = ExactModel.forward
 
 
 def rbf_settings(solver: str) -> AbstractContextManager:
