@@ -214,7 +214,8 @@ class CellSearch:
         for column, walls in self._walls.items():
             line = point.repeat(len(walls) - 1, 1)
             line[:, column] = self._values[column]
-            first, last = _run(self._cells.keys(line) == key, _interval(walls, point[column]))
+            place = int(torch.searchsorted(walls[1:-1], point[column], right=True))
+            first, last = _run(self._cells.keys(line) == key, place)
             centre[column] = (walls[first] + walls[last + 1]) / 2
         is_inside = self._cells.keys(centre.unsqueeze(0)) == key
         return centre if bool(is_inside & self._is_allowed(centre.unsqueeze(0))) else point
@@ -274,10 +275,6 @@ def _places(values: Tensor, at: Tensor, everywhere: bool) -> tuple[Tensor, Tenso
     places = torch.cat([below, above], -1)
     owner, step = ((places >= 0) & (places < len(values))).nonzero().unbind(-1)
     return owner, places[owner, step]
-
-
-def _interval(walls: Tensor, value: Tensor) -> int:
-    return min(max(int(torch.searchsorted(walls, value, right=True)) - 1, 0), len(walls) - 2)
 
 
 def _run(is_same: Tensor, place: int) -> tuple[int, int]:
