@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import gpytorch
 import numpy as np
@@ -20,6 +20,7 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.model_selection import KFold, cross_val_predict
 from torch import Tensor
+from torch.distributions import MultivariateNormal
 
 from gpytorch_partition import FastClusterKernel, RandomForestKernel, fit_exact_gp, settings
 from gpytorch_partition.clusters.incidence import Incidence
@@ -117,25 +118,19 @@ _FIRST_STEPS, _KEPT = 5, 2  # random starts of a smooth kernel climb a few steps
 _LEAST_NOISE = 1.001e-4  # a little above the least that GPyTorch's likelihood allows
 
 
-class Prediction(NamedTuple):
-    """The predictive means and covariance of new targets, noise included."""
-
-    mean: Tensor
-    covariance: Tensor
-
-    def scores(self, y: Tensor) -> Row:
-        """Return log densities per target, of all of them together and of each alone, and squared errors."""
-        error, std = y - self.mean, self.covariance.diagonal().sqrt()
-        joint = torch.distributions.MultivariateNormal(self.mean, self.covariance).log_prob(y) / len(y)
-        return {
-            JOINT: joint.item(),
-            ALONE: torch.distributions.Normal(self.mean, std).log_prob(y).mean().item(),
-            ERROR: error.square().mean().item(),
-            COVERAGE: (error.abs() <= HALF * std).double().mean().item(),
-        }
+def density_scores(found: MultivariateNormal, y: np.ndarray) -> Row:
+    """Return log densities per target, of all of them together and of each alone, and squared errors."""
+    targets = torch.from_numpy(y)
+    error = targets - found.mean
+    return {
+        JOINT: found.log_prob(targets).item() / len(y),
+        ALONE: torch.distributions.Normal(found.mean, found.stddev).log_prob(targets).mean().item(),
+        ERROR: error.square().mean().item(),
+        COVERAGE: (error.abs() <= HALF * found.stddev).double().mean().item(),
+    }
 
 
-Predict = Callable[[Split], Prediction]
+Predict = Callable[[Split], MultivariateNormal]  # of new targets, noise included
 Build = Callable[[Tensor, Tensor, int, int], Kernel]  # of rows, targets, the number of partitions and a seed
 
 # Algorithm 1 with scikit-learn's forest, this package's forest, and algorithm 2.
@@ -153,21 +148,21 @@ def partition_model(x: Tensor, y: Tensor, build: Build, m: int, seed: int = 0) -
     return model.eval()
 
 
-def partition_gp(split: Split, *, build: Build, m: int = NUM_PARTITIONS, seed: int = 0) -> Prediction:
+def partition_gp(split: Split, *, build: Build, m: int = NUM_PARTITIONS, seed: int = 0) -> MultivariateNormal:
     x, y, points = split.tensors
     return predicted(partition_model(x, y, build, m, seed), points)
 
 
-def predicted(model: ExactGP, points: Tensor) -> Prediction:
+def predicted(model: ExactGP, points: Tensor) -> MultivariateNormal:
     model.eval()
     with torch.no_grad(), settings.iterative():
         targets = model.likelihood(model(points))
-        return Prediction(targets.mean, targets.covariance_matrix)
+        return MultivariateNormal(targets.mean, targets.covariance_matrix)
 
 
 def smooth_gp(
     split: Split, *, kernel: Callable[[int], Kernel], restarts: int, steps: int, noise: float | None = None
-) -> Prediction:
+) -> MultivariateNormal:
     """Predict by the most likely hyperparameters of several random starts; the noise too unless it is given."""
     x, y, points = split.tensors
     model = ExactModel(x, y, kernel(x.shape[1]))

@@ -20,7 +20,7 @@ from benchmarks.__main__ import main
 from benchmarks.datasets import table_sets
 from benchmarks.mondrian_figures import fourier_features, searched
 from benchmarks.papers import against_standard, inverses
-from benchmarks.processes import ALONE, JOINT, Prediction
+from benchmarks.processes import ALONE, JOINT, density_scores
 from benchmarks.report import Options, measured
 from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor
 
@@ -246,7 +246,8 @@ def test_joint_and_pointwise_densities():
     random = np.random.default_rng(0)
     root, mean, y = random.standard_normal((3, 3)), random.standard_normal(3), random.standard_normal(3)
     covariance = root @ root.T + np.eye(3)
-    scores = Prediction(torch.from_numpy(mean), torch.from_numpy(covariance)).scores(torch.from_numpy(y))
+    found = torch.distributions.MultivariateNormal(torch.from_numpy(mean), torch.from_numpy(covariance))
+    scores = density_scores(found, y)
     assert scores[JOINT] == pytest.approx(multivariate_normal(mean, covariance).logpdf(y) / 3)
     assert scores[ALONE] == pytest.approx(norm.logpdf(y, mean, np.sqrt(np.diag(covariance))).mean())
 
