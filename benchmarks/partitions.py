@@ -71,7 +71,6 @@ SOURCES = {
     "Pitman-Yor mixture": Source(PitmanYorMixture(), {"concentration": (0.1, 10.0)}, 300),
 }
 FAST, ISOLATION = "fast cluster (h = 8)", "isolation (16 centers)"
-KEEPING = ("DBSCAN", "HDBSCAN", "agglomerative", "Pitman-Yor mixture")
 
 
 def clusterings(options: Options) -> Iterator[Table]:
@@ -132,9 +131,9 @@ def _fitted_kernel(name: str, x: Tensor, y: Tensor | None, m: int) -> PartitionK
     if name not in SOURCES:
         options = {} if name == "fast cluster" else {"num_centers": 16, "columns": "all"}
         return FastClusterKernel(x, m, random_state=0, **options)
-    source, rows = SOURCES[name], min(300 if name in KEEPING else 1_000, len(x) // 2)
+    source = SOURCES[name]
     drawn = {key: WIDE.get(key, values) for key, values in source.drawn.items()}
-    options = {"param_distributions": drawn, "rows": rows, "columns": 0.5}
+    options = {"param_distributions": drawn, "rows": min(source.rows, 1_000, len(x) // 2), "columns": 0.5}
     return ClusteringKernel(x, clone(source.clusterer), m, random_state=0, **options)
 
 
