@@ -234,12 +234,10 @@ def _nearest(row: csr_matrix, k: int, own: int | None) -> tuple[np.ndarray, np.n
 
 def _incidence(partition: ForestPartition, X: Any) -> csr_matrix:
     """Return which leaf of each tree a row is in (`n x p` zeros and ones, a number for each tree in order)."""
-    rows = torch.from_numpy(np.ascontiguousarray(X, dtype=np.float64))
-    labels = partition.labels(encode_missing(rows)).numpy()
-    starts = np.cumsum([0, *partition.cluster_counts.tolist()])
-    columns = (labels + starts[:-1]).ravel()
-    ends = np.arange(len(labels) + 1) * labels.shape[1]
-    return csr_matrix((np.ones(columns.size), columns, ends), shape=(len(labels), starts[-1]))
+    x = encode_missing(torch.from_numpy(np.ascontiguousarray(X, dtype=np.float64)))
+    rows, _ = partition.incidences(x, x)
+    columns, ends = rows.codes.numpy().ravel(), np.arange(rows.num_rows + 1) * rows.num_partitions
+    return csr_matrix((np.ones(columns.size), columns, ends), shape=(rows.num_rows, rows.num_clusters))
 
 
 def _scaled(incidence: csr_matrix, weights: np.ndarray) -> csr_matrix:
