@@ -53,7 +53,6 @@ class MixedProblem:
 
     @property
     def space(self) -> Space:
-        """The space of the points."""
         return space_of(*self.columns, None, self.constraints, None)
 
 

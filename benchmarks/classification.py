@@ -28,7 +28,6 @@ SCORES = ("log loss", "error, %", "calibration error, %", "CPU s")
 
 
 def gp_classification(options: Options) -> Iterator[Table]:
-    """Score all classifiers on all sets, and average."""
     most_training, most_test = options.pick((1_500, 3_000), (60, 60))
     sets = dict(list(_sets(options).items())[: options.pick(None, 2)])
     contenders = _contenders(options)

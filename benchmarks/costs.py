@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
 from time import perf_counter
@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel, RBFKernel
 from scipy.linalg import cholesky, solve_triangular
-from scipy.sparse import csr_array
 from sklearn.datasets import make_friedman1
 from sklearn.ensemble import RandomForestRegressor
 from torch import Tensor
@@ -33,11 +32,11 @@ from gpytorch_partition.estimators import (
     PartitionSVC,
     PartitionSVR,
 )
-from gpytorch_partition.models import FeatureSpaceGP
+from gpytorch_partition.models import ClusterFeatures, FeatureSpaceGP
 
 from .datasets import friedman, friedman_chunk, read_data, scores, split_of
 from .plots import totals
-from .processes import ard_kernel, in_blocks, model_of, rbf_settings, train_rbf, train_svgp
+from .processes import ard_kernel, model_of, moments_of, rbf_settings, train_rbf, train_svgp
 from .report import Options, Row, Table, grid, growth, held_gib, measured, peak_gib, seconds, timed
 
 KERNELS = {
@@ -86,82 +85,77 @@ def _methods(few: int, many: int) -> list[tuple[str, int | None]]:
 def _whole(num_points: int, steps: tuple[int, int], method: str, num_rows: int, m: int | None) -> Row:
     warnings.simplefilter("ignore")
     x, y = friedman(num_rows + num_points)
-    before = held_gib()
-    (mean, std), times = _clocked(_stages(method, m, steps, x[:num_rows], y[:num_rows], x[num_rows:]))
-    return {**times, "GiB beyond the data": peak_gib() - before, **_quality(y[num_rows:], mean, std)}
+    before, clock = held_gib(), _Clock()
+    mean, std = _predictions(clock, method, m, steps, x[:num_rows], y[:num_rows], x[num_rows:])
+    return {**clock.finished(), "GiB beyond the data": peak_gib() - before, **_quality(y[num_rows:], mean, std)}
 
 
-def _clocked(stages: Generator[str, None, Any]) -> tuple[Any, Row]:
-    times: Row = {}
-    start = last = perf_counter()
-    while True:
-        try:
-            name, result = next(stages), None
-        except StopIteration as end:
-            name, result = "prediction", end.value
+class _Clock:
+    """Seconds of the parts of a job, in a row."""
+
+    def __init__(self) -> None:
+        self.start = self.last = perf_counter()
+        self.row: Row = {}
+
+    def ends(self, part: str) -> None:
         now = perf_counter()
-        times[f"seconds, {name}"], last = now - last, now
-        if name == "prediction":
-            return result, times | {"seconds, total": now - start}
+        self.row[f"seconds, {part}"], self.last = now - self.last, now
+
+    def finished(self) -> Row:
+        self.ends("prediction")
+        return self.row | {"seconds, total": self.last - self.start}
 
 
-def _stages(
-    method: str, m: int | None, steps: tuple[int, int], x: Tensor, y: Tensor, points: Tensor
-) -> Generator[str, None, tuple[Any, Any]]:
+def _predictions(
+    clock: _Clock, method: str, m: int | None, steps: tuple[int, int], x: Tensor, y: Tensor, points: Tensor
+) -> tuple[Any, Any]:
     if method == RIDGE:
-        return (yield from _ridge(m, x, y, points))
+        return _ridge(clock, m, x, y, points)
     if method.startswith("GP, "):
-        return (yield from _process(KERNELS[method.split(", ")[1].removesuffix(" kernel")], m, x, y, points))
+        return _process(clock, KERNELS[method.split(", ")[1].removesuffix(" kernel")](x, y, m), x, y, points)
     if method.startswith(FOREST):
         forest = RandomForestRegressor(100, random_state=0, n_jobs=-1 if "n_jobs" in method else None)
         forest.fit(x.numpy(), y.numpy())
-        yield "training"
+        clock.ends("training")
         return forest.predict(points.numpy()), None
     if method == SVGP:
         model = train_svgp(x, y, ard_kernel(RBFKernel, x.shape[1]), min(512, len(x)), steps[1], batch=1_024, rate=0.01)
-        yield "training"
-        return in_blocks(model, points)
+        clock.ends("training")
+        return moments_of(model, points)
     solver = method.split(", ")[1]
     model = train_rbf(x, y, solver, steps[0], MOST_SECONDS_OF_A_STEP)
-    yield "training"
+    clock.ends("training")
     with rbf_settings(solver):
-        return in_blocks(model, points)
+        return moments_of(model, points)
 
 
-def _process(make: Callable[..., Any], m: int, x: Tensor, y: Tensor, points: Tensor) -> Generator[str, None, Any]:
-    model = model_of(x, y, make(x, y, m))
+def _process(clock: _Clock, kernel: Kernel, x: Tensor, y: Tensor, points: Tensor) -> tuple[Any, Any]:
+    model = model_of(x, y, kernel)
     model.covar_module(x).evaluate_kernel() @ y  # sorts the rows by cluster
-    yield "partitions"
+    clock.ends("partitions")
     fit_exact_gp(model, model.likelihood)
-    yield "training"
+    clock.ends("training")
     model.eval()
     with torch.no_grad(), settings.iterative():
         posterior = model(points)
         return posterior.mean, (posterior.variance + model.likelihood.noise).sqrt()
 
 
-def _ridge(m: int, x: Tensor, y: Tensor, points: Tensor, noise: float = 0.1) -> Generator[str, None, Any]:
-    kernel = FastClusterKernel(x, m, height=8, random_state=0)
-    features = _one_hot(kernel, x, m)
-    yield "partitions"
+def _ridge(clock: _Clock, m: int, x: Tensor, y: Tensor, points: Tensor, noise: float = 0.1) -> tuple[Any, Any]:
+    features_of = ClusterFeatures(FastClusterKernel(x, m, height=8, random_state=0), x)
+    features = features_of(x)
+    clock.ends("partitions")
     inner = (features.T @ features).toarray()
-    inner[np.diag_indices_from(inner)] += m * noise
+    inner[np.diag_indices_from(inner)] += noise
     root, center = cholesky(inner, lower=True, overwrite_a=True), y.mean().item()
     half = solve_triangular(root, features.T @ (y.double().numpy() - center), lower=True)
-    yield "training"
-    rows, means, deviations = _one_hot(kernel, points, m), [], []
+    clock.ends("training")
+    rows, means, deviations = features_of(points), [], []
     for start in range(0, len(points), 1_000):  # L^-1 z of a point's features gives both the mean and the variance
         block = solve_triangular(root, rows[start : start + 1_000].toarray().T, lower=True)
         means.append(center + block.T @ half)
         deviations.append(np.sqrt(noise * (1 + np.square(block).sum(0))))
     return np.concatenate(means), np.concatenate(deviations)
-
-
-def _one_hot(kernel: FastClusterKernel, x: Tensor, m: int) -> csr_array:
-    rows = kernel(x).evaluate_kernel().left
-    starts = np.arange(0, rows.codes.numel() + 1, m)
-    entries = np.ones(rows.codes.numel()), rows.codes.numpy().ravel(), starts
-    return csr_array(entries, shape=(rows.num_rows, rows.num_clusters))
 
 
 def _quality(y: Tensor, mean: Any, std: Any) -> Row:
@@ -195,17 +189,14 @@ def _counted(num_centers: int, num_points: int, method: str, num_rows: int, m: i
     before = held_gib()
     model = FeatureSpaceGP(FastClusterKernel(x, m, num_centers=num_centers, random_state=0))
     chunks = [(i, min(CHUNK, num_rows - first)) for i, first in enumerate(range(0, num_rows, CHUNK))]
-
-    def stages() -> Generator[str, None, Any]:
-        model.add_chunks((friedman_chunk(*each) for each in chunks), len(chunks))
-        yield "counting"
-        values = model.fit()
-        yield "fit"
-        mean, variance = model.predict(points)
-        return mean, (variance + values.noise).sqrt()
-
-    moments, times = _clocked(stages())
-    return {**times, "GiB beyond the data": peak_gib() - before, **_quality(targets, *moments)}
+    clock = _Clock()
+    model.add_chunks((friedman_chunk(*each) for each in chunks), len(chunks))
+    clock.ends("counting")
+    values = model.fit()
+    clock.ends("fit")
+    mean, variance = model.predict(points)
+    std = (variance + values.noise).sqrt()
+    return {**clock.finished(), "GiB beyond the data": peak_gib() - before, **_quality(targets, mean, std)}
 
 
 def _picture(streamed: list[Row], num_partitions: int, num_points: int, rows: list[Row]) -> Any:
@@ -300,7 +291,6 @@ MACHINES: dict[str, Callable[[], Any]] = {
 
 
 def machines(options: Options) -> Iterator[Table]:
-    """Measure fits of kernel machines."""
     jobs = grid(machine=MACHINES, N=options.pick([10_000, 100_000, 1_000_000], [300]))
     title = "Kernel machines on Friedman's function (10 columns): fit, labels included"
     yield from measured(options, "machines", title, jobs, partial(options.apart, _fitted))

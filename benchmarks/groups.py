@@ -19,9 +19,10 @@ from torch import Tensor
 from gpytorch_partition import GroupKernel, MembershipKernel, fit_exact_gp, settings
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.models import PartitionGP
-from gpytorch_partition.presets import Options as ModelOptions
 
 from .datasets import read_arrays, scores
+from .intervals import FEW_TREES
+from .processes import moments_of
 from .report import Options, Row, Table, grid, held_gib, measured, medians, peak_gib, timed
 
 POINTS, VARIANCES = 1_000, 16
@@ -115,14 +116,9 @@ def _predicted(kernel: Kernel, x: Tensor, y: Tensor) -> Row:
     model.covar_module = ScaleKernel(kernel).double()
     with settings.iterative():
         fit_exact_gp(model, model.likelihood)
-        with torch.no_grad():
-            found = model.likelihood(model.eval()(x[:number]))
-            return scores(y[:number].numpy(), found.mean.numpy(), found.stddev.numpy())
+        return scores(y[:number].numpy(), *moments_of(model, x[:number]))
 
 
-SMALL = ModelOptions(
-    num_trees=10, num_slope_trees=5, num_boosted_trees=5, num_shallow_boosted_trees=5, most_boosting_rounds=40
-)
 Problem = tuple[pd.DataFrame, np.ndarray]  # a table whose categories are text, and targets
 Views = tuple[Any, Any]  # of training and test rows
 
@@ -138,7 +134,7 @@ def categories(options: Options) -> Iterator[Table]:
         train, test = order[:size], order[size : 3 * size]
         y = (y - y[train].mean()) / y[train].std()
         predict = _lightgbm if method.startswith("LightGBM") else _process
-        arguments = table.iloc[train], y[train], table.iloc[test], method, options.pick(None, SMALL)
+        arguments = table.iloc[train], y[train], table.iloc[test], method, options.pick(None, FEW_TREES)
         moments, seconds = timed(lambda: predict(*arguments))
         return {**scores(y[test], *moments), "seconds": seconds}
 

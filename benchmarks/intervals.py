@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from sklearn.datasets import load_diabetes, load_wine, make_friedman1, make_friedman2, make_friedman3
-from sklearn.ensemble import (
-    ExtraTreesRegressor,
-    GradientBoostingRegressor,
-    HistGradientBoostingRegressor,
-    RandomForestRegressor,
-)
+from sklearn.ensemble import RandomForestRegressor
 from sklearn.model_selection import KFold
 from torch import Tensor
 
@@ -182,39 +177,14 @@ def _held(trial: Trial, seed: int, options: ModelOptions | None) -> dict[str, fl
 
 # Given ensembles.
 
-
-def _lightgbm(seed: int) -> Any:
-    from lightgbm import LGBMRegressor
-
-    return LGBMRegressor(random_state=seed, verbose=-1, n_jobs=1)
-
-
-def _xgboost(seed: int) -> Any:
-    from xgboost import XGBRegressor
-
-    return XGBRegressor(random_state=seed, n_jobs=1)
-
-
-def _catboost(seed: int) -> Any:
-    from catboost import CatBoostRegressor
-
-    return CatBoostRegressor(random_state=seed, verbose=0, thread_count=1, allow_writing_files=False)
-
-
-# With default settings, but for a seed and silence.
-ENSEMBLES: dict[str, Callable[[int], Any]] = {
-    **{
-        kind.__name__: partial(lambda kind, seed: kind(random_state=seed), kind)
-        for kind in (
-            RandomForestRegressor,
-            ExtraTreesRegressor,
-            GradientBoostingRegressor,
-            HistGradientBoostingRegressor,
-        )
-    },
-    "LGBMRegressor": _lightgbm,
-    "XGBRegressor": _xgboost,
-    "CatBoostRegressor": _catboost,
+ENSEMBLES: dict[str, tuple[str, Row]] = {  # modules, and options for one silent thread; all else is default
+    "RandomForestRegressor": ("sklearn.ensemble", {}),
+    "ExtraTreesRegressor": ("sklearn.ensemble", {}),
+    "GradientBoostingRegressor": ("sklearn.ensemble", {}),
+    "HistGradientBoostingRegressor": ("sklearn.ensemble", {}),
+    "LGBMRegressor": ("lightgbm", {"verbose": -1, "n_jobs": 1}),
+    "XGBRegressor": ("xgboost", {"n_jobs": 1}),
+    "CatBoostRegressor": ("catboost", {"verbose": 0, "thread_count": 1, "allow_writing_files": False}),
 }
 
 
@@ -244,7 +214,8 @@ def _quarter(options: Options, name: str, seed: int) -> Split:
 
 
 def _by_folds(split: Split, kind: str, seed: int) -> dict[str, float]:
-    ensemble = ENSEMBLES[kind](seed).fit(split.x, split.y)
+    module, silence = ENSEMBLES[kind]
+    ensemble = getattr(import_module(module), kind)(random_state=seed, **silence).fit(split.x, split.y)
     model, seconds = timed(lambda: PartitionGPRegressor(ensemble, random_state=seed).fit(split.x, split.y))
     mean, std = model.predict(split.test_x, return_std=True)
     usual = PartitionGPRegressor(RandomForestKernel.from_forest(ensemble)).fit(split.x, split.y)

@@ -13,15 +13,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from scipy.sparse import csr_matrix
 from sklearn.datasets import make_friedman1
-from sklearn.linear_model import SGDRegressor
+from sklearn.linear_model import Ridge, SGDRegressor
+from sklearn.metrics.pairwise import laplacian_kernel
 from torch import Tensor
 
 from gpytorch_partition import MondrianKernel, RandomBinningKernel, lifetime_sweep
 from gpytorch_partition.lifetimes import LifetimeSweep, MondrianForest, fit_along_lifetimes
 from gpytorch_partition.models import cluster_features
 
-from .laplace_features import Features, FourierFeatures, laplace_kernel, ridge
 from .plots import COLORS, GRAY, finish, panels, styles
 from .report import Options, Row, Table, grid, measured, timed
 
@@ -34,6 +35,7 @@ MONDRIAN, BINNING, FOURIER = "Mondrian kernel", "random binning", "random Fourie
 EXACT, FOREST = "exact Laplace kernel", "Mondrian forest"
 NEAR = "share within a tenth of the targets' standard deviation"
 LOOKS = styles((MONDRIAN, FOURIER, BINNING))
+Features = np.ndarray | csr_matrix
 Trial = tuple[float, float, float]  # seconds since the search began, lifetime, validation error in %
 
 
@@ -44,19 +46,15 @@ def mondrian_figures(options: Options) -> Iterator[Table]:
 
 
 class Rows(NamedTuple):
-    """Inputs and targets."""
-
     x: np.ndarray
     y: np.ndarray
 
     @property
     def points(self) -> Tensor:
-        """The inputs as a tensor."""
         return torch.from_numpy(self.x)
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor]:
-        """Inputs and targets as tensors."""
         return torch.from_numpy(self.x), torch.from_numpy(self.y)
 
 
@@ -101,9 +99,25 @@ def _laplace_process(num_rows: int, seed: int) -> list[Rows]:
 
 
 def _noisy(x: np.ndarray, lifetime: float) -> np.ndarray:
-    covariance = laplace_kernel(x, x, lifetime)
+    covariance = laplacian_kernel(x, x, lifetime)
     covariance.flat[:: len(x) + 1] += DELTA
     return covariance
+
+
+def fourier_features(x: np.ndarray, number: int, lifetime: float, seed: int) -> np.ndarray:
+    """
+    Return random Fourier features of the Laplace kernel (Rahimi & Recht 2007, algorithm 1): `N x number` cosines.
+
+    The kernel is a product over the columns of characteristic functions of Cauchy variables of scale lifetime.
+    """
+    random = np.random.RandomState(seed)
+    frequencies = lifetime * random.standard_cauchy((x.shape[1], number))
+    return (2 / number) ** 0.5 * np.cos(x @ frequencies + random.uniform(0, 2 * np.pi, number))
+
+
+def ridge(features: Features, y: np.ndarray) -> np.ndarray:
+    """Return the minimizer of |y - F w|^2 + DELTA |w|^2."""
+    return Ridge(DELTA, fit_intercept=False, solver="cholesky").fit(features, y).coef_
 
 
 def features_of(
@@ -111,8 +125,7 @@ def features_of(
 ) -> tuple[Features, Features]:
     """Return features of training rows and of points, with so many nonzeros in a row."""
     if method == FOURIER:
-        features = FourierFeatures(x.shape[1], number, lifetime, seed)
-        return features(x), features(points)
+        return fourier_features(x, number, lifetime, seed), fourier_features(points, number, lifetime, seed)
     rows, others = torch.from_numpy(x), torch.from_numpy(points)
     if method == MONDRIAN:
         kernel: Any = MondrianKernel(rows, number, lifetime=lifetime, random_state=seed)
@@ -130,7 +143,7 @@ def _kernel_error(options: Options) -> Iterator[Table]:
     def error(method: str, number: int, seed: int) -> float:
         x = np.random.RandomState(seed).uniform(size=(num_points, 2))
         features, _ = features_of(method, x, x, number, 10.0, seed)
-        return float(np.abs(features @ features.T - laplace_kernel(x, x, 10.0)).max())
+        return float(np.abs(features @ features.T - laplacian_kernel(x, x, 10.0)).max())
 
     title = f"Figure 5: largest error of the kernel, {num_points} points of the unit square, lifetime 10"
     yield from _by_number(options, "mondrian_figure_5", title, error, options.pick(20, 2))
@@ -142,10 +155,10 @@ def _prediction_error(options: Options) -> Iterator[Table]:
 
     def error(method: str, number: int, seed: int) -> float:
         features, points = features_of(method, train.x, test.x, number, problem.lifetime, seed)
-        return problem.error(points @ ridge(features, train.y, DELTA), test)
+        return problem.error(points @ ridge(features, train.y), test)
 
     weights = np.linalg.solve(_noisy(train.x, problem.lifetime), train.y)
-    exact = problem.error(laplace_kernel(test.x, train.x, problem.lifetime) @ weights, test)
+    exact = problem.error(laplacian_kernel(test.x, train.x, problem.lifetime) @ weights, test)
     title = f"Figure 6: test error in % on {problem.name}, lifetime {problem.lifetime:g}; {EXACT}: {exact:.2f} %"
     yield from _by_number(options, "mondrian_figure_6", title, error, options.pick(10, 2), exact)
 
@@ -205,7 +218,7 @@ def _recovery(options: Options) -> Iterator[Table]:
         found = _sweep(kernel, train, validation, lifetimes, **GIVEN)
         sweeps[seed] = _errors(found, validation), found.log_marginal_likelihood.numpy()
         by_error = float(lifetimes[found.validation_error.argmin()])
-        exact = laplace_kernel(test.x, train.x, TRUE_LIFETIME) @ np.linalg.solve(
+        exact = laplacian_kernel(test.x, train.x, TRUE_LIFETIME) @ np.linalg.solve(
             _noisy(train.x, TRUE_LIFETIME), train.y
         )
         ways = {"validation error": by_error, "likelihood": found.best_lifetime, "truth": TRUE_LIFETIME}
@@ -223,7 +236,7 @@ def _recovery(options: Options) -> Iterator[Table]:
 
 def _test_error(kernel: MondrianKernel, lifetime: float, train: Rows, test: Rows) -> float:
     kernel.lifetime = lifetime
-    weights = ridge(cluster_features(kernel, train.points, train.points), train.y, DELTA)
+    weights = ridge(cluster_features(kernel, train.points, train.points), train.y)
     return relative_error(cluster_features(kernel, test.points, train.points) @ weights, test.y)
 
 
@@ -369,7 +382,7 @@ def _rebuilt(
 ) -> float:
     features, points = features_of(method, train.x, validation.x, number, lifetime, 0)
     if learner == "exact":
-        predicted = points @ ridge(features, train.y, DELTA)
+        predicted = points @ ridge(features, train.y)
     else:
         scale = train.y.std()
         predicted = scale * SGDRegressor(**_descent(len(train.y))).fit(features, train.y / scale).predict(points)
@@ -436,7 +449,7 @@ def _against_forest(options: Options) -> Iterator[Table]:
 def _fits(kernel: MondrianKernel, problem: Problem) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
     x, points = problem.train.points, problem.test.points
     features = cluster_features(kernel, x, x)  # all weights jointly: equation 3
-    weights = ridge(features, problem.train.y, DELTA)
+    weights = ridge(features, problem.train.y)
     joint = features @ weights, cluster_features(kernel, points, x) @ weights, weights * kernel.num_partitions**0.5
     forest = MondrianForest(kernel, *problem.train.tensors, **GIVEN)  # each tree by itself: equation 4
     own = forest.weights.numpy()

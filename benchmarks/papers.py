@@ -218,7 +218,7 @@ def _sets(options: Options) -> Iterator[Table]:
     def scored(name: str, number: int, method: str) -> Row:
         split = split_of(read_data(options, name), number, options.pick(None, 60))
         prediction, seconds = timed(lambda: kernels[method](split))
-        return {"N": len(split.y), **prediction.scores(torch.from_numpy(split.test_y)), "seconds": seconds}
+        return {"N": len(split.y), **gps.density_scores(prediction, split.test_y), "seconds": seconds}
 
     rows = yield from measured(options, "paper_sets", "Figures 3 and 4: all splits, standardized targets", jobs, scored)
     rows = [row for row in rows if "error" not in row]
@@ -302,7 +302,7 @@ def _numbers(options: Options) -> Iterator[Table]:
     def averaged(method: str, m: int) -> Row:
         """Means over splits, each with partitions of its own, and standard errors."""
         found = [
-            gps.partition_gp(split, build=gps.KERNELS[method], m=m, seed=number).scores(torch.from_numpy(split.test_y))
+            gps.density_scores(gps.partition_gp(split, build=gps.KERNELS[method], m=m, seed=number), split.test_y)
             for number, split in enumerate(splits)
         ]
         errors = {f"{score}: error": _standard_error(np.array([row[score] for row in found])) for score in found[0]}
@@ -385,7 +385,8 @@ def _noise(build: gps.Build, num_rows: int, m: int, seed: int) -> Row:
     x = torch.randn(num_rows + 500, 5, generator=generator, dtype=torch.float64)
     y = torch.randn(num_rows + 500, generator=generator, dtype=torch.float64)
     model = gps.partition_model(x[:num_rows], y[:num_rows], build, m, seed)
-    found, targets = gps.predicted(model, x[num_rows:]).scores(y[num_rows:]), y[num_rows:]
+    targets = y[num_rows:]
+    found = gps.density_scores(gps.predicted(model, x[num_rows:]), targets.numpy())
     lost = torch.distributions.Normal(0.0, 1.0).log_prob(targets).mean().item() - found[gps.ALONE]
     noise = model.likelihood.noise.item()
     return {gps.COVERAGE: found[gps.COVERAGE], "fitted noise (true: 1)": noise, "nats lost per target": lost}

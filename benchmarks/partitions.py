@@ -38,7 +38,8 @@ from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegr
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.partitions import PitmanYorMixture
 
-from .datasets import Split, classes, friedman, means_of, read_data, scores, split_of
+from .datasets import classes, friedman, means_of, read_data, scores, split_of
+from .processes import moments_of
 from .report import Options, Row, Table, cpu_timed, grid, measured, peak_gib, timed
 
 M = 10
@@ -70,11 +71,9 @@ SOURCES = {
     "Pitman-Yor mixture": Source(PitmanYorMixture(), {"concentration": (0.1, 10.0)}, 300),
 }
 FAST, ISOLATION = "fast cluster (h = 8)", "isolation (16 centers)"
-KEEPING = ("DBSCAN", "HDBSCAN", "agglomerative", "Pitman-Yor mixture")
 
 
 def clusterings(options: Options) -> Iterator[Table]:
-    """Measure each clusterer by number of rows."""
     sizes = options.pick((100_000, 1_000_000), (300,))
     title = f"{M} clusterings of 10 columns, on a random half of the columns (CPU seconds)"
     jobs = grid(rows=sizes, partitions=(*SOURCES, FAST, ISOLATION))
@@ -109,7 +108,6 @@ PLACES = (ISOLATION, "fast cluster", *SOURCES)
 
 
 def clustering_scores(options: Options) -> Iterator[Table]:
-    """Score each kernel on sets."""
     most, m = options.pick(500, 100), options.pick(50, 3)
     names = SETS if options.data else ("diabetes",)
     splits = {name: split_of(read_data(options, name), 0, most) for name in names}
@@ -133,9 +131,9 @@ def _fitted_kernel(name: str, x: Tensor, y: Tensor | None, m: int) -> PartitionK
     if name not in SOURCES:
         options = {} if name == "fast cluster" else {"num_centers": 16, "columns": "all"}
         return FastClusterKernel(x, m, random_state=0, **options)
-    source, rows = SOURCES[name], min(300 if name in KEEPING else 1_000, len(x) // 2)
+    source = SOURCES[name]
     drawn = {key: WIDE.get(key, values) for key, values in source.drawn.items()}
-    options = {"param_distributions": drawn, "rows": rows, "columns": 0.5}
+    options = {"param_distributions": drawn, "rows": min(source.rows, 1_000, len(x) // 2), "columns": 0.5}
     return ClusteringKernel(x, clone(source.clusterer), m, random_state=0, **options)
 
 
@@ -292,7 +290,9 @@ def weights_by_folds(options: Options) -> Iterator[Table]:
         split = split_of(read_data(options, name), 0, options.pick(300, 60))
         model, weights, seconds = (_by_folds if by == "folds" else _by_likelihood)(*split.tensors[:2])
         parts = ("forest", "clusters", "smooth", "linear", "noise")
-        return {"seconds": seconds, **_scored(model, split), **dict(zip(parts, weights))}
+        with settings.iterative():
+            found = scores(split.test_y, *moments_of(model, split.tensors[2]))
+        return {"seconds": seconds, **found, **dict(zip(parts, weights))}
 
     jobs = grid(set=names, weights_by=("folds", "likelihood"))
     yield from measured(options, "weights_by_folds", title, jobs, weighted)
@@ -322,9 +322,3 @@ def _by_likelihood(x: Tensor, y: Tensor) -> tuple[PartitionGP, list[float], floa
     _, seconds = timed(lambda: fit_exact_gp(model, model.likelihood))
     scale = model.covar_module.outputscale.item()
     return model, [*(scale * each.outputscale.item() for each in scaled), model.likelihood.noise.item()], seconds
-
-
-def _scored(model: PartitionGP, split: Split) -> Row:
-    with torch.no_grad(), settings.iterative():
-        found = model.likelihood(model.eval()(split.tensors[2]))
-        return scores(split.test_y, found.mean.numpy(), found.stddev.numpy())

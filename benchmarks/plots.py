@@ -6,22 +6,12 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Any
 
-# Okabe & Ito's colors, told apart with any color vision, and more; markers tell lines apart in print.
-COLORS = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#E69F00",
-    "#56B4E9",
-    "#000000",
-    "#882255",
-    "#8C6D31",
-    "#6E6E6E",
-    "#B8A800",
-)
+from gpytorch_partition.explain.plots_of_predictions import COLORS as PALETTE
+from gpytorch_partition.explain.plots_of_predictions import GRAY
+
+# The package's palette of six, and more; markers tell lines apart in print.
+COLORS = (*PALETTE[:6], "#000000", "#882255", "#8C6D31", GRAY, "#B8A800")
 MARKERS = "osD^vPXdph*"
-GRAY = "#6E6E6E"
 _DURATIONS = {0.1: "0.1 s", 1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3600: "1 h", 36000: "10 h"}
 
 Line = list[tuple[float, float]]
@@ -69,7 +59,6 @@ def styles(names: Any) -> dict[str, dict[str, str]]:
 
 
 def legend_below(figure: Any, panel: Any, columns: int) -> None:
-    """Write the legend of a panel below all of them."""
     options = {"loc": "outside lower center", "ncols": columns, "frameon": False, "fontsize": 9}
     figure.legend(*panel.get_legend_handles_labels(), **options)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import gpytorch
 import numpy as np
@@ -20,6 +20,7 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.model_selection import KFold, cross_val_predict
 from torch import Tensor
+from torch.distributions import MultivariateNormal
 
 from gpytorch_partition import FastClusterKernel, RandomForestKernel, fit_exact_gp, settings
 from gpytorch_partition.clusters.incidence import Incidence
@@ -117,25 +118,19 @@ _FIRST_STEPS, _KEPT = 5, 2  # random starts of a smooth kernel climb a few steps
 _LEAST_NOISE = 1.001e-4  # a little above the least that GPyTorch's likelihood allows
 
 
-class Prediction(NamedTuple):
-    """The predictive means and covariance of new targets, noise included."""
-
-    mean: Tensor
-    covariance: Tensor
-
-    def scores(self, y: Tensor) -> Row:
-        """Return log densities per target, of all of them together and of each alone, and squared errors."""
-        error, std = y - self.mean, self.covariance.diagonal().sqrt()
-        joint = torch.distributions.MultivariateNormal(self.mean, self.covariance).log_prob(y) / len(y)
-        return {
-            JOINT: joint.item(),
-            ALONE: torch.distributions.Normal(self.mean, std).log_prob(y).mean().item(),
-            ERROR: error.square().mean().item(),
-            COVERAGE: (error.abs() <= HALF * std).double().mean().item(),
-        }
+def density_scores(found: MultivariateNormal, y: np.ndarray) -> Row:
+    """Return log densities per target, of all of them together and of each alone, and squared errors."""
+    targets = torch.from_numpy(y)
+    error = targets - found.mean
+    return {
+        JOINT: found.log_prob(targets).item() / len(y),
+        ALONE: torch.distributions.Normal(found.mean, found.stddev).log_prob(targets).mean().item(),
+        ERROR: error.square().mean().item(),
+        COVERAGE: (error.abs() <= HALF * found.stddev).double().mean().item(),
+    }
 
 
-Predict = Callable[[Split], Prediction]
+Predict = Callable[[Split], MultivariateNormal]  # of new targets, noise included
 Build = Callable[[Tensor, Tensor, int, int], Kernel]  # of rows, targets, the number of partitions and a seed
 
 # Algorithm 1 with scikit-learn's forest, this package's forest, and algorithm 2.
@@ -153,23 +148,21 @@ def partition_model(x: Tensor, y: Tensor, build: Build, m: int, seed: int = 0) -
     return model.eval()
 
 
-def partition_gp(split: Split, *, build: Build, m: int = NUM_PARTITIONS, seed: int = 0) -> Prediction:
-    """Predict by a partition kernel."""
+def partition_gp(split: Split, *, build: Build, m: int = NUM_PARTITIONS, seed: int = 0) -> MultivariateNormal:
     x, y, points = split.tensors
     return predicted(partition_model(x, y, build, m, seed), points)
 
 
-def predicted(model: ExactGP, points: Tensor) -> Prediction:
-    """Predict exactly by a trained model."""
+def predicted(model: ExactGP, points: Tensor) -> MultivariateNormal:
     model.eval()
     with torch.no_grad(), settings.iterative():
         targets = model.likelihood(model(points))
-        return Prediction(targets.mean, targets.covariance_matrix)
+        return MultivariateNormal(targets.mean, targets.covariance_matrix)
 
 
 def smooth_gp(
     split: Split, *, kernel: Callable[[int], Kernel], restarts: int, steps: int, noise: float | None = None
-) -> Prediction:
+) -> MultivariateNormal:
     """Predict by the most likely hyperparameters of several random starts; the noise too unless it is given."""
     x, y, points = split.tensors
     model = ExactModel(x, y, kernel(x.shape[1]))
@@ -205,7 +198,6 @@ def _climbed(model: ExactGP, steps: int) -> tuple[float, dict[str, Tensor]]:
 
 
 def methods(restarts: int, steps: int, m: int) -> dict[str, Predict]:
-    """Return all methods by name."""
     climb = partial(smooth_gp, restarts=restarts, steps=steps)
     ard = partial(ard_kernel, RBFKernel)
     smooth: dict[str, Predict] = {
@@ -257,30 +249,27 @@ def exact_gp(split: Split, *, most: int, steps: int) -> Moments:
     model = ExactModel(x[rows], y[rows], _matern(x.shape[1]))
     with max_cholesky_size(most + 1):
         maximize_marginal_likelihood(model, model.likelihood, max_iterations=steps)
-        return _numpy(in_blocks(model, points))
+        return moments_of(model, points)
 
 
 def svgp(split: Split, *, num_inducing: int, steps: int) -> Moments:
     """Train a variational GP with a Matern-3/2-ARD kernel and learned inducing points."""
     x, y, points = (values.float() for values in split.tensors)
     model = train_svgp(x, y, _matern(x.shape[1]), min(num_inducing, len(x)), steps, batch=512, rate=0.02)
-    return _numpy(in_blocks(model, points))
+    return moments_of(model, points)
 
 
 def _matern(num_columns: int) -> Kernel:
     return ard_kernel(partial(MaternKernel, 1.5), num_columns)
 
 
-def _numpy(moments: tuple[Tensor, Tensor]) -> Moments:
-    return moments[0].double().numpy(), moments[1].double().numpy()
-
-
-def in_blocks(model: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+def moments_of(model: Any, x: Tensor) -> Moments:
     """Return means and standard deviations of new targets of a GPyTorch model."""
     model.eval()
     with torch.no_grad():
         parts = [model.likelihood(model(block)) for block in x.split(_BLOCK)]
-        return torch.cat([part.mean for part in parts]), torch.cat([part.stddev for part in parts])
+        mean, std = (torch.cat([getattr(part, name) for part in parts]) for name in ("mean", "stddev"))
+        return mean.double().numpy(), std.double().numpy()
 
 
 def train_svgp(x: Tensor, y: Tensor, kernel: Kernel, num_inducing: int, steps: int, batch: int, rate: float) -> Any:
@@ -298,8 +287,6 @@ def train_svgp(x: Tensor, y: Tensor, kernel: Kernel, num_inducing: int, steps: i
 
 
 class _VariationalModel(gpytorch.models.ApproximateGP):
-    """It has the mean of the exact GP."""
-
     def __init__(self, inducing: Tensor, kernel: Kernel) -> None:
         distribution = CholeskyVariationalDistribution(len(inducing))
         super().__init__(VariationalStrategy(self, inducing, distribution, learn_inducing_locations=True))
@@ -307,18 +294,14 @@ class _VariationalModel(gpytorch.models.ApproximateGP):
         self.mean_module = gpytorch.means.ConstantMean()
         self.covar_module = kernel
 
-    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+    forward = ExactModel.forward
 
 
-def rbf_settings(solver: str) -> ExitStack:
-    """Enter Cholesky factors only, or GPyTorch's own settings with its fast variances."""
-    stack = ExitStack()
+def rbf_settings(solver: str) -> AbstractContextManager:
+    """Return a context of Cholesky factors only, or of GPyTorch's own settings with its fast variances."""
     if solver == "Cholesky":
-        stack.enter_context(gpytorch.settings.fast_computations(False, False, False))
-    else:
-        stack.enter_context(gpytorch.settings.fast_pred_var())
-    return stack
+        return gpytorch.settings.fast_computations(False, False, False)
+    return gpytorch.settings.fast_pred_var()
 
 
 def train_rbf(x: Tensor, y: Tensor, solver: str, steps: int, most_seconds: float) -> ExactModel:

@@ -23,8 +23,6 @@ from .report import Options, Row, Table, grid, measured, timed
 
 
 class Problem(NamedTuple):
-    """Rows and which of them are rare."""
-
     X: np.ndarray
     is_rare: np.ndarray
 

@@ -27,8 +27,6 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the command line."""
-
     is_smoke: bool = False  # the smallest sizes, for the tests
     data: Path | None = None
     resumed: Path | None = None  # folder of an earlier run, whose rows are not measured again
@@ -42,7 +40,10 @@ class Options:
 
     def apart(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return the result of a module's function in a process of its own, whose memory is measured."""
-        return function(*arguments) if self.is_smoke else in_own_process(function, *arguments)
+        if self.is_smoke:
+            return function(*arguments)
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            return pool.submit(function, *arguments).result()
 
     @property
     def described(self) -> str:
@@ -191,14 +192,12 @@ Result = TypeVar("Result")
 
 
 def timed(call: Callable[[], Result], clock: Callable[[], float] = perf_counter) -> tuple[Result, float]:
-    """Return the result of a call, and its seconds."""
     start = clock()
     result = call()
     return result, clock() - start
 
 
 def seconds(call: Callable[[], Any]) -> float:
-    """Return the seconds of a call."""
     return timed(call)[1]
 
 
@@ -221,12 +220,6 @@ def medians(contenders: Mapping[Name, Callable[[], Any]], repetitions: int) -> d
 def growth(sizes: list[int], times: list[float]) -> float:
     """Return the exponent e of time ~ size^e between the first and the last size."""
     return math.log(times[-1] / times[0]) / math.log(sizes[-1] / sizes[0])
-
-
-def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the result of a module's function in a fresh process, which has its own :func:`peak_gib`."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
 
 
 def peak_gib() -> float:

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import gpytorch
 import torch
-from gpytorch.kernels import Kernel, MaternKernel, ProductKernel, RBFKernel, ScaleKernel
-from torch import Tensor
+from gpytorch.kernels import MaternKernel, ProductKernel, RBFKernel, ScaleKernel
 
 from gpytorch_partition import MondrianKernel, lifetime_sweep
 
 from .datasets import read_data, split_of
+from .processes import ExactModel
 from .report import Options, Row, Table, grid, measured
 
 SETS = ("concrete", "energy", "autompg", "housing", "cpu", "yacht")
 STEPS = (0, 10, 30, 100)  # of Adam, at a rate of .1
-
-
-class _ExactGP(gpytorch.models.ExactGP):
-    def __init__(self, x: Tensor, y: Tensor, kernel: Kernel) -> None:
-        super().__init__(x, y, gpytorch.likelihoods.GaussianLikelihood())
-        self.mean_module, self.covar_module = gpytorch.means.ConstantMean(), ScaleKernel(kernel)
-
-    def forward(self, x: Tensor) -> Any:
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
 def width_starts(options: Options) -> Iterator[Table]:
@@ -41,7 +31,7 @@ def width_starts(options: Options) -> Iterator[Table]:
             lifetime_sweep(mondrian, x, y)
             for each in built.kernels if isinstance(built, ProductKernel) else [built]:
                 each.lengthscale = 1 / mondrian.lifetime
-        return _trained(_ExactGP(x, y, built).double(), options.pick(STEPS, STEPS[:2]))
+        return _trained(ExactModel(x, y, ScaleKernel(built)), options.pick(STEPS, STEPS[:2]))
 
     title = "Negative log marginal likelihood per row of exact GPs along steps of Adam, by the lengthscale at the start"
     jobs = grid(data=names, kernel=("Laplace", "RBF"), start=("GPyTorch", "sweep"))
@@ -52,7 +42,7 @@ def _laplace(num_columns: int) -> ProductKernel:
     return ProductKernel(*(MaternKernel(nu=0.5, active_dims=(column,)) for column in range(num_columns)))
 
 
-def _trained(model: _ExactGP, steps: tuple[int, ...]) -> Row:
+def _trained(model: ExactModel, steps: tuple[int, ...]) -> Row:
     mll, row = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model.train()), {}
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     for step in range(steps[-1] + 1):

@@ -40,8 +40,6 @@ def on_one_fit(method: Callable[Concatenate[Self, P], T]) -> Callable[Concatenat
     Decorate a method that reads what was learned, so that another thread that fits meanwhile does not change it.
 
     The method is called on another object of the class with the attributes of one moment. It must assign none.
-
-    :param method: The method.
     """
 
     @wraps(method)

@@ -88,11 +88,7 @@ def recorded_stages() -> Iterator[dict[str, float]]:
 
 @contextmanager
 def verbosity(verbose: bool | int | None) -> Iterator[None]:
-    """
-    Set the verbosity of the work inside, in this thread; 0 outside stays 0.
-
-    :param verbose: As the parameter of :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
-    """
+    """Set the parameter `verbose` of estimators for the work inside, in this thread; 0 outside stays 0."""
     outer = _VERBOSE.get()
     token = _VERBOSE.set(outer if outer == 0 or verbose is None else int(verbose))
     try:

@@ -69,7 +69,7 @@ class preconditioner(_local_value):  # noqa: N801 (named in lower case, as GPyTo
 
     - `"nystrom"`: a low-rank factor of the kernel matrix (randomized Nystrom), for solves and for training.
     - `"partition"`: the average of the partitions' own inverses (Davies & Ghahramani 2014, eq. 9 and 10, corrected);
-      for solves with flat partitions, not for training. Trees (`heights="all"`) and sums of kernels refuse it.
+      for solves with flat partitions, not for training.
     - `"none"`: plain conjugate gradients.
 
     :raises ValueError: If it is none of them. With `"partition"`, solves with trees (`heights="all"`) and with sums of

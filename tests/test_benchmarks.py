@@ -13,18 +13,16 @@ import pandas as pd
 import pytest
 import torch
 from scipy.stats import multivariate_normal, norm
+from sklearn.metrics.pairwise import laplacian_kernel
 
 from benchmarks import evidence, honest
 from benchmarks.__main__ import main
 from benchmarks.datasets import table_sets
-from benchmarks.laplace_features import FourierFeatures, laplace_kernel, ridge
-from benchmarks.mondrian_figures import searched
+from benchmarks.mondrian_figures import fourier_features, searched
 from benchmarks.papers import against_standard, inverses
-from benchmarks.processes import ALONE, JOINT, Prediction
+from benchmarks.processes import ALONE, JOINT, density_scores
 from benchmarks.report import Options, measured
-from gpytorch_partition import MondrianKernel
 from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor
-from gpytorch_partition.models import cluster_features
 
 ROOT = Path(__file__).parents[1]
 PICTURES = [
@@ -248,7 +246,8 @@ def test_joint_and_pointwise_densities():
     random = np.random.default_rng(0)
     root, mean, y = random.standard_normal((3, 3)), random.standard_normal(3), random.standard_normal(3)
     covariance = root @ root.T + np.eye(3)
-    scores = Prediction(torch.from_numpy(mean), torch.from_numpy(covariance)).scores(torch.from_numpy(y))
+    found = torch.distributions.MultivariateNormal(torch.from_numpy(mean), torch.from_numpy(covariance))
+    scores = density_scores(found, y)
     assert scores[JOINT] == pytest.approx(multivariate_normal(mean, covariance).logpdf(y) / 3)
     assert scores[ALONE] == pytest.approx(norm.logpdf(y, mean, np.sqrt(np.diag(covariance))).mean())
 
@@ -275,21 +274,8 @@ def test_a_method_is_better_by_two_standard_errors_only():
 @pytest.mark.parametrize("lifetime", [0.5, 4.0])
 def test_products_of_fourier_features_are_the_laplace_kernel_on_average(lifetime):
     """Every product is a mean of M terms of at most 2: its standard error is at most sqrt(3 / 2 / M) < .004."""
-    features = FourierFeatures(2, 100_000, lifetime, seed=0)(X[:30])
-    np.testing.assert_allclose(features @ features.T, laplace_kernel(X[:30], X[:30], lifetime), atol=0.018)
-
-
-@pytest.mark.parametrize("lifetime", [0.3, 5.0, None], ids=["sparse, narrow", "sparse, wide", "dense"])
-def test_ridge_regression(lifetime):
-    rows, y = torch.from_numpy(X[:30]), Y[:30]
-    if lifetime is None:
-        features = dense = FourierFeatures(2, 50, 2.0, seed=0)(X[:30])
-    else:
-        features = cluster_features(MondrianKernel(rows, 8, lifetime=lifetime, random_state=0), rows, rows)
-        dense = features.toarray()
-    assert (dense.shape[1] > len(y)) == (lifetime != 0.3)
-    expected = np.linalg.solve(dense.T @ dense + 0.3 * np.eye(dense.shape[1]), dense.T @ y)
-    np.testing.assert_allclose(ridge(features, y, 0.3), expected, atol=1e-10)
+    features = fourier_features(X[:30], 100_000, lifetime, seed=0)
+    np.testing.assert_allclose(features @ features.T, laplacian_kernel(X[:30], gamma=lifetime), atol=0.018)
 
 
 @pytest.mark.parametrize("best", [0.003, 0.7, 300.0])

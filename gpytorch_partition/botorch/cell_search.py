@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import isfinite, prod
 from operator import and_
 from typing import Any
 
+import numpy as np
 import torch
 from botorch.optim.parameter_constraints import evaluate_feasibility
 from botorch.optim.utils import get_X_baseline
@@ -38,8 +39,8 @@ class Space:
     bounds: Tensor
     choices: Mapping[int, Tensor]
     categories: frozenset[int]
-    linear: Sequence[LinearConstraint]
-    nonlinear: Sequence[NonlinearConstraint]
+    linear: list[LinearConstraint]
+    nonlinear: list[NonlinearConstraint]
 
     @property
     def num_columns(self) -> int:
@@ -56,8 +57,8 @@ class Space:
         """Return whether each point (`n x d`) keeps the constraints, up to BoTorch's tolerance (`n`, bool)."""
         return evaluate_feasibility(
             X.unsqueeze(-2),
-            inequality_constraints=list(self.linear) or None,
-            nonlinear_inequality_constraints=list(self.nonlinear) or None,
+            inequality_constraints=self.linear or None,
+            nonlinear_inequality_constraints=self.nonlinear or None,
         )
 
     def sampled(self, num_points: int, seed: int) -> Tensor:
@@ -92,26 +93,19 @@ def space_of(
         if given is not None and not isinstance(given, Mapping):
             raise ValueError(f"expected {name} as a dictionary from columns to values, got {given!r}")
     discrete, categories, fixed = dict(discrete_dims or {}), dict(cat_dims or {}), dict(fixed_features or {})
-    for column, values in {**discrete, **categories, **{column: [fixed[column]] for column in fixed}}.items():
+    choices = discrete | categories | {column: [value] for column, value in fixed.items()}
+    for column, values in choices.items():
         _check_values(bounds, column, values)
     if both := discrete.keys() & categories.keys():
         raise ValueError(f"expected columns in discrete_dims or in cat_dims, got {sorted(both)} in both")
-    for indices, *_ in inequality_constraints or ():
-        _check_within_points(indices.dim() == 1)
-    for _, is_within_points in nonlinear_inequality_constraints or ():
-        _check_within_points(is_within_points)
-    choices = discrete | categories | {column: [value] for column, value in fixed.items()}
+    linear, nonlinear = list(inequality_constraints or ()), list(nonlinear_inequality_constraints or ())
+    _check_within_points(indices.dim() == 1 for indices, *_ in linear)
+    _check_within_points(is_within_points for _, is_within_points in nonlinear)
     columns = {
         column: torch.as_tensor(values, dtype=bounds.dtype, device=bounds.device).unique()
         for column, values in sorted(choices.items())
     }
-    return Space(
-        bounds,
-        columns,
-        frozenset(categories),
-        list(inequality_constraints or ()),
-        list(nonlinear_inequality_constraints or ()),
-    )
+    return Space(bounds, columns, frozenset(categories), linear, nonlinear)
 
 
 def _check_bounds(bounds: Tensor) -> None:
@@ -135,8 +129,8 @@ def _check_values(bounds: Tensor, column: int, values: Sequence[float]) -> None:
         )
 
 
-def _check_within_points(is_within_points: bool) -> None:
-    if not is_within_points:
+def _check_within_points(are_within_points: Iterable[bool]) -> None:
+    if not all(are_within_points):
         raise ValueError(
             "expected constraints on single points, got one between the points of a batch: points are found one after "
             "another, so constrain each of them, or use botorch.optim.optimize_acqf"
@@ -170,8 +164,10 @@ class CellSearch:
         """
         random = self._space.sampled(raw_samples, seed)
         evaluated = self._evaluated_points()
-        is_small = prod(map(len, self._values)) <= raw_samples
-        cells = self._lattice() if is_small else self._neighbors_of_the_best(evaluated)
+        if prod(map(len, self._values)) <= raw_samples:
+            cells = torch.cartesian_prod(*self._values).view(-1, self._space.num_columns)
+        else:
+            cells = self._neighbors_of_the_best(evaluated)
         points = torch.cat([random, given, evaluated, cells])
         points = points[self._is_allowed(points)]
         if not len(points):
@@ -187,9 +183,6 @@ class CellSearch:
     def _evaluated_points(self) -> Tensor:
         points = get_X_baseline(self._acq_function)
         return self._avoided[:0] if points is None else self._space.rounded(points.detach().to(self._avoided))
-
-    def _lattice(self) -> Tensor:
-        return torch.cartesian_prod(*self._values).view(-1, self._space.num_columns)
 
     def _neighbors_of_the_best(self, points: Tensor) -> Tensor:
         best = points[self.evaluated(points).argmax().view(1)] if len(points) else points
@@ -221,7 +214,8 @@ class CellSearch:
         for column, walls in self._walls.items():
             line = point.repeat(len(walls) - 1, 1)
             line[:, column] = self._values[column]
-            first, last = _run(self._cells.keys(line) == key, _interval(walls, point[column]))
+            place = int(torch.searchsorted(walls[1:-1], point[column], right=True))
+            first, last = _run(self._cells.keys(line) == key, place)
             centre[column] = (walls[first] + walls[last + 1]) / 2
         is_inside = self._cells.keys(centre.unsqueeze(0)) == key
         return centre if bool(is_inside & self._is_allowed(centre.unsqueeze(0))) else point
@@ -283,10 +277,6 @@ def _places(values: Tensor, at: Tensor, everywhere: bool) -> tuple[Tensor, Tenso
     return owner, places[owner, step]
 
 
-def _interval(walls: Tensor, value: Tensor) -> int:
-    return min(max(int(torch.searchsorted(walls, value, right=True)) - 1, 0), len(walls) - 2)
-
-
 def _run(is_same: Tensor, place: int) -> tuple[int, int]:
     """First and last of the true places around one without a break; the place itself if it is false."""
     breaks = (~is_same).nonzero().squeeze(-1)
@@ -298,9 +288,8 @@ def _run(is_same: Tensor, place: int) -> tuple[int, int]:
 
 def _first_of_each(keys: Tensor) -> Tensor:
     """The places at which each key occurs first, in order."""
-    distinct, number = keys.unique(return_inverse=True)
-    places = torch.arange(len(keys), device=keys.device)
-    return torch.full_like(distinct, len(keys)).scatter_reduce(0, number, places, "amin").sort().values
+    places = np.unique(keys.cpu().numpy(), return_index=True)[1]
+    return torch.from_numpy(np.sort(places)).to(keys.device)
 
 
 def _best_of_owners(values: Tensor, owners: Tensor, num_owners: int) -> tuple[Tensor, Tensor]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
 from gpytorch.kernels import AdditiveKernel, ConstantKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
 
+from gpytorch_partition.explain.kernel_parts import Map, columns_of, selects_columns
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixtureKernel
 from gpytorch_partition.kernels.wrapper_kernels import DeferredKernel, IterativeKernel, StandardizedKernel
@@ -18,7 +19,7 @@ from gpytorch_partition.partitions.hashed_cells import hashed
 
 class _Source(NamedTuple):
     kernel: PartitionKernel
-    see: Callable[[Tensor], Tensor]  # from points of the space to the kernel's inputs
+    see: Map  # from points of the space to the kernel's inputs
     columns: Tensor | None  # the model's columns among the kernel's inputs; None if they are transformed
 
     @property
@@ -86,18 +87,16 @@ def _model_sources(model: Any) -> Iterator[_Source]:
     yield from _sources(kernel, model.transform_inputs, torch.arange(inputs.shape[-1], device=inputs.device))
 
 
-def _sources(kernel: Kernel, see: Callable[[Tensor], Tensor], columns: Tensor | None) -> Iterator[_Source]:
-    own = kernel.columns.numbers if isinstance(kernel, PartitionKernel) else kernel.active_dims
-    if isinstance(kernel, ScaleKernel) and kernel.base_kernel.active_dims is not None:
-        own = None  # a copy of active_dims of its base kernel, which selects them
-    if isinstance(kernel, PartitionKernel) and not isinstance(kernel, PartitionMixtureKernel):
-        selected = columns[own] if columns is not None and own.numel() else columns
-        yield _Source(kernel, see, selected)
+def _sources(kernel: Kernel, see: Map, columns: Tensor | None) -> Iterator[_Source]:
+    is_mixture = isinstance(kernel, PartitionMixtureKernel)
+    if isinstance(kernel, PartitionKernel) and not is_mixture:
+        own = kernel.columns.numbers
+        yield _Source(kernel, see, columns[own] if columns is not None and own.numel() else columns)
         return
-    if not isinstance(kernel, PartitionMixtureKernel) and own is not None:
-        see, columns = _selecting(see, own), None if columns is None else columns[own]
+    if selects_columns(kernel) and not is_mixture:
+        see, columns = _then(see, columns_of(kernel)), None if columns is None else columns[kernel.active_dims]
     if isinstance(kernel, StandardizedKernel):
-        see, columns = _standardizing(see, kernel), None
+        see, columns = _then(see, kernel.standardized), None
     for inner in _inner_kernels(kernel):
         yield from _sources(inner, see, columns)
 
@@ -117,12 +116,8 @@ def _inner_kernels(kernel: Kernel) -> list[Kernel]:
     )
 
 
-def _selecting(see: Callable[[Tensor], Tensor], numbers: Tensor) -> Callable[[Tensor], Tensor]:
-    return lambda X: see(X).index_select(-1, numbers)
-
-
-def _standardizing(see: Callable[[Tensor], Tensor], kernel: StandardizedKernel) -> Callable[[Tensor], Tensor]:
-    return lambda X: kernel.standardized(see(X))
+def _then(first: Map, second: Map) -> Map:
+    return lambda X: second(first(X))
 
 
 def _model_walls(model: Any, sources: list[_Source], bounds: Tensor) -> list[Tensor | None]:

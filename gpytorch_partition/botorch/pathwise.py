@@ -10,7 +10,6 @@ from botorch.sampling.pathwise.features.generators import GenKernelFeatures, gen
 from botorch.sampling.pathwise.features.maps import FeatureMap
 from botorch.sampling.pathwise.prior_samplers import DrawKernelFeaturePaths
 from botorch.sampling.pathwise.utils import ChainedTransform
-from gpytorch.kernels import Kernel
 from gpytorch.models import ApproximateGP, ExactGP
 from gpytorch.variational import _VariationalStrategy
 from linear_operator.operators import LinearOperator
@@ -117,15 +116,11 @@ def _with_independent_weights(draw: Callable[..., Any]) -> Callable[..., Any]:
     """A sampler of BoTorch with independent weights, since its Sobol sequences end at 21,201 features."""
 
     def draw_paths(model: Any, *args: Any, **options: Any) -> Any:
-        if _has_cluster_kernel(model.covar_module):
+        if any(isinstance(module, ClusterKernel) for module in model.covar_module.modules()):
             options.setdefault("weight_generator", lambda shape: torch.randn(shape, dtype=torch.float64))
         return draw(model, *args, **options)
 
     return draw_paths
-
-
-def _has_cluster_kernel(kernel: Kernel) -> bool:
-    return any(isinstance(module, ClusterKernel) for module in kernel.modules())
 
 
 for _types in ((ExactGP,), (ApproximateGP, _VariationalStrategy)):

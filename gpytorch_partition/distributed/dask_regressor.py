@@ -8,7 +8,6 @@ import dask
 import numpy as np
 import pandas as pd
 from dask.base import is_dask_collection
-from dask.delayed import Delayed
 from distributed import Client
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -140,16 +139,11 @@ class DaskPartitionGPRegressor(BaseEstimator):
         """
         check_is_fitted(self, "model_")
         self._columns.check(X)
-        predictor, number = self._predictor(return_std), 2 if return_std else 1
+        predictor = self._predictor(return_std)
         if not is_dask_collection(X):
             found = list(predictor(X).T)
-        elif hasattr(X, "divisions"):
-            frame = self._of_frame(X, predictor, ["mean", "std"][:number])
-            found = [frame[name] for name in frame.columns]
         else:
-            future, chunks = self._sent(predictor), (X.chunks[0], (number,))
-            blocks = X.rechunk({1: -1}).map_blocks(_predicted, future, chunks=chunks, meta=np.empty((0, 0)))
-            found = [blocks[:, i] for i in range(number)]
+            found = self._lazily(X, predictor, ["mean", "std"] if return_std else ["mean"])
         return tuple(found) if return_std else found[0]
 
     def score(self, X: Any, y: Any) -> float:
@@ -167,13 +161,11 @@ class DaskPartitionGPRegressor(BaseEstimator):
                 f"{type(y).__name__}"
             )
         predictor = self._predictor(return_std=False)
-        sums = self._added_errors(X, y, predictor) if has_partitions(X) else Errors.of((X, y), predictor)
-        return sums.determination
-
-    def _added_errors(self, X: Any, y: Any, predictor: Predictor) -> Errors:
+        if not has_partitions(X):
+            return Errors.of((X, y), predictor).determination
         client, shards = client_of(self.client), shards_of((X, y))
         judge = Task("sum_errors", Errors.of, (sent(client, "predictor", predictor),))
-        return map_reduced(client, shards, "scoring rows", judge, Task("add_errors", Errors.merged))
+        return map_reduced(client, shards, "scoring rows", judge, Task("add_errors", Errors.merged)).determination
 
     def _check_parameters(self) -> None:
         checked_count(self.num_partitions, "partitions", "num_partitions")
@@ -196,22 +188,20 @@ class DaskPartitionGPRegressor(BaseEstimator):
         return resolved_kernel(self.kernel, *rows, num_partitions=self.num_partitions, random_state=seed)
 
     def _predictor(self, return_std: bool) -> Predictor:
-        model, root = self.model_, None
-        values = model._fitted_values
-        if isinstance(model, FeatureSpaceGP):
-            mean, clusters = model.effects().mean, model.statistics.index
-        else:
-            mean, clusters = model._posterior.mean, model.kernel.partition.new_cluster_index(1)
-        if return_std:
-            root = model.effects().root
-        return Predictor(model.kernel, clusters, self._units, values.mean, mean, root, values.noise)
+        model, values = self.model_, self.model_._fitted_values
+        clusters = model.statistics.index if isinstance(model, FeatureSpaceGP) else model._index
+        root = model.effects().root if return_std else None
+        return Predictor(model.kernel, clusters, self._units, values.mean, model._posterior.mean, root, values.noise)
 
-    def _of_frame(self, X: Any, predictor: Predictor, names: list[str]) -> Any:
-        meta = pd.DataFrame({name: pd.Series(dtype=float) for name in names})
-        return X.map_partitions(_framed, self._sent(predictor), names, meta=meta)
-
-    def _sent(self, predictor: Predictor) -> Delayed:
-        return dask.delayed(sent(client_of(self.client), "predictor", predictor))
+    def _lazily(self, X: Any, predictor: Predictor, names: list[str]) -> list[Any]:
+        future = dask.delayed(sent(client_of(self.client), "predictor", predictor))
+        if hasattr(X, "divisions"):
+            meta = pd.DataFrame({name: pd.Series(dtype=float) for name in names})
+            frame = X.map_partitions(_framed, future, names, meta=meta)
+            return [frame[name] for name in names]
+        chunks = X.chunks[0], (len(names),)
+        blocks = X.rechunk({1: -1}).map_blocks(_predicted, future, chunks=chunks, meta=np.empty((0, 0)))
+        return [blocks[:, i] for i in range(len(names))]
 
 
 def _check_partitions(X: Any, y: Any) -> None:

@@ -55,12 +55,7 @@ class Shards(NamedTuple):
 
 
 def shards_of(chunks: Any) -> Shards:
-    """
-    Return chunks of any form as shards.
-
-    :param chunks: A pair (X, y) of Dask arrays or dataframes, or an iterable of chunks: delayed objects of pairs, or
-        pairs of arrays or of delayed objects.
-    """
+    """Return the chunks that :func:`count_chunks` takes as shards."""
     is_pair = isinstance(chunks, tuple | list) and len(chunks) == 2
     if is_pair and all(map(has_partitions, chunks)):
         shards = _aligned(*chunks)

@@ -101,9 +101,6 @@ def average_function(
     inducing points leave out (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`) is added as if it were
     common to all rows, which is an upper bound.
 
-    :param rows: The N rows at G values of the column.
-    :param as_points: The map from a table to the model's points.
-    :param unit: Standardization of the targets.
     :param target: Number or name of the target, where the model has several; else None.
     """
     model, called, mean, scale = estimator.model_, estimator.target_name_ or "target", unit.mean, unit.scale
@@ -147,7 +144,9 @@ def averages(model: PartitionGP | TargetView, points: Iterable[Tensor]) -> tuple
         if isinstance(model, TargetView):
             variances = model.variances_of(priors, cross)
         else:
-            variances = _variances(model, priors, cross)
+            prior = DiagLinearOperator(priors)
+            posterior = predictive_covariance(prior, to_linear_operator(cross), strategy_of(model)._noisy)
+            variances = posterior.diagonal(dim1=-2, dim2=-1)
         return (levels + of_means @ alpha).double(), (variances + left_out).double()
 
 
@@ -169,12 +168,6 @@ def _average(model: PartitionGP | TargetView, x: Tensor) -> tuple[Tensor, Tensor
     left_out = unspanned_variances(model.likelihood, x)
     spread = x.new_zeros(()) if left_out is None else left_out.sqrt().mean().square()
     return model.level(x).mean(), prior.mean(), spread, cross
-
-
-def _variances(model: PartitionGP, priors: Tensor, cross: Tensor) -> Tensor:
-    """Return posterior variances (`G`) of averages from prior variances (`G`) and covariances with rows (`G x N`)."""
-    strategy, left = strategy_of(model), to_linear_operator(cross)
-    return predictive_covariance(DiagLinearOperator(priors), left, strategy._noisy).diagonal(dim1=-2, dim2=-1)
 
 
 def _known_values(encoder: Any, rows: Any, number: int) -> tuple[str, np.ndarray]:

@@ -14,6 +14,7 @@ from sklearn.utils import check_array
 
 from gpytorch_partition.inputs.numbers import checked_count, refuse_mask
 from gpytorch_partition.inputs.training_rows import encode_missing
+from gpytorch_partition.linalg.parallel import slices
 from gpytorch_partition.partitions.ensembles.tree_values import names_of, tree_values
 from gpytorch_partition.partitions.forest import ForestPartition
 
@@ -190,7 +191,7 @@ class Proximities:
         return X
 
     def _blocks(self, without_own: bool = False) -> Iterator[csr_matrix]:
-        for rows in self._block_rows():
+        for rows in slices(max(1, self.shape[0]), max(1, _ENTRIES // max(1, self.shape[1]))):
             block = csr_matrix(self.left[rows] @ self.right.T)
             if self.is_unseen is not None:
                 counts = self.is_unseen[0][rows] @ self.is_unseen[1].T
@@ -200,11 +201,6 @@ class Proximities:
                 block.setdiag(0.0, k=rows.start)
                 block.eliminate_zeros()
             yield block
-
-    def _block_rows(self) -> Iterator[slice]:
-        size = max(1, _ENTRIES // max(1, self.shape[1]))
-        for start in range(0, max(1, self.shape[0]), size):
-            yield slice(start, min(start + size, self.shape[0]))
 
 
 def proximities(forest: Any, X: Any, new_X: Any = None, *, weighting: str = "leaf") -> Proximities:
@@ -317,11 +313,10 @@ def _nearest(row: csr_matrix, k: int, own: int | None) -> tuple[np.ndarray, np.n
 
 def _incidence(partition: ForestPartition, X: np.ndarray) -> csr_matrix:
     """Return which leaf of each tree a row is in (`n x p` zeros and ones, a number for each tree in order)."""
-    labels = partition.labels(encode_missing(torch.from_numpy(X))).numpy()
-    starts = np.cumsum([0, *partition.cluster_counts.tolist()])
-    columns = (labels + starts[:-1]).ravel()
-    ends = np.arange(len(labels) + 1) * labels.shape[1]
-    return csr_matrix((np.ones(columns.size), columns, ends), shape=(len(labels), starts[-1]))
+    rows = encode_missing(torch.from_numpy(X))
+    incidence, _ = partition.incidences(rows, rows)
+    columns, ends = incidence.codes.numpy().ravel(), np.arange(len(X) + 1) * incidence.num_partitions
+    return csr_matrix((np.ones(columns.size), columns, ends), shape=(len(X), incidence.num_clusters))
 
 
 def _scaled(incidence: csr_matrix, weights: np.ndarray) -> csr_matrix:

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.clusters.tree_layout import TreeLayout
 from gpytorch_partition.explain.given_columns import by_given_columns, column_names, given_rows
 from gpytorch_partition.explain.kernel_parts import (
     AveragedTrees,
@@ -150,8 +149,6 @@ def column_shares(functions: KernelExpansion, random_state: Any = 0) -> np.ndarr
       another row (Jansen 1999).
 
     One product with each part (two for slopes), and for parts of the last kind D times 1,000 random pairs of rows.
-
-    :param random_state: Seed of the rows whose values are taken. (Default: 0.)
     """
     means = functions.part_means(functions.train_x)
     variances = means.sum(1).var(1, correction=0).numpy()
@@ -191,8 +188,7 @@ def _shares_of(
 def _structured(part: KernelPart, x: Tensor, alpha: Tensor, total: Tensor) -> Tensor | None:
     """Return N times the covariance of each column's contribution with f (`D`); None for other kernels."""
     sources = part.sources(x.shape[-1])
-    found = None if sources is None else _of_seen_columns(part, x, alpha, total)
-    if sources is None or found is None:
+    if sources is None or (found := _of_seen_columns(part, x, alpha, total)) is None:
         return None
     return torch.zeros(x.shape[-1], dtype=found.dtype).index_add(0, sources, found)
 
@@ -245,23 +241,19 @@ def _by_splits(forest: ForestPartition, rows: Incidence, values: Tensor, total: 
     """Return N times the covariance with f of the splits by each column (`D`), from values of leaves."""
     layout = forest.layout
     counts, covariances = rows.cluster_sums(torch.stack([torch.ones_like(total), total], -1)).unbind(-1)
-    nodes = _node_sums(layout, torch.stack([counts, counts * values, covariances], -1))
+    nodes = torch.empty(layout.num_nodes, 3, dtype=total.dtype)
+    nodes[layout.sums.nodes] = layout.sums.up(torch.stack([counts, counts * values, covariances], -1))
     means = nodes[:, 1] / nodes[:, 0].clamp_min(1)
     effects = (means - means[layout.parent]) * nodes[:, 2]  # 0 for roots, and for nodes without rows
     columns = forest.feature.long()[layout.parent]
     return torch.zeros(num_columns, dtype=torch.float64).index_add(0, columns, effects)
 
 
-def _node_sums(layout: TreeLayout, leaf_values: Tensor) -> Tensor:
-    sums = torch.empty(layout.num_nodes, leaf_values.shape[-1], dtype=leaf_values.dtype)
-    sums[layout.sums.nodes] = layout.sums.up(leaf_values)
-    return sums
-
-
 def _relevance(part: KernelPart, x: Tensor, random: np.random.RandomState) -> Tensor:
     """Return each column's share (`D`) of the prior variance that is lost with another row's value."""
     own, others = (x[torch.from_numpy(random.randint(len(x), size=_NUM_PAIRS))] for _ in range(2))
-    part = _exact(part)
+    if isinstance(part.kernel, LandmarkKernel):  # the kernel itself instead of its approximation
+        part = KernelPart(part.kernel.base_kernel, part.weight, (*part.maps, part.kernel.columns.select))
     variance, lost = part.pairs(own, own).mean(), []
     for column in range(x.shape[1]):
         changed = own.clone()
@@ -269,11 +261,3 @@ def _relevance(part: KernelPart, x: Tensor, random: np.random.RandomState) -> Te
         lost.append(variance - part.pairs(own, changed).mean())
     found = torch.stack(lost).clamp_min(0)
     return found / found.sum() if bool(found.sum() > 0) else found
-
-
-def _exact(part: KernelPart) -> KernelPart:
-    """Return the part with the kernel itself instead of its approximation through inducing points."""
-    kernel = part.kernel
-    if not isinstance(kernel, LandmarkKernel):
-        return part
-    return KernelPart(kernel.base_kernel, part.weight, (*part.maps, kernel.columns.select))

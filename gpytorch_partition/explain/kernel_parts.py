@@ -145,7 +145,7 @@ def _parts(kernel: Kernel, weight: float, maps: tuple[Map, ...], of_mixtures: bo
         for inner, share in zip(kernel.kernels, kernel.mixture_weights.tolist()):
             yield from _parts(inner, weight * share, maps, of_mixtures)
     elif isinstance(kernel, _OUTER) or _has_view(kernel):
-        maps = (*maps, _columns_of(kernel)) if _selects_columns(kernel) else maps
+        maps = (*maps, columns_of(kernel)) if selects_columns(kernel) else maps
         if isinstance(kernel, ScaleKernel):
             weight *= kernel.outputscale.item()
         if isinstance(kernel, StandardizedKernel) or _has_view(kernel):
@@ -162,13 +162,13 @@ def _has_view(kernel: Kernel) -> bool:
     return isinstance(getattr(kernel, "base_kernel", None), Kernel) and callable(getattr(kernel, "view", None))
 
 
-def _selects_columns(kernel: Kernel) -> bool:
+def selects_columns(kernel: Kernel) -> bool:
     """Return whether a kernel selects columns itself: a ScaleKernel has a copy of its base's `active_dims`."""
     is_copy = isinstance(kernel, ScaleKernel) and kernel.base_kernel.active_dims is not None
     return kernel.active_dims is not None and not is_copy
 
 
-def _columns_of(kernel: Kernel) -> Map:
+def columns_of(kernel: Kernel) -> Map:
     return lambda x: x.index_select(-1, kernel.active_dims)
 
 

@@ -282,9 +282,12 @@ def plot_cells(
         raise ValueError(f"expected a number below {found.shape[-1]}, the number of partitions, got {number!r}")
     cells = found[:, number].unique(return_inverse=True)[1].reshape(_GRID, _GRID).numpy()
     _draw_cells(ax, cells, extent)
-    _draw_rows(ax, x, columns)
+    rows = x[:: -(-len(x) // 500)]
+    ax.autoscale(False)
+    ax.plot(rows[:, columns[0]], rows[:, columns[1]], "o", color="black", markersize=2.2, alpha=0.6)
     set_title(ax, f"{cells.max() + 1} cells of {type(partition).__name__}", above=0)
-    _name_axes(ax, columns, labels)
+    first, second = [f"column {column}" for column in columns] if labels is None else map(name, labels)
+    ax.set(xlabel=first, ylabel=second)
     return ax
 
 
@@ -377,14 +380,3 @@ def _draw_cells(ax: Any, cells: np.ndarray, extent: tuple[float, ...]) -> None:
     border[1:] |= cells[1:] != cells[:-1]
     image[border] = 0.35
     ax.imshow(image, extent=extent, origin="lower", aspect="auto", interpolation="nearest")
-
-
-def _draw_rows(ax: Any, x: Tensor, columns: tuple[int, int]) -> None:
-    rows = x[:: -(-len(x) // 500)]
-    ax.autoscale(False)
-    ax.plot(rows[:, columns[0]], rows[:, columns[1]], "o", color="black", markersize=2.2, alpha=0.6)
-
-
-def _name_axes(ax: Any, columns: tuple[int, int], labels: Any) -> None:
-    first, second = [f"column {column}" for column in columns] if labels is None else map(name, labels)
-    ax.set(xlabel=first, ylabel=second)

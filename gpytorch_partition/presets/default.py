@@ -65,13 +65,13 @@ def default_model(
 
     Weights and noise maximize the predictive density of held-out rows, by folds whose forests and lengthscales are
     learned without them (Rasmussen & Williams 2006, section 5.3). Weights come from a quarter of the rows, but 700 at
-    least and 1,500 at most; where there are more than 1.7 times as many, all rows, held out in folds, set the scale of
-    weights and noise anew. Noise varies with x where that gains 3 nats
-    (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), and is Student's t where that gains 5
-    (:class:`~gpytorch_partition.likelihoods.StudentTLikelihood`); outliers are discounted where that predicts held-out
-    rows better. The variance that inducing points leave out is added where it is larger than at 95 % of new rows
-    (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`). Without `weights` and `blocks`, predictions are
-    averaged with those of boosted trees where that gains 3 nats.
+    least and 1,500 at most, and all variances are multiplied by n / (n - p) for these n rows and the p values chosen;
+    where there are more than 1.7 times as many, all rows, held out in folds, set the scale anew. Noise varies with x
+    where that gains 3 nats (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), and is Student's t
+    where that gains 5 (:class:`~gpytorch_partition.likelihoods.StudentTLikelihood`); outliers are discounted where that
+    predicts held-out rows better. The variance that inducing points leave out is added where it is larger than at 95 %
+    of new rows (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`). Without `weights` and `blocks`,
+    predictions are averaged with those of boosted trees where that gains 3 nats.
 
     Nothing is left to train. The model is chosen on the CPU in float64, and moves to the rows' device. A prediction of
     new targets is `model.likelihood(model(x), x)` for x in float64, above 2,000 rows within
