@@ -12,7 +12,7 @@ import torch
 from sklearn.ensemble import HistGradientBoostingRegressor
 from torch import Tensor
 
-from gpytorch_partition.inputs.numbers import take_shapes
+from gpytorch_partition.inputs.numbers import ShapedBuffers
 from gpytorch_partition.inputs.training_rows import decode_missing
 from gpytorch_partition.kernels import EncodedKernel, RandomForestKernel, StandardizedKernel
 from gpytorch_partition.linalg.parallel import threads_for
@@ -37,7 +37,7 @@ _HELD_OUT_SHARE = 0.2  # of all rows that are left out at a time, at most
 _NUM_VALUES = 2  # rounds and share, chosen by the judging rows
 
 
-class BoostedMean(torch.nn.Module):
+class BoostedMean(ShapedBuffers):
     r"""
     Predict targets by boosted trees: a constant plus the values of a point's leaves, one in each tree.
 
@@ -90,10 +90,6 @@ class BoostedMean(torch.nn.Module):
         points, (low, high) = decode_missing(self.kernel.standardized(x)), self.ends.to(x)
         beyond = torch.maximum(low - points, points - high).nan_to_num(0.0).clamp_min(0.0).amax(-1)
         return self.share.to(x) * (-_DECAY * beyond).exp()
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        take_shapes(self, state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def boosted_mean(choice: Choice, data: TrainingData, setup: Setup) -> BoostedMean | None:
