@@ -306,8 +306,6 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         points = self._complete(self._new_rows(X))
         return nearest_rows(self.kernel_, points, self._train_x, k, self._counted_rows)
 
-    # Inside.
-
     def _functions(self) -> KernelExpansion:
         """Return the functions of the indicators; parts are named as their weights, if each has one."""
         check_is_fitted(self, "kernel_")

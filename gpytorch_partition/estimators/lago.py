@@ -23,10 +23,8 @@ from gpytorch_partition.inputs.text_targets import composed
 
 SHAPES = ("spherical", "elliptical")
 ALPHAS = tuple(2.0 ** (step / 2) for step in range(10, -9, -1))  # 32 down to 1/16
-# Distances computed at once (2 MiB): they stay in the cache.
-_BLOCK_NUMEL = 2**18
-# Stands for the logarithm of zero, which scikit-learn's metrics refuse.
-_NO_SCORE = -1e30
+_BLOCK_NUMEL = 2**18  # distances computed at once (2 MiB): they stay in the cache
+_NO_SCORE = -1e30  # stands for the logarithm of zero, which scikit-learn's metrics refuse
 
 
 class _LeftOut(NamedTuple):

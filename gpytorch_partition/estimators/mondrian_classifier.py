@@ -169,8 +169,6 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "features_")
         return self.features_.num_columns
 
-    # Inside.
-
     def _begin(self, X: np.ndarray, y: np.ndarray, classes: np.ndarray) -> MondrianClassifier:
         check_classification_targets(y)
         if len(classes) < 2:

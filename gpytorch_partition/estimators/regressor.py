@@ -688,8 +688,6 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """Return the name of the target: that of the Series, or of the column of parquet files; None if it has none."""
         return None if self._known.has_several or self._target_names is None else self._target_names[0]
 
-    # Inside.
-
     _for_new_holes = "predictions are averaged over the values of similar training rows, and as uncertain as these vary"
 
     def _training_rows(self, X: Any, y: Any, sample_weight: Any) -> CountedRows:
