@@ -73,7 +73,7 @@ def compare(options: Namespace) -> None:
             _print_line(lines[-1])
     if not results:
         raise CommandError("no model could be fitted, for the reasons above: there is nothing to write")
-    _print_differences(lines, _add_differences(lines, results, test))
+    _print_differences(_add_differences(lines, results, test))
     _print_foot(train, test, models.keys())
     _write(folder, train, test, lines, results, options.kernels)
 
@@ -187,8 +187,8 @@ def _scores(name: str, found: Judgement, train: TrainingData, test: TrainingData
     return line
 
 
-def _add_differences(lines: list[Line], results: Results, test: TrainingData) -> list[str]:
-    """Add to each line its RMSE and NLPD less those of the default, paired by row, and their standard errors."""
+def _add_differences(lines: list[Line], results: Results, test: TrainingData) -> list[Line]:
+    """Add RMSE and NLPD less those of the default, paired by row, and their errors; return the other models' lines."""
     if (default := results.get("auto")) is None:
         return []
     (best,) = (line for line in lines if line["model"] == "auto")
@@ -199,15 +199,14 @@ def _add_differences(lines: list[Line], results: Results, test: TrainingData) ->
         _, line["rmse_to_auto_error"] = mean_and_error(halves[0] - halves[1], test.weights)
         gains = default.log_density - found.log_density
         line["nlpd_to_auto"], line["nlpd_to_auto_error"] = mean_and_error(gains, test.weights)
-    return [line["model"] for line in lines if line is not best]
+    return [line for line in lines if line is not best]
 
 
-def _print_differences(lines: list[Line], others: list[str]) -> None:
+def _print_differences(others: list[Line]) -> None:
     if others:
         outputs.show("\nless the default model, row by row (within 2 of its +-, it is noise)")
-    for line in lines:
-        if line["model"] in others:
-            outputs.show(_start(line, "_to_auto"))
+    for line in others:
+        outputs.show(_start(line, "_to_auto"))
 
 
 def _print_head(train: TrainingData, test: TrainingData) -> None:

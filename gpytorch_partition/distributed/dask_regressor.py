@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from dask.base import is_dask_collection
 from distributed import Client
+from gpytorch.kernels import Kernel
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -27,7 +28,7 @@ from gpytorch_partition.distributed.dask_rows import (
     shards_of,
 )
 from gpytorch_partition.distributed.shards import Columns, Errors, Predictor, Sample, Units, names_of
-from gpytorch_partition.estimators.kernels import is_built, resolved_kernel
+from gpytorch_partition.estimators.kernels import resolved_kernel
 from gpytorch_partition.inputs.numbers import checked_count, random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import RandomForestKernel
@@ -170,7 +171,7 @@ class DaskPartitionGPRegressor(BaseEstimator):
     def _check_parameters(self) -> None:
         checked_count(self.num_partitions, "partitions", "num_partitions")
         checked_count(self.sample_rows, "rows of the sample", "sample_rows")
-        if is_built(self.kernel) or is_ensemble(self.kernel):
+        if isinstance(self.kernel, Kernel) or is_ensemble(self.kernel):
             raise TypeError(
                 f"expected kernel as a name or a function, got a {type(self.kernel).__name__} that has seen "
                 "columns in other units: give a function (x, y) -> kernel of standardized rows, or use count_chunks"

@@ -14,6 +14,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from gpytorch_partition.callers import level_of_caller
+from gpytorch_partition.inputs.numbers import is_whole
 from gpytorch_partition.inputs.training_rows import decode_missing
 from gpytorch_partition.kernels import LocalLinearKernel
 from gpytorch_partition.likelihoods import FITCGaussianLikelihood
@@ -34,14 +35,14 @@ Estimator = TypeVar("Estimator")
 
 
 def check_count(number: Any, name: str, least: int = 1, most: float = np.inf) -> None:
-    if _is_number(number, Integral) and number > most:
+    if is_whole(number, least) and number > most:
         raise ValueError(f"expected {name} to be {most:,} at most, got {number:,}")
-    if not _is_number(number, Integral) or number < least:
+    if not is_whole(number, least):
         raise ValueError(f"expected {name} to be a whole number, {least} or more, got {number!r}")
 
 
 def check_n_jobs(n_jobs: Any) -> None:
-    if n_jobs is not None and (not _is_number(n_jobs, Integral) or n_jobs == 0):
+    if n_jobs is not None and (not is_whole(n_jobs, -np.inf) or n_jobs == 0):
         raise ValueError(f"expected n_jobs to be None or a whole number other than 0 (-1: all cores), got {n_jobs!r}")
 
 
@@ -57,12 +58,12 @@ def check_flag(flag: Any, name: str) -> None:
 
 
 def check_positive(number: Any, name: str) -> None:
-    if not _is_number(number, Real) or not 0 < float(number) < np.inf:
+    if not _is_number(number) or not 0 < float(number) < np.inf:
         raise ValueError(f"expected {name} to be a positive number, got {number!r}")
 
 
 def check_share(number: Any, name: str) -> None:
-    if not _is_number(number, Real) or not 0 <= float(number) <= 1:
+    if not _is_number(number) or not 0 <= float(number) <= 1:
         raise ValueError(f"expected {name} to be a number from 0 to 1, got {number!r}")
 
 
@@ -71,8 +72,8 @@ def check_word(value: Any, name: str, words: tuple[str, ...]) -> None:
         raise ValueError(f"expected {name} to be one of {words}, got {value!r}")
 
 
-def _is_number(value: Any, kind: type) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 @np.errstate(over="ignore")

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from gpytorch_partition.descriptions import counted
 from gpytorch_partition.estimators.checks import LARGEST, TrainingRange, check_magnitudes, warn_of_rounding
-from gpytorch_partition.estimators.kernels import is_data_free, name_of, name_or_function, resolved_kernel
-from gpytorch_partition.estimators.reading import ReadsTables
+from gpytorch_partition.estimators.kernels import name_of, resolved_kernel
 from gpytorch_partition.estimators.regression_fit import Found, columns_of, target_unit
 from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
@@ -48,9 +47,7 @@ Units: TypeAlias = tuple[Standardization, Standardization]  # of columns and tar
 class ChunkedFit:
     """A fit of an estimator to rows in chunks, read twice: for a sample that grows the kernel, and to count."""
 
-    reader: ReadsTables
-    kernel: Any
-    building: dict[str, Any]
+    reader: Any
 
     def run(
         self, source: ChunkSource, sample_rows: int, random: np.random.RandomState
@@ -60,15 +57,16 @@ class ChunkedFit:
             bar = progress(source, "sampling rows", source.num_chunks)
             sample = RowSample(sample_rows, random).of(map(self._with_usable_numbers, bar))
             _check_enough(sample.num_rows)
-        X, y = self.reader._read(sample.x, sample.y, reset=True, y_numeric=True, ensure_all_finite=self._finiteness)
+        X, y = self.reader._read(sample.x, sample.y, reset=True, y_numeric=True)
         y = _checked(X, y)
         warn_of_rounding(y)
-        columns, unit = columns_of(self.reader, self.kernel, X), target_unit(y, None)
+        columns, unit = columns_of(self.reader, X), target_unit(y, None)
         x, targets = columns.apply_array(X), unit.apply_array(y)
         with stage("building the kernel"):
-            grown_on = torch.from_numpy(y) if is_ensemble(self.kernel) else targets
-            options = {**self.building, "random_state": random, "categories": self.reader._categories}
-            kernel, left_out = counted_kernel(self.kernel, x, grown_on, **options)
+            given, categories = self.reader.kernel, self.reader._categories
+            grown_on = torch.from_numpy(y) if is_ensemble(given) else targets
+            options = {"num_partitions": self.reader.num_partitions, "n_jobs": self.reader.n_jobs}
+            kernel, left_out = counted_kernel(given, x, grown_on, categories=categories, random_state=random, **options)
         space = FeatureSpaceGP(kernel)
         with stage("counting rows"):
             extremes = self._count(space, source, sample, (columns, unit))
@@ -79,15 +77,11 @@ class ChunkedFit:
         at_bounds = {"noise": found.noise} if found.noise <= _LEAST_NOISE else {}
         return Found(model, sample.rows, found.log_likelihood, at_bounds, left_out=left_out), columns, unit
 
-    @property
-    def _finiteness(self) -> bool | str:
-        return self.reader._finiteness
-
     def _with_usable_numbers(self, chunk: Chunk) -> Chunk:
         """Return the chunk if its numbers can be used; errors of the later sample could not name it."""
         for name, values in number_columns(chunk.x):
             expected, are_bad = f"expected numbers up to {LARGEST:g}", np.abs(values) > LARGEST
-            if self._finiteness is True and not are_bad.any():
+            if not self.reader._takes_missing_values and not are_bad.any():
                 expected, are_bad = self._no_holes, np.isnan(values)
             if are_bad.any():
                 row = int(are_bad.argmax())
@@ -97,7 +91,8 @@ class ChunkedFit:
 
     @property
     def _no_holes(self) -> str:
-        kernel = f"kernel={self.kernel!r}" if isinstance(self.kernel, str) else "a kernel of numbers"
+        kernel = self.reader.kernel
+        kernel = f"kernel={kernel!r}" if isinstance(kernel, str) else "a kernel of numbers"
         return f"{kernel} expected no missing cells (give 'auto' or 'forest', which know them)"
 
     def _count(self, space: FeatureSpaceGP, source: ChunkSource, sample: RowSample, units: Units) -> Tensor:
@@ -116,11 +111,10 @@ class ChunkedFit:
             yield columns.apply_array(X)[rows], unit.apply_array(y)[rows]
 
     def _read(self, chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
-        finiteness = self._finiteness
         try:
-            X, y = self.reader._read(chunk.x, chunk.y, reset=False, y_numeric=True, ensure_all_finite=finiteness)
+            X, y = self.reader._read(chunk.x, chunk.y, reset=False, y_numeric=True)
             y = _checked(X, y)
-            if finiteness is True and np.isnan(X).any():
+            if not self.reader._takes_missing_values and np.isnan(X).any():
                 raise ValueError(self._no_holes)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{chunk.name}: {error}") from error
@@ -168,8 +162,14 @@ def _check_enough(num_rows: int) -> None:
 
 
 def check_for_chunks(kernel: Any, budget: Any, options: Any, dtype: str) -> None:
-    """Refuse parameters of an estimator that have no meaning for counted rows."""
-    check_countable(kernel)
+    """Refuse, before any work, a kernel whose rows cannot be counted, and parameters without a meaning for these."""
+    if name_of(kernel) == "mondrian":
+        raise ValueError(
+            "expected a kernel of few clusters with chunks, got kernel='mondrian', with a cell for nearly every row: "
+            "give 'auto', 'forest' or 'fast_cluster', or a MondrianKernel of a short lifetime, built on some rows"
+        )
+    if isinstance(kernel, Kernel):
+        _check_countable(kernel)
     for name, value in (("budget", budget), ("options", options)):
         if value is not None:
             raise ValueError(
@@ -177,21 +177,6 @@ def check_for_chunks(kernel: Any, budget: Any, options: Any, dtype: str) -> None
             )
     if dtype == "float32":
         raise ValueError("expected dtype='auto' or 'float64' with chunks, whose counts are solved in float64")
-
-
-def check_countable(kernel: Any) -> None:
-    """Refuse, before any work, a parameter `kernel` whose rows cannot be counted."""
-    if name_of(kernel) == "mondrian":
-        raise ValueError(
-            "expected a kernel of few clusters with chunks, got kernel='mondrian', with a cell for nearly every row: "
-            "give 'auto', 'forest' or 'fast_cluster', or a MondrianKernel of a short lifetime, built on some rows"
-        )
-    if is_data_free(kernel) or (isinstance(kernel, Kernel) and not isinstance(kernel, PartitionKernel)):
-        raise ValueError(
-            f"expected a kernel of partitions, whose rows can be counted, got a {_name(kernel)}: {_REMEDY}"
-        )
-    if isinstance(kernel, PartitionKernel):
-        _check_size(kernel)
 
 
 def counted_kernel(
@@ -221,13 +206,10 @@ def counted_kernel(
     if name == "fast_cluster":
         return _clustered(x, categories, num_partitions, random_state), ()
     options = {"num_partitions": num_partitions, "random_state": random_state, "n_jobs": n_jobs}
-    given = kernel if isinstance(kernel, Kernel) else name_or_function(kernel)
-    built = resolved_kernel(given, x, y, categories=categories, **options)
+    built = resolved_kernel(kernel, x, y, categories=categories, **options)
     if name == "forest" or is_ensemble(kernel):
         return _cut(built)
-    if not isinstance(built, PartitionKernel):
-        raise ValueError(f"expected a kernel of partitions, whose rows can be counted, got a {_name(built)}: {_REMEDY}")
-    _check_size(built)
+    _check_countable(built)
     return deepcopy(built), ()
 
 
@@ -290,14 +272,13 @@ def _too_many(num_partitions: int) -> str:
     )
 
 
-def _check_size(kernel: PartitionKernel) -> None:
+def _check_countable(kernel: Kernel) -> None:
+    if not isinstance(kernel, PartitionKernel):
+        name = type(kernel).__name__
+        raise ValueError(f"expected a kernel of partitions, whose rows can be counted, got a {name}: {_REMEDY}")
     counts = kernel.partition.cluster_counts
     if counts is not None and (size := int(np.sum(counts.tolist()))) > _MOST_GIVEN:
         raise ValueError(
             f"expected a kernel with at most {_MOST_GIVEN:,} clusters in all, all pairs of which are counted, got "
             f"{size:,}: give fewer partitions or coarser ones, or 'auto'"
         )
-
-
-def _name(kernel: Any) -> str:
-    return type(kernel).__name__

@@ -33,8 +33,8 @@ from gpytorch_partition.estimators.kernels import (
     KERNELS,
     KernelLike,
     check_name,
-    is_built,
     kernel_of_ensemble,
+    name_of,
     resolved_kernel,
     targets_of_ensemble,
 )
@@ -148,7 +148,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y))
         blocks = None if groups is None and time is None else Blocks.of(groups, time, _num_samples(y))
         given = counted_rows(X, y, weights)
-        table, labels = self._checked(given.X, given.y)
+        table, labels = self._read(given.X, given.y, reset=True)
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         if (num_classes := len(self.classes_)) < 2:
@@ -216,7 +216,6 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
 
         :raises ValueError: If X cannot be used; with `"auto"`, if rows of an array miss values and no row of
             :meth:`fit` did (in tables, medians replace them).
-
         """
         x = self._new_rows(X)
         self._warn_of_new_holes(x, self._train_x)
@@ -307,8 +306,6 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         points = self._complete(self._new_rows(X))
         return nearest_rows(self.kernel_, points, self._train_x, k, self._counted_rows)
 
-    # Inside.
-
     def _functions(self) -> KernelExpansion:
         """Return the functions of the indicators; parts are named as their weights, if each has one."""
         check_is_fitted(self, "kernel_")
@@ -322,7 +319,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         if is_ensemble(self.kernel):
             check_has_trees(self.kernel)
             check_refittable(self.kernel)
-        elif not is_built(self.kernel):
+        elif not isinstance(self.kernel, Kernel):
             check_name(self.kernel, NAMES)
         elif any(isinstance(module, ClusterKernel) and module.has_seen_targets for module in self.kernel.modules()):
             warnings.warn(
@@ -335,7 +332,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
 
     def _complete(self, x: Tensor) -> Tensor:
         """Return rows without missing values, where parts cannot take them."""
-        if not self._is_auto or self._has_view or not bool(x.isnan().any()):
+        if name_of(self.kernel) != "auto" or self._has_view or not bool(x.isnan().any()):
             return x
         if self.encoder_ is not None:
             return torch.where(x.isnan(), self._train_x.median(0).values, x)
@@ -343,10 +340,6 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
             "expected rows without missing values (NaN), as those of fit were: the smooth and linear parts do not "
             'know them. Impute them, fit to rows that miss some as well, or use kernel="forest"'
         )
-
-    @property
-    def _is_auto(self) -> bool:
-        return isinstance(self.kernel, str) and self.kernel == "auto"
 
     def _parts(self, rows: PartInputs, *, is_last: bool = False) -> dict[str, Kernel]:
         """Return kernels of unit scale by name; `is_last` keeps an ensemble that is fitted, for the last model."""
@@ -357,7 +350,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
             return {"kernel": kernel}
         # Targets of supervised kernels: `N` zeros and ones for two classes, else `N x C`.
         targets = rows.y[:, 0] if rows.y.shape[1] == 1 else rows.y
-        if self._is_auto:
+        if name_of(self.kernel) == "auto":
             return class_parts(replace(rows, y=targets))
         options = {**rows.setup.growing, "categories": self._categories, "sample_weight": rows.tree_weights}
         kernel = resolved_kernel(self.kernel, rows.points, targets, num_partitions=self.num_partitions, **options)

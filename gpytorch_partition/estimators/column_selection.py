@@ -27,12 +27,9 @@ VOTES = ("best", "population")
 _RULES = ("gap", "mean")
 
 Criterion = Callable[[np.ndarray], np.ndarray]
-# Numbers in the matrices solved at once (32 MiB).
-_BLOCK_NUMEL = 2**22
-# Added to the diagonal of the correlations: columns may be copies of each other.
-_JITTER = 1e-9
-# Relative residual sums of squares below are rounding.
-_LEAST_RESIDUAL = 1e-8
+_BLOCK_NUMEL = 2**22  # numbers in the matrices solved at once (32 MiB)
+_JITTER = 1e-9  # on the diagonal of the correlations: columns may be copies of each other
+_LEAST_RESIDUAL = 1e-8  # relative residual sums of squares below are rounding
 # Functions of the mean squared residual, the number of rows n and of coefficients k (the intercept is one).
 _FORMULAS: dict[str, Callable[..., np.ndarray]] = {
     "aic": lambda residual, n, k: n * np.log(residual) + 2 * k,
@@ -55,14 +52,14 @@ class _VotingSelector(SelectorMixin, BaseEstimator):
         :raises ValueError: If the data or a parameter cannot be used.
         :raises TypeError: If X is sparse.
         """
-        self._check_parameters()
+        num_members = self._checked_parameters()
         numeric = getattr(self, "estimator", None) is None
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=numeric, ensure_min_samples=3)
         check_magnitudes(X, "X")
         if numeric:
             check_magnitudes(y := _numbers(y), "y")
         _check_variation(y)
-        seeds = random_state_of(self.random_state).randint(2**31, size=self._num_members)
+        seeds = random_state_of(self.random_state).randint(2**31, size=num_members)
         vote = self._voter(X, y)
         self.votes_ = np.array(Parallel(n_jobs=self.n_jobs)(delayed(vote)(seed) for seed in seeds), dtype=float)
         self.importances_ = self.votes_.mean(0)
@@ -74,11 +71,8 @@ class _VotingSelector(SelectorMixin, BaseEstimator):
         """Return the function from a member's seed to its votes, `D` numbers from 0 to 1."""
 
     @abstractmethod
-    def _check_parameters(self) -> None: ...
-
-    @property
-    @abstractmethod
-    def _num_members(self) -> int: ...
+    def _checked_parameters(self) -> int:
+        """Refuse parameters that cannot be used, and return the number of members."""
 
     def _get_support_mask(self) -> np.ndarray:
         check_is_fitted(self, "support_")
@@ -152,7 +146,7 @@ class ParallelEvolutionSelector(_VotingSelector):
     random_state: int | np.random.RandomState | None = None
     n_jobs: int | None = None
 
-    def _check_parameters(self) -> None:
+    def _checked_parameters(self) -> int:
         if not callable(self.criterion):
             check_word(self.criterion, "criterion", CRITERIA)
         check_count(self.n_universes, "n_universes")
@@ -161,9 +155,6 @@ class ParallelEvolutionSelector(_VotingSelector):
         check_share(0.0 if self.mutation_rate is None else self.mutation_rate, "mutation_rate")
         check_word(self.votes, "votes", VOTES)
         _check_threshold(self.threshold)
-
-    @property
-    def _num_members(self) -> int:
         return self.n_universes
 
     def _voter(self, X: np.ndarray, y: np.ndarray) -> Callable[[int], np.ndarray]:
@@ -210,13 +201,10 @@ class BaggedStepwiseSelector(_VotingSelector):
     random_state: int | np.random.RandomState | None = None
     n_jobs: int | None = None
 
-    def _check_parameters(self) -> None:
+    def _checked_parameters(self) -> int:
         check_word(self.criterion, "criterion", CRITERIA)
         check_count(self.n_samples, "n_samples")
         _check_threshold(self.threshold)
-
-    @property
-    def _num_members(self) -> int:
         return self.n_samples
 
     def _voter(self, X: np.ndarray, y: np.ndarray) -> Callable[[int], np.ndarray]:

@@ -161,33 +161,29 @@ class FittedRegressor:
 
     @torch.no_grad()
     def _moments_of_block(self, rows: np.ndarray, with_std: bool, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
+        variance = torch.empty(0)
         with self._computing(), self._samples_of_variances(len(rows) if with_std and include_noise else 0):
             x = self.points(rows)
             if self.has_several:
                 mean = self.unit.undo(self.model.means(x)).numpy()
-                variance = self._variances_of_targets(x, include_noise) if with_std else torch.empty(0)
+                if with_std:
+                    variance = (self.model.variances(x) + (self.model.noise if include_noise else 0.0)).clamp_min(0)
             else:
                 found = predictive(self.model, x, include_noise=include_noise)
                 mean = self.unit.undo(found.mean).numpy()
-                variance = _variances(found) if with_std else torch.empty(0)
+                if with_std:
+                    variance = found.variance if self.is_counted else marginal_variances(found)
         return mean, np.sqrt(variance.double().numpy()) * self.scale if with_std else np.empty(0)
-
-    def _variances_of_targets(self, x: Tensor, include_noise: bool) -> Tensor:
-        return (self.model.variances(x) + (self.model.noise if include_noise else 0.0)).clamp_min(0)
 
     def _samples_of_variances(self, num_observations: int) -> settings.num_variance_samples:
         """Set the number of samples for variances: fewer for new observations, as noise is a part of theirs."""
         number = settings.num_variance_samples.value()
+        is_large = not self.is_counted and len(self.train_x) > max_cholesky_size.value()
         if num_observations and self.has_several:
             number = max(2, number // _FEWER_SAMPLES)
-        elif num_observations > _PILOT_SAMPLES and self._may_be_sampled:
+        elif num_observations > _PILOT_SAMPLES and is_large and skip_posterior_variances.off():
             number = min(number, self._num_samples_beside_noise)
         return settings.num_variance_samples(number)
-
-    @property
-    def _may_be_sampled(self) -> bool:
-        is_large = not self.is_counted and len(self.train_x) > max_cholesky_size.value()
-        return is_large and skip_posterior_variances.off()
 
     @property
     def _num_samples_beside_noise(self) -> int:
@@ -256,7 +252,7 @@ class FittedRegressor:
         """Return quantiles of checked rows (`n x q`, or `n x T x q`), given their means and standard deviations."""
         noise = student_t_noise(self.likelihood) if include_noise else None
         if noise is None:
-            return gaussian_quantiles(mean, std, probabilities)
+            return mean[..., None] + std[..., None] * norm.ppf(probabilities)
         with torch.no_grad():
             x = self.points(rows)
             variances = noise(x, shape=x.shape[:-1]).diagonal(dim1=-2, dim2=-1).double()
@@ -348,10 +344,6 @@ def predictive(model: Any, x: Tensor, *, include_noise: bool) -> MultivariateNor
     return MultivariateNormal(function.mean, covariance)
 
 
-def _variances(found: MultivariateNormal | CountedPosterior) -> Tensor:
-    return found.variance if isinstance(found, CountedPosterior) else marginal_variances(found)
-
-
 def sampled(model: Any, x: Tensor, num_samples: int, *, include_noise: bool) -> Tensor:
     """Return joint samples (`num_samples x N`) of :func:`predictive`, from torch's random state."""
     noise = student_t_noise(model.likelihood)
@@ -388,11 +380,6 @@ def checked_quantiles(quantiles: Any) -> np.ndarray:
             f"interval of 90 %, got {quantiles!r}"
         )
     return found
-
-
-def gaussian_quantiles(mean: np.ndarray, std: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """Return quantiles of Gaussians (`*shape x q`), given means and standard deviations (`*shape`)."""
-    return mean[..., None] + std[..., None] * norm.ppf(probabilities)
 
 
 def _with_true_spread(estimates: Tensor, num_samples: int) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from inspect import signature
 from typing import Any, TypeAlias
 
@@ -55,11 +54,6 @@ _TABLES = (
 )
 
 
-def is_built(kernel: Any) -> bool:
-    """Return whether a parameter `kernel` is a kernel itself, for which rows are not standardized."""
-    return isinstance(kernel, Kernel)
-
-
 def resolved_kernel(
     kernel: KernelLike,
     x: Tensor,
@@ -92,7 +86,7 @@ def resolved_kernel(
     if is_ensemble(kernel):
         return kernel_of_ensemble(kernel, x, y, random_state)
     built = kernel
-    if not is_built(kernel):
+    if not isinstance(kernel, Kernel):
         check_name(kernel, tuple(KERNELS))
         options = {"num_partitions": num_partitions, "random_state": random_state, "n_jobs": n_jobs}
         built = new_kernel(kernel, x, y, categories=categories, sample_weight=sample_weight, **options)
@@ -180,25 +174,16 @@ def _check_linear(kernel: Kernel) -> None:
         )
 
 
-def is_data_free(kernel: Any) -> bool:
-    """Return whether a kernel is one of GPyTorch alone, built on no rows, so that columns may be standardized."""
-    ours = (ClusterKernel, StandardizedKernel, EncodedKernel)
-    return isinstance(kernel, Kernel) and not any(isinstance(module, ours) for module in kernel.modules())
-
-
 def name_of(kernel: Any) -> str | None:
     """Return the name that a parameter `kernel` is; None for other forms."""
     return kernel if isinstance(kernel, str) else None
 
 
-def name_or_function(kernel: Any) -> Any:
-    """Return a function that copies a kernel of GPyTorch alone, which is then trained; others as such."""
-    return (lambda x, y: deepcopy(kernel)) if is_data_free(kernel) else kernel
-
-
 def sees_raw_columns(kernel: Any) -> bool:
-    """Return whether a parameter `kernel` sees columns as they are: a kernel built already, or a tree ensemble."""
-    return (isinstance(kernel, Kernel) and not is_data_free(kernel)) or is_ensemble(kernel)
+    """Return whether a parameter `kernel` sees columns as they are: a kernel built on rows, or a tree ensemble."""
+    of_rows = (ClusterKernel, StandardizedKernel, EncodedKernel)
+    is_built = isinstance(kernel, Kernel) and any(isinstance(module, of_rows) for module in kernel.modules())
+    return is_built or is_ensemble(kernel)
 
 
 def check_takes_unlabelled(kernel: Any) -> None:

@@ -16,17 +16,15 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted
 
 from gpytorch_partition.all_or_nothing import all_or_nothing, on_one_fit
-from gpytorch_partition.estimators.checks import check_magnitudes
+from gpytorch_partition.estimators.checks import check_magnitudes, check_word
 from gpytorch_partition.estimators.reading import ReadsNumbers
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.inputs.text_targets import composed
 
 SHAPES = ("spherical", "elliptical")
 ALPHAS = tuple(2.0 ** (step / 2) for step in range(10, -9, -1))  # 32 down to 1/16
-# Distances computed at once (2 MiB): they stay in the cache.
-_BLOCK_NUMEL = 2**18
-# Stands for the logarithm of zero, which scikit-learn's metrics refuse.
-_NO_SCORE = -1e30
+_BLOCK_NUMEL = 2**18  # distances computed at once (2 MiB): they stay in the cache
+_NO_SCORE = -1e30  # stands for the logarithm of zero, which scikit-learn's metrics refuse
 
 
 class _LeftOut(NamedTuple):
@@ -159,9 +157,8 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
     # Parameters and labels.
 
     def _checked_parameters(self) -> tuple[list[int], list[float]]:
-        for name, value, words in (("shape", self.shape, SHAPES), ("kernel", self.kernel, tuple(_KERNELS))):
-            if not isinstance(value, str) or value not in words:
-                raise ValueError(f"expected {name} to be one of {words}, got {value!r}")
+        check_word(self.shape, "shape", SHAPES)
+        check_word(self.kernel, "kernel", tuple(_KERNELS))
         alpha = ALPHAS if isinstance(self.alpha, str) and self.alpha == "auto" else self.alpha
         numbers = _candidates(self.n_neighbors, "n_neighbors", "positive integers")
         alphas = _candidates(alpha, "alpha", "'auto' or numbers from 1e-100 to 1e+100")
@@ -272,11 +269,7 @@ def _candidates(value: Any, name: str, expected: str) -> list[float]:
 
 
 def _left_out(gaps: np.ndarray, neighbors: np.ndarray, folds: np.ndarray, least: np.ndarray) -> _LeftOut:
-    """
-    Return the kernels' changes when neighbors (`n x K` row numbers) are left out, and the next neighbor replaces them.
-
-    Gaps are `n x (K + 1) x 1` or `D`.
-    """
+    """Return the kernels' changes when the next neighbor replaces each of the neighbors (`n x K` row numbers)."""
     number = neighbors.shape[1]
     own = gaps[:, :number]
     radii = (gaps.sum(1, keepdims=True) - own) / number

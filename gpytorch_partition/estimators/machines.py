@@ -30,7 +30,7 @@ class KernelMachine(ReadsTables, BaseEstimator):
     """
     A base of estimators with the parameters `kernel`, `num_partitions`, `random_state` and `n_jobs`.
 
-    A machine calls :meth:`_checked` and :meth:`_build` in `fit`, and :meth:`_new_rows` for other rows (float64).
+    A machine calls :meth:`_read` and :meth:`_build` in `fit`, and :meth:`_new_rows` for other rows (float64).
     """
 
     kernel: Any
@@ -40,15 +40,8 @@ class KernelMachine(ReadsTables, BaseEstimator):
     kernel_: Kernel
     _columns: Standardization | None
 
-    def _checked(self, X: Any, y: Any = "no_validation", reset: bool = True, **options: Any) -> Any:
-        return self._read(X, y, reset=reset, ensure_all_finite=self._finiteness, **options)
-
     def _build(self, rows: np.ndarray, targets: Tensor | None, unlabelled: np.ndarray | None = None) -> Tensor:
-        """
-        Build the kernel on checked rows and on those without targets; return the former as the kernel sees them.
-
-        :param targets: Numbers or indicators of the former, or None.
-        """
+        """Build the kernel on checked rows, with targets if any, and on others; return the former as it sees them."""
         check_n_jobs(self.n_jobs)
         points = self._training_rows(rows, unlabelled)
         self.kernel_ = resolved_kernel(
@@ -72,7 +65,7 @@ class KernelMachine(ReadsTables, BaseEstimator):
 
     def _new_rows(self, X: Any) -> Tensor:
         check_is_fitted(self)
-        return self._seen_by_kernel(self._checked(X, reset=False))
+        return self._seen_by_kernel(self._read(X, reset=False))
 
     def _seen_by_kernel(self, rows: np.ndarray) -> Tensor:
         if self._columns is None:
@@ -159,7 +152,7 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
         """
         check_count(self.n_components, "n_components")
         check_positive(self.tol, "tol")
-        rows = self._checked(X)
+        rows = self._read(X, reset=True)
         if self.n_components > len(rows):
             raise ValueError(
                 f"expected n_components to be from 1 to the number of rows, {len(rows)}, got {self.n_components}"
@@ -243,7 +236,7 @@ class PartitionSpectralClustering(ClusterMixin, KernelMachine):
         for name, value in {"n_clusters": self.n_clusters, "n_components": number, "n_init": self.n_init}.items():
             check_count(value, name)
         check_positive(self.tol, "tol")
-        rows = self._checked(X)
+        rows = self._read(X, reset=True)
         if len(rows) < max(number, self.n_clusters):
             raise ValueError(
                 f"expected {max(number, self.n_clusters)} rows or more, one for each cluster, got {len(rows)}"
@@ -297,7 +290,7 @@ class PartitionFeatures(TransformerMixin, KernelMachine):
     @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> PartitionFeatures:
         """Find the clusters that hold rows; parameters and errors are those of :meth:`PartitionKernelPCA.fit`."""
-        rows = self._checked(X)
+        rows = self._read(X, reset=True)
         x = self._build(rows, optional_targets(y, len(rows)))
         self._features = ClusterFeatures(self.kernel_, x)
         self.n_columns_ = self._features.num_columns

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpytorch_partition.all_or_nothing import all_or_nothing, on_one_fit
-from gpytorch_partition.estimators.checks import check_count, check_positive
+from gpytorch_partition.estimators.checks import check_count, check_positive, check_word
 from gpytorch_partition.estimators.machines import class_indicators
 from gpytorch_partition.estimators.reading import ReadsNumbers
 from gpytorch_partition.inputs.numbers import MOST_PARTITIONS, random_state_of
@@ -169,8 +169,6 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "features_")
         return self.features_.num_columns
 
-    # Inside.
-
     def _begin(self, X: np.ndarray, y: np.ndarray, classes: np.ndarray) -> MondrianClassifier:
         check_classification_targets(y)
         if len(classes) < 2:
@@ -274,8 +272,7 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         return numbers
 
     def _check_parameters(self) -> None:
-        if self.loss not in LOSSES:
-            raise ValueError(f"expected loss to be one of {LOSSES}, got {self.loss!r}")
+        check_word(self.loss, "loss", LOSSES)
         for name in ("num_trees", "num_lifetimes", "max_choosing_rows", "epochs"):
             check_count(getattr(self, name), name, most=MOST_PARTITIONS)
         check_positive(self.alpha, "alpha")

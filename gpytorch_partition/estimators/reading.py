@@ -21,7 +21,7 @@ from gpytorch_partition.estimators.checks import check_magnitudes
 from gpytorch_partition.estimators.kernels import OF_STATE, check_takes_unlabelled, name_of, sees_raw_columns
 from gpytorch_partition.explain.given_columns import model_column_names
 from gpytorch_partition.inputs.numbers import like_holes, refuse_mask
-from gpytorch_partition.inputs.row_choice import rows_without_copies, warn_of_copies
+from gpytorch_partition.inputs.row_choice import rows_without_copies, told_of_copies
 from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.inputs.text_targets import composed, told_of_odd
 from gpytorch_partition.inputs.training_rows import decode_missing
@@ -54,30 +54,32 @@ class ReadsTables:
     _for_new_holes = "the prediction is that of a typical value, and as sure as if the cell were known"
 
     @np.errstate(over="ignore", invalid="ignore")  # of sums of huge numbers, by which scikit-learn looks for NaN
-    def _read(self, X: Any, y: Any = NO_TARGETS, *, reset: bool, **options: Any) -> Any:
+    def _read(self, X: Any, y: Any = NO_TARGETS, *, reset: bool, y_numeric: bool = False) -> Any:
         """
-        Return rows (`N x D`, float64) and, if given, targets; options are those of `validate_data`.
+        Return rows (`N x D`, float64) and, if given, targets.
 
-        Missing cells of tables are NaN, with any options. In new rows (not `reset`), missing cells of columns that were
-        constant in training are filled with their constant, as they tell nothing.
+        In new rows (not `reset`), missing cells of columns that were constant in training are filled with their
+        constant, as they tell nothing.
         """
         _check_rows(X)
         if has_targets := not (isinstance(y, str) and y == NO_TARGETS):
-            check_targets(y, bool(options.get("y_numeric")))
+            check_targets(y, y_numeric)
             y = composed(as_pandas(y))
         if reset:
             vars(self).pop("encoder_", None)
+        options: dict[str, Any] = {"y_numeric": y_numeric} if has_targets else {}
         if (is_table(X) or self.categorical_features is not None) if reset else self.encoder_ is not None:
             matrix = self._encoded(X, reset)
             options |= {"dtype": np.float64, "ensure_all_finite": "allow-nan", "estimator": self}
             found = check_X_y(matrix, y, **options) if has_targets else check_array(matrix, **options)
         else:
-            if options.get("ensure_all_finite", True) is True:
-                refuse_holes(X, self._shown)
-            found = validate_data(self, X, y, dtype=np.float64, reset=reset, **options)
+            if not self._takes_missing_values:
+                _refuse_holes(X, self)
+            options |= {"dtype": np.float64, "ensure_all_finite": "allow-nan" if self._takes_missing_values else True}
+            found = validate_data(self, X, y, reset=reset, **options)
         rows = found[0] if has_targets else found
         if reset:
-            self._warn_of_holes(rows, found[1] if has_targets and options.get("y_numeric") else None)
+            self._warn_of_holes(rows, found[1] if y_numeric else None)
             self._say_what_is_constant(rows)
         elif self._constants is not None:
             rows = np.where(np.isnan(rows), self._constants, rows)
@@ -98,19 +100,10 @@ class ReadsTables:
         kernel = getattr(self, "kernel", None)
         return name_of(kernel) in ("auto", "forest", OF_STATE) or sees_raw_columns(kernel)
 
-    @property
-    def _finiteness(self) -> bool | str:
-        return "allow-nan" if self._takes_missing_values else True
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]  # that of BaseEstimator
         tags.input_tags.allow_nan = self._takes_missing_values
         return tags
-
-    @property
-    def _shown(self) -> str:
-        kernel = getattr(self, "kernel", None)
-        return type(self).__name__ + (f" with kernel={kernel!r}" if isinstance(kernel, str) else "")
 
     def _encoded(self, X: Any, reset: bool) -> np.ndarray:
         X = as_table(X, () if reset else getattr(self, "feature_names_in_", ()))
@@ -162,11 +155,10 @@ class ReadsTables:
             return
         new = (is_new & ~decode_missing(train_x).isnan().any(0)).nonzero()[:, 0].tolist()
         if new:
-            known = None if self.encoder_ is None else self.encoder_.get_feature_names_out()
-            names = [f"x{number}" if known is None else known[number] for number in new]
+            columns = model_column_names(self)
             message = (
-                f"cells are missing in {names_of(names)}, where no training row missed any: {self._for_new_holes}. Fit "
-                "to rows that miss some as well, or drop such rows"
+                f"cells are missing in {names_of([columns[each] for each in new])}, where no training row missed any: "
+                f"{self._for_new_holes}. Fit to rows that miss some as well, or drop such rows"
             )
             warnings.warn(message, UserWarning, stacklevel=level_of_caller())
             if self._told is not None:
@@ -178,9 +170,9 @@ class ReadsNumbers(ReadsTables):
 
     _view: NumberView | None = None
 
-    def _read_numbers(self, X: Any, y: Any = NO_TARGETS, *, reset: bool, **options: Any) -> Any:
+    def _read_numbers(self, X: Any, y: Any = NO_TARGETS, *, reset: bool) -> Any:
         """Read as :meth:`_read`, without NaN; after a reset :meth:`_fit_view` must follow."""
-        found = self._read(X, y, reset=reset, **options)
+        found = self._read(X, y, reset=reset)
         if not reset and self._view is not None:
             return (self._viewed(found[0]), found[1]) if isinstance(found, tuple) else self._viewed(found)
         return found
@@ -226,7 +218,7 @@ def _check_rows(X: Any) -> None:
         )
 
 
-def refuse_holes(X: Any, estimator: str) -> None:
+def _refuse_holes(X: Any, estimator: ReadsTables) -> None:
     """Refuse arrays with missing values where numbers are compared; other errors are left to scikit-learn."""
     try:
         values = np.asarray(X)
@@ -235,9 +227,11 @@ def refuse_holes(X: Any, estimator: str) -> None:
     if values.dtype.kind != "f" or values.ndim != 2 or not np.isnan(values).any():
         return
     row, column = np.argwhere(np.isnan(values))[0]
+    kernel = getattr(estimator, "kernel", None)
+    shown = type(estimator).__name__ + (f" with kernel={kernel!r}" if isinstance(kernel, str) else "")
     raise ValueError(
         f"Input X contains NaN: {int(np.isnan(values).any(1).sum())} of {len(values)} rows miss values, the first of "
-        f"them row {row}, in column {column}: {estimator} takes missing cells of data frames only, so give "
+        f"them row {row}, in column {column}: {shown} takes missing cells of data frames only, so give "
         "pandas.DataFrame(X) in fit and predict, drop or impute these rows, or use kernel='forest' or 'auto'"
     )
 
@@ -351,7 +345,8 @@ class CountedRows(NamedTuple):
         rows = rows_without_copies(self.X, self.y, are_classes=are_classes)
         if rows is None:
             return self
-        warn_of_copies(len(self.X) - len(rows), len(self.X))
+        told = told_of_copies(len(self.X) - len(rows), len(self.X))
+        warnings.warn(told, UserWarning, stacklevel=level_of_caller())
         return self._of_rows(rows)
 
     def besides(self, kept: CountedRows) -> CountedRows:

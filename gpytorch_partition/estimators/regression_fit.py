@@ -30,10 +30,8 @@ from gpytorch_partition.estimators.kernels import (
     kernel_and_rows,
     kernel_of_ensemble,
     name_of,
-    name_or_function,
     sees_raw_columns,
 )
-from gpytorch_partition.estimators.reading import ReadsTables
 from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.likelihoods import WeightedGaussianLikelihood
@@ -74,13 +72,13 @@ def target_unit(y: np.ndarray, weights: RowWeights | None) -> Standardization:
     return Standardization.of_weighted(torch.from_numpy(y), weights.capped)
 
 
-def columns_of(reader: ReadsTables, kernel: Any, rows: np.ndarray) -> Standardization:
+def columns_of(estimator: Any, rows: np.ndarray) -> Standardization:
     """Return the standardization of all columns but codes; no column changes for kernels that see raw columns."""
     columns = Standardization.of_array(rows)
-    if sees_raw_columns(kernel):
-        check_columns(kernel, reader)
+    if sees_raw_columns(estimator.kernel):
+        check_columns(estimator.kernel, estimator)
         return columns.without(range(rows.shape[1]))
-    return columns.without(reader._categories)
+    return columns.without(estimator._categories)
 
 
 def chooses_by_folds(kernel: Any) -> bool:
@@ -94,7 +92,7 @@ def check_budget(budget: float | None, kernel: Any) -> None:
         return
     if not isinstance(budget, Real) or isinstance(budget, bool) or not 0 < budget < inf:
         raise ValueError(f"expected budget to be a positive number of seconds, or None for no limit, got {budget!r}")
-    if not (isinstance(kernel, str) and kernel == "auto"):
+    if name_of(kernel) != "auto":
         raise ValueError(
             f"expected budget=None with other kernels than 'auto', which leave nothing out, got {budget!r}: for less "
             "time give them fewer rows or partitions (num_partitions=)"
@@ -152,10 +150,6 @@ class RegressionFit:
     random_state: Any
     n_jobs: int | None
     options: Options | None
-
-    @property
-    def _building(self) -> dict[str, Any]:
-        return {"num_partitions": self.num_partitions, "random_state": self.random_state, "n_jobs": self.n_jobs}
 
     def run(self, original: np.ndarray, points: Tensor, budget: float | None) -> Found:
         """
@@ -226,10 +220,11 @@ class RegressionFit:
             return kernel_of_ensemble(self.kernel, self.x, self.unit.undo(y), self.random_state), self.x
         if sees_raw_columns(self.kernel):
             return deepcopy(self.kernel), self.x
-        named = "forest" if name_of(self.kernel) == "auto" else name_or_function(self.kernel)
+        copied = (lambda x, y: deepcopy(self.kernel)) if isinstance(self.kernel, Kernel) else self.kernel
+        named = "forest" if name_of(self.kernel) == "auto" else copied
         weights = None if self.weights is None else self.weights.capped
-        options = {**self._building, "categories": self.categories, "sample_weight": weights}
-        return kernel_and_rows(named, self.x, y, points, **options)
+        options = {"num_partitions": self.num_partitions, "random_state": self.random_state, "n_jobs": self.n_jobs}
+        return kernel_and_rows(named, self.x, y, points, categories=self.categories, sample_weight=weights, **options)
 
     # Several targets.
 
@@ -241,11 +236,7 @@ class RegressionFit:
         return found._replace(model=found.model.eval())
 
     def _targets_by_likelihood(self, points: Tensor) -> Found:
-        """
-        Fit one kernel for all targets by marginal likelihood.
-
-        A kernel with parameters of its own is trained on the first principal component of the targets.
-        """
+        """Fit one kernel for all targets; parameters of its own are trained on their first principal component."""
         grown_on = imputed(self.x, self.y, self.categories, self.random_state, self.n_jobs)
         with stage("building the kernel"):
             kernel, rows = self._kernel_and_rows(grown_on, points)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
@@ -16,6 +17,7 @@ from sklearn.utils.validation import _num_samples, check_consistent_length, chec
 
 from gpytorch_partition import files
 from gpytorch_partition.all_or_nothing import all_or_nothing, on_one_fit
+from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.estimators.checks import (
     LARGEST,
     check_count,
@@ -71,7 +73,6 @@ from gpytorch_partition.explain.importance import importance
 from gpytorch_partition.explain.kernel_parts import KernelExpansion, nearest_rows
 from gpytorch_partition.explain.summary import model_summary, title_of
 from gpytorch_partition.inputs.numbers import MOST_PARTITIONS, like_holes, random_state_of
-from gpytorch_partition.inputs.row_choice import warn_of_recurring_rows
 from gpytorch_partition.inputs.row_weights import checked_weights
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.linalg.parallel import threads_for
@@ -214,7 +215,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
     def _fit_rows(self, data: CountedRows, blocks: Blocks | None, unlabelled: np.ndarray | None) -> None:
         rows = data.X if unlabelled is None else np.concatenate([data.X, unlabelled])
-        columns, unit = columns_of(self, self.kernel, rows), target_unit(data.y, data.weights)
+        columns, unit = columns_of(self, rows), target_unit(data.y, data.weights)
         x, points, targets = columns.apply_array(data.X), columns.apply_array(rows), unit.apply_array(data.y)
         parameters = {name: getattr(self, name) for name in _OF_FITS}
         counted = data.numbers, data.weights, data.blocks(blocks), self._categories
@@ -232,7 +233,12 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         low, high = known.quantiles(copies.X, mean, deviation, _ENDS, include_noise=True).T
         share = float(((low <= copies.y) & (copies.y <= high)).mean())
         if share < _LEAST_OF_COPIES:
-            warn_of_recurring_rows(share)
+            warnings.warn(
+                f"90 % intervals of the noise held {share:.0%} of the copies that were left out, so these rows recur, "
+                "as new rows do: the model is fitted again, to all rows",
+                UserWarning,
+                stacklevel=level_of_caller(),
+            )
         return share < _LEAST_OF_COPIES
 
     @all_or_nothing
@@ -272,9 +278,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         check_for_chunks(self.kernel, self.budget, self.options, self.dtype)
         check_count(sample_rows, "sample_rows")
         source, random = ChunkSource(chunks, target), random_state_of(self.random_state)
-        fit = ChunkedFit(self, self.kernel, {"num_partitions": self.num_partitions, "n_jobs": self.n_jobs})
         with verbosity(self.verbose), doing("fitting chunks"), recorded_stages() as self.seconds_:
-            self._learn(*fit.run(source, sample_rows, random))
+            self._learn(*ChunkedFit(self).run(source, sample_rows, random))
         self._target_names = None if target is None else [target]
         return self
 
@@ -402,7 +407,6 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
         :raises ValueError: If y cannot be used, a single target is missing in a row, or one of several is known in
             fewer than two rows.
-
         """
         if self._known.has_several:
             return _known_score(y, self.predict(X), self.target_names_.tolist(), sample_weight)
@@ -562,7 +566,6 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         Return the fitted regressor as plain values and its own tensors, for storage of your own.
 
         :raises TypeError: If the kernel came from a function, which has no plain value.
-
         """
         known, names = self._known, getattr(self, "feature_names_in_", None)
         kernel, chosen, *others = self._parameters
@@ -585,7 +588,6 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
         :raises ValueError: If a part is missing, or of another type or shape, or, with up to 2,000 training rows,
             predictions are not finite.
-
         """
         with files.reading_state(KIND):
             return cls._of_state(state)
@@ -686,17 +688,14 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """Return the name of the target: that of the Series, or of the column of parquet files; None if it has none."""
         return None if self._known.has_several or self._target_names is None else self._target_names[0]
 
-    # Inside.
-
     _for_new_holes = "predictions are averaged over the values of similar training rows, and as uncertain as these vary"
 
     def _training_rows(self, X: Any, y: Any, sample_weight: Any) -> CountedRows:
         weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y))
-        options: dict[str, Any] = {"reset": True, "y_numeric": True, "ensure_all_finite": self._finiteness}
         if has_several(y):
             check_for_several(self.kernel, self.budget, weights)
             values, self._target_names = read_targets(X, y)
-            rows = self._read(X, np.zeros(len(values)), **options)[0]
+            rows = self._read(X, np.zeros(len(values)), reset=True, y_numeric=True)[0]
             names = self._target_names or range(values.shape[1])
             told = {f"target {name!r}": like_holes(column) for name, column in zip(names, values.T)}
             warn_of_holes(told, "make them NaN: unknown targets of a row are left out")
@@ -704,7 +703,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
             return CountedRows(rows[known], values[known], None, None if known.all() else np.flatnonzero(known))
         given = counted_rows(X, y, weights)
         self._target_names = name_of_target(given.y)
-        rows, targets = self._read(given.X, given.y, **options)
+        rows, targets = self._read(given.X, given.y, reset=True, y_numeric=True)
         return given._replace(X=rows, y=targets.astype(np.float64))
 
     def __sklearn_tags__(self) -> Any:
@@ -715,7 +714,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     def _checked_rows(self, X: Any) -> np.ndarray:
         """Read new rows, and warn of those outside the training range and of cells that only they miss."""
         known = self._known
-        rows = self._read(X, reset=False, ensure_all_finite=self._finiteness)
+        rows = self._read(X, reset=False)
         if (largest := np.nanmax(np.abs(rows), initial=0.0)) > LARGEST:
             raise ValueError(f"expected X of numbers up to {LARGEST:g}, got {largest:.3g}: drop such rows")
         x = known.columns.apply_array(rows)

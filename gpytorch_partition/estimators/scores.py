@@ -35,7 +35,10 @@ class Judgement(NamedTuple):
 
     def coverage(self, level: float | np.ndarray = 0.9, sample_weight: np.ndarray | None = None) -> np.ndarray:
         """Return the share of targets (with weights) inside central intervals of each probability, one or `L`."""
-        inside = self.level[:, None] <= np.atleast_1d(_checked_level(level))
+        levels = np.asarray(level, dtype=np.float64)
+        if not ((levels >= 0) & (levels <= 1)).all():
+            raise ValueError(f"expected level between 0 and 1, such as 0.9 for intervals of 90 %, got {level!r}")
+        inside = self.level[:, None] <= np.atleast_1d(levels)
         return np.average(inside, axis=0, weights=sample_weight).reshape(np.shape(level))
 
 
@@ -53,13 +56,6 @@ def mean_and_error(values: np.ndarray, sample_weight: np.ndarray | None = None) 
     weights = np.ones(len(values)) if sample_weight is None else sample_weight
     mean = np.average(values, weights=weights)
     return float(mean), float(np.linalg.norm(weights * (values - mean)) / weights.sum())
-
-
-def _checked_level(level: float | np.ndarray) -> np.ndarray:
-    found = np.asarray(level, dtype=np.float64)
-    if not ((found >= 0) & (found <= 1)).all():
-        raise ValueError(f"expected level between 0 and 1, such as 0.9 for intervals of 90 %, got {level!r}")
-    return found
 
 
 def hit_curve(y: np.ndarray, scores: np.ndarray) -> np.ndarray:

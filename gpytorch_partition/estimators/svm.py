@@ -218,7 +218,7 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
         :raises TypeError: If the kernel is of another kind, or X is sparse.
         """
         self._check_parameters()
-        rows, labels = self._checked(X, y)
+        rows, labels = self._read(X, y, reset=True)
         check_classification_targets(labels)
         classes, numbers, counts = np.unique(labels, return_inverse=True, return_counts=True)
         if len(classes) < 2:
@@ -348,7 +348,7 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
         self._check_parameters()
         if not isinstance(self.epsilon, Real) or not 0 <= float(self.epsilon) < np.inf:
             raise ValueError(f"expected epsilon to be 0 or a positive number, got {self.epsilon!r}")
-        rows, targets = self._checked(X, y, y_numeric=True)
+        rows, targets = self._read(X, y, reset=True, y_numeric=True)
         targets = targets.astype(np.float64)
         check_magnitudes(targets, "y")
         seen = self._fit_features(rows, torch.from_numpy(targets), self._read_unlabelled(unlabelled))

@@ -39,7 +39,7 @@ def is_real(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def is_whole(value: Any, least: int, most: float = math.inf) -> bool:
+def is_whole(value: Any, least: float, most: float = math.inf) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) <= most
 
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import GroupKFold, KFold
 
-from gpytorch_partition.callers import level_of_caller
-
 Split: TypeAlias = tuple[np.ndarray, np.ndarray]  # numbers of the rows kept and held out
 _FEWEST = 0.01  # share of copies among the rows, from which they matter
 _AGREEING = 0.9  # share of the rows with the cells of an earlier one that have its target, too
 _DISTINCT = 0.1  # share of the rows, or of the targets, that are distinct: others are tables of few levels
-_ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: a factor that spreads bits (Knuth 1973, 6.4)
-_HALF = np.uint64(32)  # bits
 
 
 def row_folds(
@@ -66,35 +61,9 @@ def told_of_copies(num_copies: int, num_rows: int) -> str:
     )
 
 
-def warn_of_copies(num_copies: int, num_rows: int) -> None:
-    warnings.warn(told_of_copies(num_copies, num_rows), UserWarning, stacklevel=level_of_caller())
-
-
-def warn_of_recurring_rows(share: float) -> None:
-    warnings.warn(
-        f"90 % intervals of the noise held {share:.0%} of the copies that were left out, so these rows recur, as "
-        "new rows do: the model is fitted again, to all rows",
-        UserWarning,
-        stacklevel=level_of_caller(),
-    )
-
-
 def _first_like(cells: np.ndarray) -> NDArray[np.int64]:
-    """For each row, the number of the first row with the same cells (`N`)."""
-    _, first, which = np.unique(_keys(cells), return_index=True, return_inverse=True)
-    found = first[which]
-    same = np.ones(len(cells), dtype=bool)
-    for column in cells.T:
-        other = column[found]
-        same &= (column == other) | (np.isnan(column) & np.isnan(other))
-    return np.where(same, found, np.arange(len(cells)))
-
-
-def _keys(cells: np.ndarray) -> NDArray[np.uint64]:
-    """A hash of the bits of each row's cells (`N`), so that no large cell hides others."""
-    keys = np.zeros(len(cells), dtype=np.uint64)
-    for column in cells.T:
-        numbers = np.where(np.isnan(column), np.nan, column.astype(np.float64) + 0.0)  # one NaN, one zero
-        keys = (keys ^ numbers.view(np.uint64)) * _ODD
-        keys ^= keys >> _HALF
-    return keys
+    """Return the number of the first row with the same cells, for each row (`N`)."""
+    numbers = np.where(np.isnan(cells), np.nan, cells + 0.0)  # one NaN, one zero
+    bits = np.ascontiguousarray(numbers, dtype=np.float64).view((np.void, 8 * cells.shape[1]))[:, 0]
+    _, first, which = np.unique(bits, return_index=True, return_inverse=True)
+    return first[which]

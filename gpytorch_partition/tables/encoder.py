@@ -7,6 +7,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,6 +69,7 @@ class _Column(NamedTuple):
     note: str = ""
 
 
+@dataclass(eq=False, repr=False)
 class TableEncoder(TransformerMixin, BaseEstimator):
     """
     Encode tables with columns of any kind as one matrix of float64 numbers (the *table matrix*, `N x D'`).
@@ -90,20 +92,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         {1: ['blue', 'red']}
     """
 
-    _columns: list[_Column]
-    _said: frozenset[str] = frozenset()  # messages about new rows that were logged
-
-    def __init__(
-        self,
-        categorical_features: Sequence[str | int] | None = None,
-        decimal: str | None = None,
-        thousands: str | None = None,
-        missing: Sequence[float] = (),
-    ) -> None:
-        self.categorical_features = categorical_features
-        self.decimal = decimal
-        self.thousands = thousands
-        self.missing = missing
+    categorical_features: Sequence[str | int] | None = None
+    decimal: str | None = None
+    thousands: str | None = None
+    missing: Sequence[float] = ()
+    _said = frozenset[str]()  # messages about new rows that were logged
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> TableEncoder:
@@ -236,7 +229,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         table = self._checked(X, reset=True)
         chosen = self._chosen(list(table))
         cells = self._cells({name: read_cells(values, name) for name, values in table.items()}, chosen)
-        self._columns = [_learned(name, each) for name, each in zip(table, cells)]
+        self._columns: list[_Column] = [_learned(name, each) for name, each in zip(table, cells)]
         self._leave_ids_out(cells, chosen)
         self._said = frozenset()
         if all(column.kind in LEFT_OUT for column in self._columns):

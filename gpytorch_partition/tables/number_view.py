@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gpytorch_partition.inputs.numbers import bits_of, floats_of, take_shapes
+from gpytorch_partition.inputs.numbers import ShapedBuffers, bits_of, floats_of
 from gpytorch_partition.inputs.row_choice import row_folds
 from gpytorch_partition.inputs.training_rows import checked_categories, decode_missing
 
@@ -22,7 +21,7 @@ MOST_ONE_HOT = 10  # levels of a one-hot category, at most; above, a level is it
 _MOST_COLUMNS = 100
 
 
-class NumberView(torch.nn.Module):
+class NumberView(ShapedBuffers):
     """
     Map a table matrix (`N x D`) to numbers without missing cells (`N x k`), for kernels other than forests.
 
@@ -143,10 +142,6 @@ class NumberView(torch.nn.Module):
             places = folds.to(x.device) * (count + 1) + _places(decode_missing(x[:, column]), count, 0)
             found[:, column] = (_FIRST_OF_FOLDS - places).to(x)
         return found
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        take_shapes(self, state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def view_in_folds(
