@@ -125,12 +125,8 @@ def for_each(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
             pass
 
 
-# A value and the gradient.
-Objective: TypeAlias = Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]]
-
-
 def minimize_lbfgsb(
-    objective: Objective,
+    objective: Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]],  # a value and the gradient
     start: Sequence[float] | NDArray[np.float64],
     *,
     bounds: Sequence[tuple[float | None, float | None]] | NDArray[np.float64] | None = None,

@@ -21,14 +21,14 @@ from linear_operator.operators import (
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
-from gpytorch_partition.linalg.conjugate_gradients import CGResult, CGState, UnconvergedError, relative_residual
+from gpytorch_partition.linalg.conjugate_gradients import CGResult, CGState, Rule, UnconvergedError, relative_residual
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators import guards
-from gpytorch_partition.operators.guards import checked_determinants, solve_residual
+from gpytorch_partition.operators.guards import checked_determinants, expanded, solve_residual
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.settings import probe_seed
 from gpytorch_partition.solvers.direct import MOST_COLUMNS, DirectSolver, is_small
-from gpytorch_partition.solvers.solver import Rule, Terms, expanded, quadratic_forms
+from gpytorch_partition.solvers.solver import Terms, quadratic_forms
 
 _REMEDY = "Raise the noise (a constraint of the likelihood), or make the outputscale smaller."
 
@@ -229,7 +229,9 @@ def most_iterations(noisy: AddedDiagLinearOperator) -> int:
 @torch.no_grad()
 def expected_iterations_of(noisy: AddedDiagLinearOperator) -> float:
     """Return about how many iterations a solve takes; terms with a single cluster do not count (preconditioner)."""
-    terms = [term for term in terms_of(noisy) if not _has_one_cluster(term)] or terms_of(noisy)
+    every = terms_of(noisy)
+    terms = [term for term in every if not isinstance(term, PartitionLinearOperator) or term.left.num_clusters > 1]
+    terms = terms or every
     prior = sum(float(term.diagonal(dim1=-2, dim2=-1).mean()) for term in terms)
     share = float(noisy._diag_tensor._diagonal().min()) / max(prior, torch.finfo(torch.float64).tiny)
     return expected_iterations(noisy.size(-1), max(share, torch.finfo(torch.float64).tiny))
@@ -239,10 +241,6 @@ def expected_iterations(num_rows: int, noise_share: float) -> float:
     """Return about how many iterations a solve takes for N rows and a noise, in units of the prior variance."""
     growth = (num_rows / _ITERATIONS_ROWS) ** _ITERATIONS_GROWTH
     return _ITERATIONS * growth * (_ITERATIONS_NOISE / noise_share) ** 0.5
-
-
-def _has_one_cluster(term: LinearOperator) -> bool:
-    return isinstance(term, PartitionLinearOperator) and term.left.num_clusters == 1
 
 
 def _least_eigenvalue(noisy: AddedDiagLinearOperator) -> float:
