@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.clusters.cache import Key
-from gpytorch_partition.clusters.co_occurrence import count_co_occurrences, streamed_cluster_sums, zero_counts
+from gpytorch_partition.clusters.co_occurrence import co_occurrences, streamed_cluster_sums
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralMeasure, with_level
 from gpytorch_partition.linalg.factors import stable_cholesky, stable_eigh
@@ -154,14 +154,12 @@ def cached_feature_space(rows: Incidence) -> FeatureSpace | None:
 
 def feature_space_of(covariance: PartitionLinearOperator) -> FeatureSpace:
     """Return the feature space of a covariance without batch dimensions and loadings; it is kept with the rows."""
-    unit, codes = covariance.without_scale(), covariance.left.codes
+    unit, rows = covariance.without_scale(), covariance.left
 
     def compute() -> FeatureSpace:
-        counts = zero_counts(covariance.left.num_clusters, codes.device)
-        count_co_occurrences(counts, codes)
-        return FeatureSpace(counts, covariance.cluster_operator)
+        return FeatureSpace(co_occurrences(rows.codes, rows.num_clusters), covariance.cluster_operator)
 
-    return covariance.left.cache.get(_FEATURE_SPACE, unit, compute, unit.cluster_operator.structure)
+    return rows.cache.get(_FEATURE_SPACE, unit, compute, unit.cluster_operator.structure)
 
 
 def measure_of(covariance: PartitionLinearOperator, targets: Tensor) -> SpectralMeasure:
