@@ -150,7 +150,7 @@ class PartitionLinearOperator(CovarianceOperator):
         right_sums = self.cluster_sums(right_vecs)
         left_sums = self.mT.cluster_sums(left_vecs)
         spread = self.cluster_product(right_sums)
-        scale_grad = _sum_to_shape((left_sums * spread).sum((-1, -2)), self.scale.shape)
+        scale_grad = (left_sums * spread).sum((-1, -2)).sum_to_size(self.scale.shape)
         gradients: list[Tensor | None] = [scale_grad, *self._cluster_derivative(left_sums, right_sums)]
         if self.left_loadings is not None:
             gradients += [
@@ -173,7 +173,7 @@ class PartitionLinearOperator(CovarianceOperator):
         if loadings is None or not loadings.requires_grad:
             return None
         gradient = LoadedRows(self.left, loadings).loadings_derivative(left_vecs, spread)
-        return _sum_to_shape(self.scale[..., None, None] * gradient, loadings.shape)
+        return (self.scale[..., None, None] * gradient).sum_to_size(loadings.shape)
 
     @not_compiled
     @cached
@@ -272,8 +272,8 @@ class PartitionLinearOperator(CovarianceOperator):
 
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> PartitionLinearOperator:
         left, right = (
-            self._select(rows, index, batch_indices)
-            for rows, index in ((self.left, row_index), (self.right, col_index))
+            self._select(self.left, row_index, batch_indices),
+            self._select(self.right, col_index, batch_indices),
         )
         loadings = self._select_loadings(self.left_loadings, row_index, batch_indices)
         others = loadings if left is right else self._select_loadings(self.right_loadings, col_index, batch_indices)
@@ -302,7 +302,7 @@ class PartitionLinearOperator(CovarianceOperator):
     def _permute_batch(self, *dims: int) -> PartitionLinearOperator:
         return self._over_batch_dims(lambda tensor: tensor.permute(*dims, *range(len(dims), tensor.dim())))
 
-    def _over_batch_dims(self, change: Any) -> PartitionLinearOperator:
+    def _over_batch_dims(self, change: Callable[[Tensor], Tensor]) -> PartitionLinearOperator:
         num_dims = len(self.batch_shape)
 
         def changed(tensor: Tensor) -> Tensor:
@@ -337,14 +337,14 @@ class PartitionLinearOperator(CovarianceOperator):
         if self.left_loadings is not None:
             raise RuntimeError("expected a covariance without loadings, got one that has them already")
         batch_shape = torch.broadcast_shapes(self.batch_shape, left.shape[:-2], right.shape[:-2])
-        left, right = _in_dtype(left, right, self.cluster_operator.dtype)
         # A constant kernel has the same Z for different points: whether they are the same is seen from the loadings.
         is_mixed = self.is_symmetric and left is not right
+        converted = left.to(self.cluster_operator.dtype)
         return self._with(
             scale=self.scale.expand(batch_shape),
             right=Incidence(self.right.codes, self.right.num_clusters) if is_mixed else self.right,
-            left_loadings=left,
-            right_loadings=right,
+            left_loadings=converted,
+            right_loadings=converted if left is right else right.to(converted.dtype),
         )
 
     def _mul_constant(self, other: float | Tensor) -> PartitionLinearOperator:
@@ -455,16 +455,6 @@ def _over_columns(function: Any, table: Tensor) -> Tensor:
     columns = table.movedim(-2, 0)
     result = function(columns.reshape(columns.shape[0], -1))
     return result.view(-1, *columns.shape[1:]).movedim(0, -2)
-
-
-def _in_dtype(left: Tensor, right: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Convert two tensors to a dtype; one tensor given twice stays one."""
-    converted = left.to(dtype)
-    return converted, converted if left is right else right.to(dtype)
-
-
-def _sum_to_shape(gradient: Tensor, shape: torch.Size) -> Tensor:
-    return gradient.sum_to_size(shape) if gradient.shape != shape else gradient
 
 
 def _at(rows: Tensor, batch: tuple[Tensor, ...], index: Tensor) -> Tensor:
