@@ -44,6 +44,12 @@ def _by_qr_iterations(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return (vectors * (symmetric @ vectors)).sum(-2), vectors
 
 
+def symmetric_root(matrix: Tensor, least: Tensor | float = 0.0) -> Tensor:
+    r"""Return C (`*batch x n x n`) with :math:`C C^\top` the matrix, whose eigenvalues below `least` count as that."""
+    values, vectors = stable_eigh(matrix)
+    return vectors * values.clamp_min(least).sqrt().unsqueeze(-2)
+
+
 def stable_cholesky(matrix: Tensor) -> Tensor:
     """
     Return the lower Cholesky factor L (`*batch x n x n`, float64) of a covariance matrix, with gradients.
@@ -68,9 +74,7 @@ def stable_cholesky(matrix: Tensor) -> Tensor:
 
 
 def _factor_of_eigenvectors(matrix: Tensor, unit: Tensor) -> Tensor:
-    least = torch.where(unit > 0, unit, 1) * _LEAST_EIGENVALUE
-    values, vectors = stable_eigh(matrix)
-    root = vectors * values.clamp_min(least).sqrt().unsqueeze(-2)
+    root = symmetric_root(matrix, torch.where(unit > 0, unit, 1) * _LEAST_EIGENVALUE)
     factor = torch.linalg.qr(root.mT).R.mT
     return factor * torch.where(factor.diagonal(dim1=-2, dim2=-1) < 0, -1, 1).unsqueeze(-2)
 

@@ -42,6 +42,8 @@ from gpytorch_partition.settings import predictions
 
 LARGEST_TRAINING_RESIDUAL = 1e-2
 LARGEST_RESIDUAL = 1e-4
+MEAN_ERROR = 0.03  # of means of training rows, in standard deviations of the noise
+LARGEST_MEAN_ERROR = 0.1  # the same above which means are refused
 FEWEST_LANCZOS_STEPS = 100
 MOST_CHECKED_STEPS = 300  # of Lanczos, where log determinants are checked
 LARGEST_BIAS = 5e-3  # of the log marginal likelihood, in nats per datum, without a warning or an exact computation

@@ -57,8 +57,8 @@ def quadratic_forms(noisy: AddedDiagLinearOperator, rhs: Tensor, parts: Factoriz
     return forms.sum(-1) if reduce else forms
 
 
-def has_few_rows(noisy: AddedDiagLinearOperator) -> bool:
-    return noisy.size(-1) <= settings.max_cholesky_size.value()
+def has_few_rows(covariance: LinearOperator) -> bool:
+    return covariance.size(-1) <= settings.max_cholesky_size.value()
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.clusters.co_occurrence import co_occurrences, streamed_cluster_sums
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralMeasure, with_level
-from gpytorch_partition.linalg.factors import stable_cholesky, stable_eigh
+from gpytorch_partition.linalg.factors import stable_cholesky, stable_eigh, symmetric_root
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.progress import progress
@@ -92,8 +92,7 @@ class FeatureSpace:
         positive = self.values[is_positive]
         inside = (self.basis[:, is_positive].mT @ sums) / positive.sqrt().unsqueeze(-1)
         # The part of the targets outside the span of the features belongs to the eigenvalue 0.
-        values, vectors = stable_eigh(squares - inside.mT @ inside)
-        outside = (vectors * values.clamp_min(0).sqrt()).mT
+        outside = symmetric_root(squares - inside.mT @ inside).mT
         num_rows = round(float(squares[-1, -1]))
         nodes = torch.cat([positive, positive.new_zeros(len(outside))])
         trace_nodes = torch.cat([positive, positive.new_zeros(1)])
