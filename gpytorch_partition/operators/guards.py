@@ -188,12 +188,6 @@ class CovarianceOperator(LinearOperator):
             check_dense(self, "a diagonalization")
         return super().diagonalization(method=method)
 
-    def root_decomposition(self, method: str | None = None) -> LinearOperator:
-        """Return a dense root up to `max_cholesky_size` rows; by Lanczos, with large errors, only if named."""
-        if method is None:
-            check_dense(self, "a root")
-        return super().root_decomposition(method=method)
-
     def root_inv_decomposition(
         self, method: str | None = None, initial_vectors: Tensor | None = None, test_vectors: Tensor | None = None
     ) -> LinearOperator:

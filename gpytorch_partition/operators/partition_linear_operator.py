@@ -271,19 +271,12 @@ class PartitionLinearOperator(CovarianceOperator):
         return self.scale[batch] * entries.to(self.dtype)
 
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> PartitionLinearOperator:
-        left, right = (
-            self._select(self.left, row_index, batch_indices),
-            self._select(self.right, col_index, batch_indices),
-        )
+        left = self.left.select(row_index, batch_indices, self.batch_shape)
+        right = self.right.select(col_index, batch_indices, self.batch_shape)
         loadings = self._select_loadings(self.left_loadings, row_index, batch_indices)
         others = loadings if left is right else self._select_loadings(self.right_loadings, col_index, batch_indices)
         scale = self.scale[batch_indices] if batch_indices else self.scale
         return self._with(scale=scale, left=left, right=right, left_loadings=loadings, right_loadings=others)
-
-    def _select(self, incidence: Incidence, rows: Any, batch_indices: tuple[Any, ...]) -> Incidence:
-        if not incidence.batch_shape:
-            return incidence.select(rows)
-        return incidence.select(rows, batch_indices, self.batch_shape)
 
     def _select_loadings(self, loadings: Tensor | None, rows: Any, batch_indices: tuple[Any, ...]) -> Tensor | None:
         if loadings is None or loadings.dim() == 2:

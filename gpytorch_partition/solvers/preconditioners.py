@@ -112,9 +112,6 @@ class NystromPreconditioner(LinearOperator):
         independent = torch.randn(*batch, self.shape[-1], num_samples, **options)
         return self.scale.sqrt()[..., None, None] * (root @ effects) + self._shifted_noise.sqrt() * independent
 
-    def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
-        return self.sample(num_samples).movedim(-1, 0)
-
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
         root, shift = self.factor.root, self.factor.shift
         low_rank = (transposed_product(root, left_vecs) * transposed_product(root, right_vecs)).sum((-2, -1))

@@ -344,14 +344,14 @@ def _normal(shape: Sequence[int], like: Tensor | LinearOperator, generator: torc
     return torch.randn(*shape, dtype=like.dtype, device=like.device, generator=generator)
 
 
-def cluster_posterior(noisy: LinearOperator, cross: LinearOperator) -> ClusterPosterior | None:
+def cluster_posterior(noisy: LinearOperator, cross: LinearOperator, **options: Any) -> ClusterPosterior | None:
     """Return the posterior of cluster effects; None for batches, other terms, and points in another feature space."""
     if noisy.batch_shape or cross.batch_shape or not isinstance(noisy, PartitionAddedDiagLinearOperator):
         return None
     own, others = structured_terms(noisy._linear_op), structured_terms(cross)
     if len(own) != len(others) or not all(map(_share_effects, own, others)):
         return None
-    return ClusterPosterior(noisy, tuple(LoadedRows(term.left, term.left_loadings) for term in others))
+    return ClusterPosterior(noisy, tuple(LoadedRows(term.left, term.left_loadings) for term in others), **options)
 
 
 def _share_effects(covariance: LinearOperator, cross: LinearOperator) -> bool:

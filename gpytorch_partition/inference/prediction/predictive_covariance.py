@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cached_property, wraps
 from typing import Any
 
@@ -301,8 +300,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
 
     @property
     def _posterior(self) -> ClusterPosterior | None:
-        posterior = cluster_posterior(self.noisy, self.left)
-        return None if posterior is None else replace(posterior, is_precise=self.is_precise, kept=self.draws)
+        return cluster_posterior(self.noisy, self.left, is_precise=self.is_precise, kept=self.draws)
 
     @property
     def _factored_posterior(self) -> ClusterPosterior | None:

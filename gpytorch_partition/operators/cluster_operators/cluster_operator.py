@@ -166,9 +166,6 @@ class FlatLinearOperator(ClusterOperator):
     def _matmul(self, rhs: Tensor) -> Tensor:
         return self.weights * rhs if rhs.dim() == 1 else self.weights.unsqueeze(-1) * rhs
 
-    def _t_matmul(self, rhs: Tensor) -> Tensor:
-        return self._matmul(rhs)
-
     def _diagonal(self) -> Tensor:
         return self.weights.expand(self.num_clusters)
 
