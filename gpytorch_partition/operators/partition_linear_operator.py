@@ -235,21 +235,14 @@ class PartitionLinearOperator(CovarianceOperator):
     @not_compiled
     def _diagonal(self) -> Tensor:
         if not self.is_symmetric:
-            rows = torch.arange(self.size(-1), device=self.device)
-            return self._get_indices(rows, rows, *self._all_batch_indices(rows.dim()))
+            ranges = (torch.arange(size, device=self.device) for size in (*self.batch_shape, self.size(-1)))
+            *batch, rows = torch.meshgrid(*ranges, indexing="ij")
+            return self._get_indices(rows, rows, *batch)
         table = self.cluster_operator._diagonal().unsqueeze(-1)
         own = self.left.row_values(table).squeeze(-1)
         if self.left_loadings is not None:
             own = own * torch.einsum("...nk,...nk->...n", self.left_loadings, self.left_loadings)
         return (self.scale.unsqueeze(-1) * own).expand(*self.batch_shape, self.size(-1))
-
-    def _all_batch_indices(self, trailing: int) -> tuple[Tensor, ...]:
-        """For every batch dimension an index that runs over it, in front of `trailing` dimensions."""
-        num_dims = len(self.batch_shape)
-        return tuple(
-            torch.arange(size, device=self.device).view(-1, *[1] * (num_dims - 1 - dim + trailing))
-            for dim, size in enumerate(self.batch_shape)
-        )
 
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
         row_index, col_index, *batch_indices = torch.broadcast_tensors(row_index, col_index, *batch_indices)

@@ -80,7 +80,7 @@ def noise_of_tasks(noise: KroneckerProductLinearOperator) -> tuple[LinearOperato
         )
         return None
     eye = torch.eye(len(tasks), dtype=tasks.dtype, device=tasks.device)
-    own = _SingleRows(torch.arange(points.shape[-1], device=tasks.device).unsqueeze(-1), points.shape[-1])
+    own = SingleRows(torch.arange(points.shape[-1], device=tasks.device).unsqueeze(-1), points.shape[-1])
     one = FlatLinearOperator(tasks.new_ones(1), num_clusters=own.num_clusters)
     each = PartitionLinearOperator(tasks.new_ones(()), one, left=own, right=own)
     return on_every_task(each, tasks - least * eye), ConstantDiagLinearOperator(least.view(1), noise.shape[-1])
@@ -127,11 +127,7 @@ def single_task(covariance: LinearOperator) -> tuple[PartitionLinearOperator, Te
     return each, inner.task_covariance
 
 
-def is_of_single_rows(rows: Incidence) -> bool:
-    return isinstance(rows, _SingleRows)
-
-
-class _SingleRows(Incidence):
+class SingleRows(Incidence):
     """The identity: every row is a cluster of its own."""
 
 

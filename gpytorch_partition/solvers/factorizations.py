@@ -38,7 +38,7 @@ from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.operators.sums_and_roots import PartitionSumLinearOperator
-from gpytorch_partition.operators.tasks import RepeatedDiagLinearOperator, is_of_single_rows, single_task
+from gpytorch_partition.operators.tasks import RepeatedDiagLinearOperator, SingleRows, single_task
 
 _COUNTS: Key[Tensor] = Key("counts of co-occurrence")
 _FEWEST_ROWS = 2  # for a cluster: with fewer, a factor of the rows' own matrix is as cheap
@@ -160,14 +160,14 @@ def independent_tasks(covariance: LinearOperator, noise: DiagLinearOperator) -> 
     terms = covariance.linear_ops if isinstance(covariance, PartitionSumLinearOperator) else [covariance]
     split = [single_task(term) if term.dim() == 2 else None for term in terms]
     found = [parts for parts in split if parts is not None]
-    signals = [parts for parts in found if not is_of_single_rows(parts[0].left)]
+    signals = [parts for parts in found if not isinstance(parts[0].left, SingleRows)]
     if len(found) < len(terms) or len(signals) != 1:
         return None
     own = _own_noise(noise, len(signals[0][1]))
     if own is None:
         return None
     for single, tasks in found:
-        if is_of_single_rows(single.left):
+        if isinstance(single.left, SingleRows):
             own = own + single.diagonal(dim1=-2, dim2=-1)[0] * tasks
     return IndependentTasks(*signals[0], own)
 
