@@ -153,8 +153,7 @@ def _check_noise(noisy: AddedDiagLinearOperator, least: float, reason: str, reme
 # Iterations after which a factor, where there can be one, takes less time than more of them.
 FEWEST_ITERATIONS = 300
 
-# Iterations for a few digits: 23 to 37 were measured for samples of 50,000 rows, 35 to 100 at a noise of .01.
-_ITERATIONS = 10  # for `_ITERATIONS_ROWS` rows and `_ITERATIONS_NOISE`
+_ITERATIONS = 10  # for a few digits, `_ITERATIONS_ROWS` rows and `_ITERATIONS_NOISE`
 _ITERATIONS_ROWS = 5_000
 _ITERATIONS_NOISE = 0.1  # in outputscales
 _ITERATIONS_GROWTH = 0.45  # exponent of the number of rows

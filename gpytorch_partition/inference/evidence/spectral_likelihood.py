@@ -58,7 +58,6 @@ class SpectralMeasure:
 
     @property
     def num_targets(self) -> int:
-        """Return the number t of targets."""
         return self.coefficients.shape[1] - 1
 
 

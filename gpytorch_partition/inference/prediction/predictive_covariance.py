@@ -89,10 +89,8 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
     k steps is :math:`r_k^\top A^{-1} r_k \le r_k^\top D^{-1} r_k`, so the rule is a guarantee, up to rounding, and the
     value is an upper bound.
 
-    All is computed in float64, by a factor for up to 10,000 rows (:mod:`gpytorch_partition.solvers.direct`), if
-    conjugate gradients fail (the noise is tiny beside the prior variance, or float32 rounds too much) or a factor takes
-    less time. Where that fails too, a `NumericalWarning` is given. Dense algebra in float32 is also repeated in float64
-    where the noise is less than a hundredth of the prior variance.
+    All is computed in float64 where :func:`.choose_solver` says so, or conjugate gradients fail; where that fails too,
+    a `NumericalWarning` is given.
 
     :param prior: `*batch x N1 x N2` prior covariance of the test points.
     :param left: `*batch x N1 x N` covariance of test and training points; `right` is `*batch x N2 x N`.
