@@ -70,7 +70,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("inference/prediction/predictive_covariance.py", "- torch.cat(forms", "+ torch.cat(forms", "inference"),
     ("inference/prediction/strategy.py", "offset[..., rows, :], rows)", "offset[..., rows, :])", "inference"),
     # A gap: no test of inference, composition or extremes finds the next one, which leaves the other half of the rule.
-    ("inference/prediction/strategy.py", "keepdim=True) <= share**2", "keepdim=True) >= 0", "inference"),
+    ("inference/prediction/strategy.py", "keepdim=True) <= MEAN_ERROR**2", "keepdim=True) >= 0", "inference"),
     ("training/predictive_density.py", "variances = prior - (cross", "variances = prior + (cross", "training"),
     ("training/predictive_density.py", "2 * found.solved * by_variance", "found.solved * by_variance", "training"),
     ("training/log_loss.py", "torch.diag(1 / row_weights", "torch.diag(row_weights", "training"),

@@ -35,6 +35,13 @@ def zero_counts(num_clusters: int, device: torch.device | None = None, most: int
     return torch.zeros(num_clusters, num_clusters, dtype=torch.float64, device=device)
 
 
+def co_occurrences(codes: Tensor, num_clusters: int, weights: Tensor | None = None) -> Tensor:
+    r"""Return :math:`Z^\top Z` (`p x p`, float64) of rows with these codes (`N x m`), or :math:`Z^\top W Z`."""
+    counts = zero_counts(num_clusters, codes.device)
+    count_co_occurrences(counts, codes, weights=weights)
+    return counts
+
+
 def count_co_occurrences(counts: Tensor, codes: Tensor, sign: int = 1, weights: Tensor | None = None) -> None:
     r"""
     Add :math:`Z^\top Z` of some rows to the counts (`p x p`, float64), in place; with weights W, :math:`Z^\top W Z`.

@@ -93,8 +93,11 @@ class Incidence(Movable):
         """
         Return the incidence of some rows; equal rows get the same object in repeated calls, and all rows this object.
 
+        :param batch: Indices of batch dimensions; rows without any are the same for all indices.
         :param batch_shape: Batch shape that the indices refer to. (Default: that of the codes.)
         """
+        if not self.batch_shape:
+            batch, batch_shape = (), None
         if isinstance(rows, slice):
             rows = slice(*rows.indices(self.num_rows))
         if not batch and rows == slice(0, self.num_rows, 1):

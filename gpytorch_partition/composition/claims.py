@@ -51,10 +51,8 @@ def claim(foreign: type, own: Callable[..., Any]) -> None:
         if cls is foreign and any(map(is_concerned, (*args, *kwargs.values()))):
             replaced = object.__new__(own) if isinstance(own, type) else own(*args, **kwargs)
         inherited = super(foreign, cls).__new__  # type: ignore[arg-type]
-        return _new(inherited, cls, args, kwargs) if replaced is None else replaced
+        if replaced is not None:
+            return replaced
+        return inherited(cls) if inherited is object.__new__ else inherited(cls, *args, **kwargs)
 
     foreign.__new__ = construct  # type: ignore[method-assign, assignment]
-
-
-def _new(inherited: Callable[..., Any], cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return inherited(cls) if inherited is object.__new__ else inherited(cls, *args, **kwargs)

@@ -80,9 +80,10 @@ class PartitionMultivariateNormal(MultivariateNormal):
             return None
         covariance = self.lazy_covariance_matrix.evaluate_kernel()
         root = covariance.root_decomposition().root
-        if self._is_large or root.shape[-1] == self.loc.shape[-1]:
-            return root if self._is_large else None
-        return covariance.root_decomposition(method="cholesky").root
+        if self._is_large:
+            return root
+        is_square = root.shape[-1] == self.loc.shape[-1]
+        return None if is_square else covariance.root_decomposition(method="cholesky").root
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log densities of values (`*batch`); an error above `max_cholesky_size` values without noise."""

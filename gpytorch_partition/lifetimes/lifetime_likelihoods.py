@@ -22,12 +22,7 @@ from linear_operator import settings as linear_settings
 from torch import Tensor
 
 from gpytorch_partition import settings
-from gpytorch_partition.clusters.co_occurrence import (
-    coarsened,
-    count_co_occurrences,
-    streamed_cluster_sums,
-    zero_counts,
-)
+from gpytorch_partition.clusters.co_occurrence import co_occurrences, coarsened, streamed_cluster_sums
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, maximize
 from gpytorch_partition.inference.evidence.spectral_likelihood import (
@@ -291,10 +286,9 @@ def _is_dense(data: SweepData) -> bool:
 
 
 def counted(data: SweepData, cells: Cells) -> tuple[ClusterRidge, Cells]:
-    codes, counts = data.rows.codes(cells), zero_counts(cells.num_clusters, data.x.device)
-    count_co_occurrences(counts, codes)
+    codes = data.rows.codes(cells)
     sums = streamed_cluster_sums(codes, data.y.unsqueeze(-1), cells.num_clusters).squeeze(-1)
-    return ClusterRidge(data.regression, counts, sums), cells
+    return ClusterRidge(data.regression, co_occurrences(codes, cells.num_clusters), sums), cells
 
 
 def coarser(finer: tuple[ClusterRidge, Cells], cells: Cells) -> tuple[ClusterRidge, Cells]:

@@ -1,9 +1,4 @@
-"""
-Preconditioned conjugate gradients for many right-hand sides, each stopped by its own residual, with Lanczos matrices.
-
-Accelerated coordinate descent on the dual (Lin, Lu & Xiao 2014) was tried: on flat partitions a compiled version was as
-fast for one column, slower for sixteen up to 256,000 rows, and it cannot handle tree kernels at that cost.
-"""
+"""Preconditioned conjugate gradients for many right-hand sides, each stopped by its own residual."""
 
 from __future__ import annotations
 
@@ -38,6 +33,9 @@ class CGState(NamedTuple):
     residual: Tensor  # *batch x N x t
 
 
+Rule = Callable[[CGState], Tensor]  # which columns of a solve are accurate enough (`*batch x 1 x t`)
+
+
 class CGResult(NamedTuple):
     solution: Tensor  # *batch x N x t
     # *batch x 1 x t, 2 b^T x - x^T A x, a lower bound of b^T A^{-1} b: started from zero, a sum of positive terms
@@ -48,7 +46,7 @@ class CGResult(NamedTuple):
     residual: Tensor  # *batch x N x t, b - A x; computed anew where the iterations ended by the stopping rule
 
 
-def relative_residual(tolerance: float) -> Callable[[CGState], Tensor]:
+def relative_residual(tolerance: float) -> Rule:
     """Return a rule that stops a column when its residual's norm is at most `tolerance` times its right-hand side's."""
     return lambda state: state.residual_norm <= tolerance * state.rhs_norm
 
@@ -56,14 +54,14 @@ def relative_residual(tolerance: float) -> Callable[[CGState], Tensor]:
 def conjugate_gradients(
     matmul: Closure,
     rhs: Tensor,
-    stop: Callable[[CGState], Tensor],
+    stop: Rule,
     *,
     preconditioner: Closure | None = None,
     initial_guess: Tensor | None = None,
     max_iterations: int = 1000,
     num_tridiag: int = 0,
     max_tridiag_iterations: int = 0,
-    certain: Callable[[CGState], Tensor] | None = None,
+    certain: Rule | None = None,
     gives_up: bool = False,
     warn: bool = True,
 ) -> CGResult:
@@ -107,7 +105,7 @@ class _Run:
         self,
         matmul: Closure,
         rhs: Tensor,
-        stop: Callable[[CGState], Tensor],
+        stop: Rule,
         preconditioner: Closure | None,
         num_tridiag: int,
         max_tridiag: int,
@@ -133,12 +131,10 @@ class _Run:
         self.done = self._finished()
 
     def _begin(self, residual: Tensor) -> None:
-        self.residual = residual
-        direction = self.precondition(residual)
-        self.energy = (residual * direction).sum(-2, keepdim=True)
-        self.direction = direction
+        self.residual, self.direction = residual, self.precondition(residual)
+        self.energy = (residual * self.direction).sum(-2, keepdim=True)
 
-    def iterate(self, max_iterations: int, gives_up: bool = False) -> None:
+    def iterate(self, max_iterations: int, gives_up: bool) -> None:
         trial, before = (max_iterations // 3, self._halvings()) if gives_up else (None, 0)
         while self.iterations < max_iterations and bool(self._active().any()):
             self._step()
@@ -163,7 +159,8 @@ class _Run:
         beta = _ratio(energy, self.energy, active)
         self.direction = preconditioned.addcmul_(self.direction, beta)
         self.energy = torch.where(active, energy, self.energy)
-        self._record(alpha, beta)
+        if self.is_first_run and len(self.coefficients) < self.max_tridiag:
+            self.coefficients.append((alpha[..., : self.num_tridiag], beta[..., : self.num_tridiag]))
         self.done = self._finished()
 
     def _active(self) -> Tensor:
@@ -179,7 +176,7 @@ class _Run:
         state = CGState(self.residual_norm, self.rhs_norm, self.quadratic_form, self.solution, self.residual)
         return self.stop(state) | (self.residual_norm == 0)
 
-    def satisfies(self, rule: Callable[[CGState], Tensor], share: float = 0.5) -> bool:
+    def satisfies(self, rule: Rule, share: float = 0.5) -> bool:
         """Return whether a share of the residual of every column satisfies a rule; restarts let residuals double."""
         norm = share * self.residual.norm(dim=-2, keepdim=True)
         state = CGState(norm, self.rhs_norm, self.quadratic_form, self.solution, share * self.residual)
@@ -195,10 +192,6 @@ class _Run:
         self.done, self.is_first_run = ~unsolved, False
         self._begin(self.residual)
         return False
-
-    def _record(self, alpha: Tensor, beta: Tensor) -> None:
-        if self.is_first_run and len(self.coefficients) < self.max_tridiag:
-            self.coefficients.append((alpha[..., : self.num_tridiag], beta[..., : self.num_tridiag]))
 
     def tridiagonal(self) -> Tensor | None:
         """Return Lanczos matrices: T_kk = 1/a_k + b_{k-1}/a_{k-1}, T_k,k+1 = sqrt(b_k)/a_k (Saad 2003)."""

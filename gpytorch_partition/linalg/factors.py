@@ -15,6 +15,7 @@ _JITTERS = (1e-10, 1e-8, 1e-6, 1e-4)  # in units of the mean of the diagonal
 _LEAST_EIGENVALUE = 1e-10  # in the same units
 _OVERSAMPLING = 6  # columns of a block beside those asked for: restarts converge by the gap behind them
 _NUM_BLOCKS = 8  # blocks of a Krylov space before it is restarted
+_MOST_CYCLES = 100  # of such spaces
 _DENSE_SPACES = 2  # up to so many times the dimension of a Krylov space, a dense decomposition is cheaper
 # Columns of the sketch in a product: enough to share the reading of the matrix, few enough to bound the workspace.
 _COLUMNS_PER_PRODUCT = 32
@@ -28,12 +29,11 @@ def stable_eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
     (Anderson et al. 1999, LAPACK's syev) and have gradients of the eigenvalues only.
     """
     try:
-        values, vectors = torch.linalg.eigh(matrix)
+        return torch.linalg.eigh(matrix)
     except torch.linalg.LinAlgError:
         if not bool(matrix.tril().isfinite().all()):
             raise
         return _by_qr_iterations(matrix)
-    return values, vectors
 
 
 def _by_qr_iterations(matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -42,6 +42,12 @@ def _by_qr_iterations(matrix: Tensor) -> tuple[Tensor, Tensor]:
     vectors = torch.stack(found).reshape(matrix.shape).to(matrix)
     symmetric = matrix.tril() + matrix.tril(-1).mT
     return (vectors * (symmetric @ vectors)).sum(-2), vectors
+
+
+def symmetric_root(matrix: Tensor, least: Tensor | float = 0.0) -> Tensor:
+    r"""Return C (`*batch x n x n`) with :math:`C C^\top` the matrix, whose eigenvalues below `least` count as that."""
+    values, vectors = stable_eigh(matrix)
+    return vectors * values.clamp_min(least).sqrt().unsqueeze(-2)
 
 
 def stable_cholesky(matrix: Tensor) -> Tensor:
@@ -68,9 +74,7 @@ def stable_cholesky(matrix: Tensor) -> Tensor:
 
 
 def _factor_of_eigenvectors(matrix: Tensor, unit: Tensor) -> Tensor:
-    least = torch.where(unit > 0, unit, 1) * _LEAST_EIGENVALUE
-    values, vectors = stable_eigh(matrix)
-    root = vectors * values.clamp_min(least).sqrt().unsqueeze(-2)
+    root = symmetric_root(matrix, torch.where(unit > 0, unit, 1) * _LEAST_EIGENVALUE)
     factor = torch.linalg.qr(root.mT).R.mT
     return factor * torch.where(factor.diagonal(dim1=-2, dim2=-1) < 0, -1, 1).unsqueeze(-2)
 
@@ -98,7 +102,6 @@ def largest_eigenpairs(
     *,
     generator: torch.Generator,
     tolerance: float = 1e-9,
-    max_restarts: int = 100,
 ) -> Eigenpairs:
     r"""
     Return the algebraically largest eigenpairs of a symmetric A by block Lanczos from a random block.
@@ -110,22 +113,21 @@ def largest_eigenpairs(
 
     Matrices of up to twice 8 (k + 6) rows are decomposed densely, exactly.
 
-    :param tolerance: :math:`\epsilon`. (Default: 1e-9.)
-    :param max_restarts: Most cycles; a `NumericalWarning` is given if they are too few. (Default: 100.)
+    :param tolerance: :math:`\epsilon`; a `NumericalWarning` is given if 100 cycles are too few. (Default: 1e-9.)
     :return: The pairs, each vector with its largest entry positive.
     """
     width = num_pairs + _OVERSAMPLING
     if num_rows <= _DENSE_SPACES * _NUM_BLOCKS * width:
         return _signed(*_dense_pairs(matmul, num_rows, num_pairs))
     block = torch.randn(num_rows, width, generator=generator, dtype=torch.float64, device=generator.device)
-    for _ in range(max_restarts):
+    for _ in range(_MOST_CYCLES):
         values, block, residuals = _cycle(matmul, block)
         if bool((residuals[:num_pairs] <= tolerance * values[0].abs()).all()):
             break
     else:
         worst = float(residuals[:num_pairs].max() / values[0].abs())
         warnings.warn(
-            f"eigenvectors have a relative residual of {worst:.2g} after {max_restarts} cycles of block Lanczos, not "
+            f"eigenvectors have a relative residual of {worst:.2g} after {_MOST_CYCLES} cycles of block Lanczos, not "
             f"{tolerance:.2g}: eigenvalues close together converge slowly. Ask for fewer, or for a larger tolerance",
             NumericalWarning,
             stacklevel=2,

@@ -6,14 +6,11 @@ The Krylov spaces of K and of :math:`s K + \sigma^2 I` are the same, so one run 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
+from gpytorch_partition.linalg.conjugate_gradients import Closure
 from gpytorch_partition.linalg.factors import stable_eigh
-
-Closure = Callable[[Tensor], Tensor]
 
 # Number of first basis vectors that later ones are orthogonalized against, besides the last two blocks. Spurious
 # copies are those of converged eigenvalues: large ones, with eigenvectors in the span of the first few dozen vectors.
@@ -62,12 +59,10 @@ class LanczosRun:
             last = self.basis[self._size - self._newest :].mT
             product = self.matmul(torch.cat([last, self._probe], -1))
             if self._newest:
-                self._step_block(product[:, : self._newest].contiguous())
+                of_block = product[:, : self._newest].contiguous()
+                self.diagonal.append((self.basis[-self._newest :] @ of_block).double())
+                self.below.append(self._append(of_block))
             self._step_probes(product[:, last.shape[1] :])
-
-    def _step_block(self, product: Tensor) -> None:
-        self.diagonal.append((self.basis[-self._newest :] @ product).double())
-        self.below.append(self._append(product))
 
     def _append(self, columns: Tensor) -> Tensor:
         """Append an orthonormal basis of the columns' parts orthogonal to the basis; return their coordinates in it."""

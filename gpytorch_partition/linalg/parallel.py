@@ -125,12 +125,8 @@ def for_each(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
             pass
 
 
-# A value and the gradient.
-Objective: TypeAlias = Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]]
-
-
 def minimize_lbfgsb(
-    objective: Objective,
+    objective: Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]],  # a value and the gradient
     start: Sequence[float] | NDArray[np.float64],
     *,
     bounds: Sequence[tuple[float | None, float | None]] | NDArray[np.float64] | None = None,
@@ -140,8 +136,7 @@ def minimize_lbfgsb(
     """
     Minimize a function by SciPy's L-BFGS-B, with the BLAS of SciPy and NumPy limited to one thread.
 
-    OpenBLAS would wake all its threads for small matrices, which spin on the cores that PyTorch needs: on two cores the
-    default model of 1,100 rows took 1.7 times as long.
+    OpenBLAS would wake all its threads for small matrices, which spin on the cores that PyTorch needs.
     """
     with ThreadpoolController().select(prefix="libscipy_openblas").limit(limits=1):
         return minimize(

@@ -78,15 +78,10 @@ def structured_terms(operator: LinearOperator) -> list[LinearOperator]:
     if isinstance(operator, SumLinearOperator) and not isinstance(operator, AddedDiagLinearOperator):
         return [term for part in operator.linear_ops for term in structured_terms(part)]
     if isinstance(operator, DenseLinearOperator) and is_constant(operator.tensor):
-        return [constant_operator(operator.tensor)]
+        num_rows, num_columns = operator.matrix_shape
+        return [_one_cluster(expanded_number(operator.tensor), num_rows, num_columns, num_rows == num_columns)]
     factors = _factors(operator)
     return [operator if factors is None else low_rank_operator(*factors)]
-
-
-def constant_operator(matrix: Tensor) -> LinearOperator:
-    """Return a constant covariance (`*batch x N x M`, expanded) as one cluster, with products in O(N)."""
-    num_rows, num_columns = matrix.shape[-2:]
-    return _one_cluster(expanded_number(matrix), num_rows, num_columns, is_symmetric=num_rows == num_columns)
 
 
 def low_rank_operator(scale: Tensor, left: Tensor, right: Tensor) -> LinearOperator:

@@ -33,7 +33,6 @@ from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
 from gpytorch_partition.linalg.conjugate_gradients import (
-    CGResult,
     UnconvergedError,
     conjugate_gradients,
     relative_residual,
@@ -43,6 +42,8 @@ from gpytorch_partition.settings import predictions
 
 LARGEST_TRAINING_RESIDUAL = 1e-2
 LARGEST_RESIDUAL = 1e-4
+MEAN_ERROR = 0.03  # of means of training rows, in standard deviations of the noise
+LARGEST_MEAN_ERROR = 0.1  # the same above which means are refused
 FEWEST_LANCZOS_STEPS = 100
 MOST_CHECKED_STEPS = 300  # of Lanczos, where log determinants are checked
 LARGEST_BIAS = 5e-3  # of the log marginal likelihood, in nats per datum, without a warning or an exact computation
@@ -51,24 +52,14 @@ MOST_ROWS = 10_000
 _NUM_PROBES = 3  # probe vectors for the bias: it is an average over all eigenvalues, and nearly the same for each
 
 
-def training_residual() -> float:
-    """Return the relative residual of solves that go with a log determinant: `cg_tolerance`, at most 1e-2."""
-    return min(LARGEST_TRAINING_RESIDUAL, predictions.tolerance_outside())
-
-
 def solve_residual() -> float:
-    """Return the relative residual of all other solves: `cg_tolerance`, at most 1e-4."""
+    """Return the relative residual of solves without a log determinant: `cg_tolerance`, at most 1e-4."""
     return min(LARGEST_RESIDUAL, settings.cg_tolerance.value())
 
 
 def prediction_residual() -> float:
     """Return the relative residual of solves for predictions: `eval_cg_tolerance`, at most 1e-4."""
     return min(LARGEST_RESIDUAL, gpytorch.settings.eval_cg_tolerance.value())
-
-
-def num_lanczos_steps() -> int:
-    """Return the most Lanczos steps of a log determinant: `max_lanczos_quadrature_iterations`, at least 100."""
-    return max(FEWEST_LANCZOS_STEPS, settings.max_lanczos_quadrature_iterations.value())
 
 
 class _Check(NamedTuple):
@@ -90,22 +81,14 @@ def checked_determinants(least: float, *, is_fatal: bool, most: int) -> Iterator
         _CHECK.reset(token)
 
 
-def current_check() -> _Check | None:
-    """Return the check that :func:`checked_determinants` set around this code, or None."""
-    return _CHECK.get()
-
-
-def check_determinant(result: CGResult) -> None:
-    """Check Lanczos matrices of probe vectors, and their solves, inside :func:`checked_determinants`."""
-    found = _CHECK.get()
-    if found is None or result.tridiagonal is None:
-        return
-    if found.is_fatal and not result.converged:
+def _check_determinant(check: _Check, tridiagonal: Tensor, converged: bool) -> None:
+    """Check the Lanczos matrices of probe vectors, and whether their solves have converged."""
+    if check.is_fatal and not converged:
         raise UnconvergedError("conjugate gradients do not converge: solve in float64")
-    bias = 0.5 * float(log_bias(result.tridiagonal[:_NUM_PROBES], found.least).mean(0).max())
+    bias = 0.5 * float(log_bias(tridiagonal[:_NUM_PROBES], check.least).mean(0).max())
     if bias <= LARGEST_BIAS:
         return
-    if found.is_fatal:
+    if check.is_fatal:
         raise UnconvergedError(f"the log determinant may be off by {bias:.1e} nats per datum: factorize")
     warnings.warn(
         f"the log marginal likelihood may be off by up to {bias:.1e} nats per datum: Lanczos quadrature has not "
@@ -165,26 +148,30 @@ class CovarianceOperator(LinearOperator):
 
     def add_diagonal(self, diag: Tensor) -> LinearOperator:
         """Return the covariance plus a diagonal (a number, `*batch x 1` or `*batch x N`), with our solvers."""
-        return self + as_diagonal(diag, self.size(-1))
+        if diag.dim() == 0 or diag.shape[-1] == 1:
+            return self + ConstantDiagLinearOperator(diag.reshape(*diag.shape[:-1], 1), diag_shape=self.size(-1))
+        return self + DiagLinearOperator(diag)
 
     def _solve(
         self, rhs: Tensor, preconditioner: Callable[[Tensor], Tensor] | None = None, num_tridiag: int | None = 0
     ) -> Tensor | tuple[Tensor, Tensor | None]:
-        batch_shape = torch.broadcast_shapes(rhs.shape[:-2], self.batch_shape)
-        check = current_check() if num_tridiag else None
+        check = _CHECK.get() if num_tridiag else None
+        most_steps = max(FEWEST_LANCZOS_STEPS, settings.max_lanczos_quadrature_iterations.value())
+        largest = min(LARGEST_TRAINING_RESIDUAL, predictions.tolerance_outside()) if num_tridiag else solve_residual()
         result = conjugate_gradients(
             self._matmul,
-            rhs.expand(*batch_shape, *rhs.shape[-2:]),
-            relative_residual(training_residual() if num_tridiag else solve_residual()),
+            expanded(self, rhs),
+            relative_residual(largest),
             preconditioner=preconditioner,
             max_iterations=check.most if check else settings.max_cg_iterations.value(),
             num_tridiag=num_tridiag or 0,
-            max_tridiag_iterations=max(num_lanczos_steps(), MOST_CHECKED_STEPS if check else 0),
+            max_tridiag_iterations=max(most_steps, MOST_CHECKED_STEPS) if check else most_steps,
             warn=not (check and check.is_fatal),
         )
         if not num_tridiag:
             return result.solution
-        check_determinant(result)
+        if check and result.tridiagonal is not None:
+            _check_determinant(check, result.tridiagonal, result.converged)
         return result.solution, result.tridiagonal
 
     def _cholesky(self, upper: bool = False) -> LinearOperator:
@@ -200,12 +187,6 @@ class CovarianceOperator(LinearOperator):
         if method is None:
             check_dense(self, "a diagonalization")
         return super().diagonalization(method=method)
-
-    def root_decomposition(self, method: str | None = None) -> LinearOperator:
-        """Return a dense root up to `max_cholesky_size` rows; by Lanczos, with large errors, only if named."""
-        if method is None:
-            check_dense(self, "a root")
-        return super().root_decomposition(method=method)
 
     def root_inv_decomposition(
         self, method: str | None = None, initial_vectors: Tensor | None = None, test_vectors: Tensor | None = None
@@ -258,11 +239,10 @@ def _constant_of(matrix: Tensor | LinearOperator) -> Tensor | None:
     return expanded_number(tensor) if torch.is_tensor(tensor) and is_constant(tensor) else None
 
 
-def as_diagonal(values: Tensor, num_rows: int) -> DiagLinearOperator:
-    """Return a diagonal matrix from the argument of `add_diagonal`; constant diagonals hold one number."""
-    if values.dim() == 0 or values.shape[-1] == 1:
-        return ConstantDiagLinearOperator(values.reshape(*values.shape[:-1], 1), diag_shape=num_rows)
-    return DiagLinearOperator(values)
+def expanded(operator: LinearOperator, rhs: Tensor) -> Tensor:
+    """Return right-hand sides with all batch dimensions of an operator."""
+    batch_shape = torch.broadcast_shapes(rhs.shape[:-2], operator.batch_shape)
+    return rhs.expand(*batch_shape, *rhs.shape[-2:])
 
 
 def is_constant(matrix: Tensor) -> bool:

@@ -150,7 +150,7 @@ class PartitionLinearOperator(CovarianceOperator):
         right_sums = self.cluster_sums(right_vecs)
         left_sums = self.mT.cluster_sums(left_vecs)
         spread = self.cluster_product(right_sums)
-        scale_grad = _sum_to_shape((left_sums * spread).sum((-1, -2)), self.scale.shape)
+        scale_grad = (left_sums * spread).sum((-1, -2)).sum_to_size(self.scale.shape)
         gradients: list[Tensor | None] = [scale_grad, *self._cluster_derivative(left_sums, right_sums)]
         if self.left_loadings is not None:
             gradients += [
@@ -173,7 +173,7 @@ class PartitionLinearOperator(CovarianceOperator):
         if loadings is None or not loadings.requires_grad:
             return None
         gradient = LoadedRows(self.left, loadings).loadings_derivative(left_vecs, spread)
-        return _sum_to_shape(self.scale[..., None, None] * gradient, loadings.shape)
+        return (self.scale[..., None, None] * gradient).sum_to_size(loadings.shape)
 
     @not_compiled
     @cached
@@ -245,21 +245,14 @@ class PartitionLinearOperator(CovarianceOperator):
     @not_compiled
     def _diagonal(self) -> Tensor:
         if not self.is_symmetric:
-            rows = torch.arange(self.size(-1), device=self.device)
-            return self._get_indices(rows, rows, *self._all_batch_indices(rows.dim()))
+            ranges = (torch.arange(size, device=self.device) for size in (*self.batch_shape, self.size(-1)))
+            *batch, rows = torch.meshgrid(*ranges, indexing="ij")
+            return self._get_indices(rows, rows, *batch)
         table = self.cluster_operator._diagonal().unsqueeze(-1)
         own = self.left.row_values(table).squeeze(-1)
         if self.left_loadings is not None:
             own = own * torch.einsum("...nk,...nk->...n", self.left_loadings, self.left_loadings)
         return (self.scale.unsqueeze(-1) * own).expand(*self.batch_shape, self.size(-1))
-
-    def _all_batch_indices(self, trailing: int) -> tuple[Tensor, ...]:
-        """For every batch dimension an index that runs over it, in front of `trailing` dimensions."""
-        num_dims = len(self.batch_shape)
-        return tuple(
-            torch.arange(size, device=self.device).view(-1, *[1] * (num_dims - 1 - dim + trailing))
-            for dim, size in enumerate(self.batch_shape)
-        )
 
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
         row_index, col_index, *batch_indices = torch.broadcast_tensors(row_index, col_index, *batch_indices)
@@ -281,19 +274,12 @@ class PartitionLinearOperator(CovarianceOperator):
         return self.scale[batch] * entries.to(self.dtype)
 
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> PartitionLinearOperator:
-        left, right = (
-            self._select(rows, index, batch_indices)
-            for rows, index in ((self.left, row_index), (self.right, col_index))
-        )
+        left = self.left.select(row_index, batch_indices, self.batch_shape)
+        right = self.right.select(col_index, batch_indices, self.batch_shape)
         loadings = self._select_loadings(self.left_loadings, row_index, batch_indices)
         others = loadings if left is right else self._select_loadings(self.right_loadings, col_index, batch_indices)
         scale = self.scale[batch_indices] if batch_indices else self.scale
         return self._with(scale=scale, left=left, right=right, left_loadings=loadings, right_loadings=others)
-
-    def _select(self, incidence: Incidence, rows: Any, batch_indices: tuple[Any, ...]) -> Incidence:
-        if not incidence.batch_shape:
-            return incidence.select(rows)
-        return incidence.select(rows, batch_indices, self.batch_shape)
 
     def _select_loadings(self, loadings: Tensor | None, rows: Any, batch_indices: tuple[Any, ...]) -> Tensor | None:
         if loadings is None or loadings.dim() == 2:
@@ -312,7 +298,7 @@ class PartitionLinearOperator(CovarianceOperator):
     def _permute_batch(self, *dims: int) -> PartitionLinearOperator:
         return self._over_batch_dims(lambda tensor: tensor.permute(*dims, *range(len(dims), tensor.dim())))
 
-    def _over_batch_dims(self, change: Any) -> PartitionLinearOperator:
+    def _over_batch_dims(self, change: Callable[[Tensor], Tensor]) -> PartitionLinearOperator:
         num_dims = len(self.batch_shape)
 
         def changed(tensor: Tensor) -> Tensor:
@@ -347,14 +333,14 @@ class PartitionLinearOperator(CovarianceOperator):
         if self.left_loadings is not None:
             raise RuntimeError("expected a covariance without loadings, got one that has them already")
         batch_shape = torch.broadcast_shapes(self.batch_shape, left.shape[:-2], right.shape[:-2])
-        left, right = _in_dtype(left, right, self.cluster_operator.dtype)
         # A constant kernel has the same Z for different points: whether they are the same is seen from the loadings.
         is_mixed = self.is_symmetric and left is not right
+        converted = left.to(self.cluster_operator.dtype)
         return self._with(
             scale=self.scale.expand(batch_shape),
             right=Incidence(self.right.codes, self.right.num_clusters) if is_mixed else self.right,
-            left_loadings=left,
-            right_loadings=right,
+            left_loadings=converted,
+            right_loadings=converted if left is right else right.to(converted.dtype),
         )
 
     def _mul_constant(self, other: float | Tensor) -> PartitionLinearOperator:
@@ -465,16 +451,6 @@ def _over_columns(function: Any, table: Tensor) -> Tensor:
     columns = table.movedim(-2, 0)
     result = function(columns.reshape(columns.shape[0], -1))
     return result.view(-1, *columns.shape[1:]).movedim(0, -2)
-
-
-def _in_dtype(left: Tensor, right: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Convert two tensors to a dtype; one tensor given twice stays one."""
-    converted = left.to(dtype)
-    return converted, converted if left is right else right.to(dtype)
-
-
-def _sum_to_shape(gradient: Tensor, shape: torch.Size) -> Tensor:
-    return gradient.sum_to_size(shape) if gradient.shape != shape else gradient
 
 
 def _at(rows: Tensor, batch: tuple[Tensor, ...], index: Tensor) -> Tensor:

@@ -48,12 +48,6 @@ class PartitionSumLinearOperator(CovarianceOperator, SumLinearOperator):
     def _unsqueeze_batch(self, dim: int) -> LinearOperator:
         return self.__class__(*(term._unsqueeze_batch(dim) for term in self.linear_ops))
 
-    def _permute_batch(self, *dims: int) -> LinearOperator:
-        return self.__class__(*(term._permute_batch(*dims) for term in self.linear_ops))
-
-    def _sum_batch(self, dim: int) -> LinearOperator:
-        return self.__class__(*(term._sum_batch(dim) for term in self.linear_ops))
-
     def sparse_root(self) -> LinearOperator:
         """Return the exact root (`*batch x N x q`) as an operator: the roots of the terms side by side."""
         return sum_of_roots(*self.linear_ops)

@@ -23,7 +23,7 @@ from torch import Tensor
 from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.clusters.cluster_index import code_dtype
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.operators.cluster_operators.cluster_operator import FlatLinearOperator
+from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, FlatLinearOperator
 from gpytorch_partition.operators.cluster_operators.composed_operators import TaskLinearOperator
 from gpytorch_partition.operators.guards import check_dense
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
@@ -35,13 +35,12 @@ _OWN_TASK: Key[Incidence] = Key("every row on its own task")
 def on_every_task(covariance: PartitionLinearOperator, task_covariance: Tensor) -> PartitionLinearOperator:
     r"""Return :math:`K \otimes B` (`*batch x NT x N'T`): row `n T + t` is point n on task t; B is `T x T`."""
     num_tasks = task_covariance.shape[-1]
-    left = _every_task(covariance.left, num_tasks)
-    right = left if covariance.is_symmetric else _every_task(covariance.right, num_tasks)
-    loadings = (covariance.left_loadings, covariance.right_loadings)
-    repeated = [None if part is None else part.repeat_interleave(num_tasks, -2) for part in loadings]
-    if covariance.is_symmetric:
-        repeated[1] = repeated[0]
-    return _with_tasks(EveryTaskLinearOperator, covariance, task_covariance, left, right, *repeated)
+    repeated = covariance._on_both_sides(
+        lambda rows: rows.cache.get(_EVERY_TASK, None, lambda: _EveryTaskIncidence(rows, num_tasks), num_tasks),
+        lambda loadings: loadings.repeat_interleave(num_tasks, -2),
+        cluster_operator=_of_tasks(covariance.cluster_operator, task_covariance),
+    )
+    return EveryTaskLinearOperator(repeated.scale, repeated.cluster_operator, **repeated._kwargs)
 
 
 def on_own_tasks(
@@ -54,8 +53,13 @@ def on_own_tasks(
     is_same = covariance.is_symmetric and torch.equal(left_tasks, right_tasks)
     left = _own_task(covariance.left, left_tasks, num_tasks)
     right = left if is_same else _own_task(covariance.right, right_tasks, num_tasks)
-    loadings = (covariance.left_loadings, covariance.right_loadings)
-    return _with_tasks(PartitionLinearOperator, covariance, task_covariance, left, right, *loadings)
+    batch_shape = torch.broadcast_shapes(covariance.batch_shape, left.batch_shape, right.batch_shape)
+    inner = _of_tasks(covariance.cluster_operator, task_covariance)
+    return covariance._with(scale=covariance.scale.expand(batch_shape), cluster_operator=inner, left=left, right=right)
+
+
+def _of_tasks(base: ClusterOperator, task_covariance: Tensor) -> TaskLinearOperator:
+    return TaskLinearOperator(task_covariance.to(base.dtype), base)
 
 
 def noise_of_tasks(noise: KroneckerProductLinearOperator) -> tuple[LinearOperator, DiagLinearOperator] | None:
@@ -76,7 +80,7 @@ def noise_of_tasks(noise: KroneckerProductLinearOperator) -> tuple[LinearOperato
         )
         return None
     eye = torch.eye(len(tasks), dtype=tasks.dtype, device=tasks.device)
-    own = _SingleRows(torch.arange(points.shape[-1], device=tasks.device).unsqueeze(-1), points.shape[-1])
+    own = SingleRows(torch.arange(points.shape[-1], device=tasks.device).unsqueeze(-1), points.shape[-1])
     one = FlatLinearOperator(tasks.new_ones(1), num_clusters=own.num_clusters)
     each = PartitionLinearOperator(tasks.new_ones(()), one, left=own, right=own)
     return on_every_task(each, tasks - least * eye), ConstantDiagLinearOperator(least.view(1), noise.shape[-1])
@@ -112,46 +116,18 @@ def single_task(covariance: LinearOperator) -> tuple[PartitionLinearOperator, Te
     r"""Return K (`*batch x N x N'`) and B (`T x T`) of :math:`K \otimes B` on all tasks; None for other covariances."""
     if not isinstance(covariance, PartitionLinearOperator):
         return None
-    inner, left, right = covariance.cluster_operator, covariance.left, covariance.right
-    if not isinstance(left, _EveryTaskIncidence) or not isinstance(right, _EveryTaskIncidence):
+    if not all(isinstance(rows, _EveryTaskIncidence) for rows in (covariance.left, covariance.right)):
         return None
-    inner = cast(TaskLinearOperator, inner)
-    loadings = (covariance.left_loadings, covariance.right_loadings)
-    own = [None if part is None else part[..., :: inner.num_tasks, :] for part in loadings]
-    if covariance.is_symmetric:
-        own[1] = own[0]
-    each = covariance._with(
-        cluster_operator=inner.base, left=left.rows, right=right.rows, left_loadings=own[0], right_loadings=own[1]
+    inner = cast(TaskLinearOperator, covariance.cluster_operator)
+    each = covariance._on_both_sides(
+        lambda rows: cast(_EveryTaskIncidence, rows).rows,
+        lambda loadings: loadings[..., :: inner.num_tasks, :],
+        cluster_operator=inner.base,
     )
     return each, inner.task_covariance
 
 
-def is_of_single_rows(rows: Incidence) -> bool:
-    return isinstance(rows, _SingleRows)
-
-
-def _with_tasks(
-    kind: type[PartitionLinearOperator],
-    covariance: PartitionLinearOperator,
-    task_covariance: Tensor,
-    left: Incidence,
-    right: Incidence,
-    left_loadings: Tensor | None,
-    right_loadings: Tensor | None,
-) -> PartitionLinearOperator:
-    inner = covariance.cluster_operator
-    batch_shape = torch.broadcast_shapes(covariance.batch_shape, left.batch_shape, right.batch_shape)
-    return kind(
-        covariance.scale.expand(batch_shape),
-        TaskLinearOperator(task_covariance.to(inner.dtype), inner),
-        left=left,
-        right=right,
-        left_loadings=left_loadings,
-        right_loadings=right_loadings,
-    )
-
-
-class _SingleRows(Incidence):
+class SingleRows(Incidence):
     """The identity: every row is a cluster of its own."""
 
 
@@ -184,10 +160,6 @@ def _check_tasks(tasks: Tensor, num_tasks: int) -> None:
             f"expected task numbers from 0 to {num_tasks - 1}, got {int(tasks.min())} to {int(tasks.max())}: number "
             "the tasks from 0, or give the IndexKernel more tasks"
         )
-
-
-def _every_task(rows: Incidence, num_tasks: int) -> Incidence:
-    return rows.cache.get(_EVERY_TASK, None, lambda: _EveryTaskIncidence(rows, num_tasks), num_tasks)
 
 
 def _own_task(rows: Incidence, tasks: Tensor, num_tasks: int) -> Incidence:

@@ -56,16 +56,12 @@ def choose_solver(noisy: AddedDiagLinearOperator, task: Task, is_dense: bool | N
     """
     if task == "likelihood" and (clusters := few_clusters(noisy._linear_op, noisy._diag_tensor)) is not None:
         return Factorized(noisy, clusters)
-    if task != "solve" and _is_dense(noisy, task, is_dense):
+    if is_dense is None:
+        is_dense = has_few_rows(noisy) or (task != "prediction" and settings.fast_computations.log_prob.off())
+    if task != "solve" and is_dense:
         return InDouble(noisy) if is_delicate(noisy) else Dense(noisy)
     if task in ("solve", "likelihood") and (tasks := noisy.independent_tasks) is not None:
         return Factorized(noisy, tasks)
     is_last = task in ("solve", "prediction") and noisy.is_double and not noisy.has_direct
     in_double = task != "form" and (is_last or is_hard(noisy))
     return InDouble(noisy) if in_double else ConjugateGradients(noisy)
-
-
-def _is_dense(noisy: AddedDiagLinearOperator, task: Task, is_dense: bool | None) -> bool:
-    if is_dense is not None:
-        return is_dense
-    return has_few_rows(noisy) or (task != "prediction" and settings.fast_computations.log_prob.off())

@@ -19,7 +19,7 @@ kernels and coarse trees are predicted by this :class:`FeatureFactor`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import add
 
@@ -30,6 +30,7 @@ from torch import Tensor
 from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators.guards import MOST_ROWS
+from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.operators.partition_linear_operator import (
     KEPT_ROWS,
     IncidenceLinearOperator,
@@ -65,18 +66,19 @@ class FeatureFactor:
         drawn = torch.linalg.solve_triangular(self._factor.mT, normal.double(), upper=True)
         return list(drawn.split(_widths(self.roots), -2))
 
-    def root(self, points: list[IncidenceLinearOperator]) -> Tensor:
-        r"""Return :math:`\Phi_* L^{-\top}` (`N_test x q`, float64) from the roots' rows at the points."""
+    def root(self, points: Sequence[LoadedRows]) -> Tensor:
+        r"""Return :math:`\Phi_* L^{-\top}` (`N_test x q`, float64) at points in the feature space of each root."""
         return torch.cat(list(self._root_blocks(points)), -1)
 
-    def variances(self, points: list[IncidenceLinearOperator]) -> Tensor:
+    def variances(self, points: Sequence[LoadedRows]) -> Tensor:
         """Return variances at points (`N_test`, float64), with a block of columns of the root held at once."""
         return reduce(add, (block.square().sum(-1) for block in self._root_blocks(points)))
 
-    def _root_blocks(self, points: list[IncidenceLinearOperator]) -> Iterator[Tensor]:
+    def _root_blocks(self, points: Sequence[LoadedRows]) -> Iterator[Tensor]:
+        roots = [_root_at(*each) for each in zip(self.roots, points)]
         identity = torch.eye(self.num_columns, dtype=torch.float64, device=self._factor.device)
         for block in identity.split(_BLOCK_COLUMNS, -1):
-            yield root_values(points, torch.cat(self.deviations(block), -2))
+            yield root_values(roots, torch.cat(self.deviations(block), -2))
 
     @property
     def num_columns(self) -> int:
@@ -98,6 +100,11 @@ class FeatureFactor:
             growth = vector.norm()
         error = _MARGIN * len(units) * torch.finfo(torch.float64).eps * float(growth)
         return error <= _LARGEST_ERROR
+
+
+def _root_at(root: IncidenceLinearOperator, points: LoadedRows) -> IncidenceLinearOperator:
+    loadings = None if points.loadings is None else points.loadings.to(root.factor.dtype)
+    return IncidenceLinearOperator(root.scale, root.factor, rows=points.rows, loadings=loadings)
 
 
 def feature_factor(covariance: LinearOperator, noise: Tensor) -> FeatureFactor | None:

@@ -72,10 +72,6 @@ class Entries(NamedTuple):
         loadings = self.loadings.double()
         return own.mul_(loadings @ self.task_covariance.double() @ loadings.mT)
 
-    def inverse(self) -> Callable[[Tensor], Tensor]:
-        r"""Return :math:`V \mapsto P^{-1} V` (`n x t`); :mod:`gpytorch_partition.settings` sets rank and seed."""
-        return _Inverse(self)
-
     def to_grid(self, values: Tensor) -> Tensor:
         """Return values of entries (`n x t`) as `N x T x t`, 0 in missing cells."""
         grid = values.new_zeros(self.covariance.shape[-1], len(self.noise), values.shape[-1])
@@ -90,7 +86,7 @@ class EntriesPlusNoise(PartitionAddedDiagLinearOperator):
         super().__init__(*linear_ops, **options)
         self._nondifferentiable_kwargs["entries"] = entries
         self.entries = entries
-        self._inverses: dict[int, Callable[[Tensor], Tensor]] = {}
+        self._inverses: dict[int, _Inverse] = {}
 
     def restricted_to(self, rows: Tensor) -> EntriesPlusNoise:
         """Return the covariance plus noise of some of the entries, given their numbers (int64)."""
@@ -118,12 +114,12 @@ class EntriesPlusNoise(PartitionAddedDiagLinearOperator):
             return super().preconditioner_inverse()
         rank = settings.preconditioner_rank.value()
         if rank not in self._inverses:
-            self._inverses[rank] = self.entries.inverse()
+            self._inverses[rank] = _Inverse(self.entries)
         return self._inverses[rank]
 
 
 class _Inverse:
-    r""":math:`V \mapsto P^{-1} V`, by the matrix inversion lemma, with blocks' inverses for each pattern."""
+    r""":math:`V \mapsto P^{-1} V` (`n x t`), by the matrix inversion lemma, with blocks' inverses for each pattern."""
 
     def __init__(self, entries: Entries) -> None:
         with torch.no_grad():

@@ -33,12 +33,12 @@ from linear_operator.operators import ConstantDiagLinearOperator, DiagLinearOper
 from torch import Tensor
 
 from gpytorch_partition.clusters.cache import Key
-from gpytorch_partition.clusters.co_occurrence import count_co_occurrences, zero_counts
+from gpytorch_partition.clusters.co_occurrence import co_occurrences
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.operators.sums_and_roots import PartitionSumLinearOperator
-from gpytorch_partition.operators.tasks import RepeatedDiagLinearOperator, is_of_single_rows, single_task
+from gpytorch_partition.operators.tasks import RepeatedDiagLinearOperator, SingleRows, single_task
 
 _COUNTS: Key[Tensor] = Key("counts of co-occurrence")
 _FEWEST_ROWS = 2  # for a cluster: with fewer, a factor of the rows' own matrix is as cheap
@@ -62,7 +62,7 @@ class FewClusters:
     @torch.enable_grad()
     def factor(self) -> Tensor:
         """Return the Cholesky factor of B (`p x p`)."""
-        inner = self.effects.unsqueeze(-1) * co_occurrences(self.covariance.left) * self.effects
+        inner = self.effects.unsqueeze(-1) * kept_co_occurrences(self.covariance.left) * self.effects
         return stable_cholesky(inner + torch.eye(len(inner), dtype=inner.dtype, device=inner.device))
 
     @torch.no_grad()
@@ -86,7 +86,10 @@ def few_clusters(covariance: LinearOperator, noise: DiagLinearOperator) -> FewCl
     """
     if not isinstance(noise, ConstantDiagLinearOperator) or noise.dim() > 2:
         return None
-    if not isinstance(covariance, PartitionLinearOperator) or not _is_of_trained_flat_partitions(covariance):
+    if not isinstance(covariance, PartitionLinearOperator):
+        return None
+    inner = covariance.cluster_operator
+    if not inner.is_flat or inner.num_tasks > 1 or not inner.requires_grad:
         return None
     most = min(covariance.left.num_rows // _FEWEST_ROWS, linear_settings.max_cholesky_size.value())
     is_one_matrix = covariance.is_symmetric and covariance.dim() == 2 and covariance.left_loadings is None
@@ -95,20 +98,9 @@ def few_clusters(covariance: LinearOperator, noise: DiagLinearOperator) -> FewCl
     return FewClusters(covariance, noise.diag_values.squeeze(-1))
 
 
-def _is_of_trained_flat_partitions(covariance: PartitionLinearOperator) -> bool:
-    inner = covariance.cluster_operator
-    return inner.is_flat and inner.num_tasks == 1 and inner.requires_grad
-
-
-def co_occurrences(rows: Incidence) -> Tensor:
+def kept_co_occurrences(rows: Incidence) -> Tensor:
     """Return the number of rows that each pair of clusters shares (`p x p`, float64); kept with the rows."""
-
-    def counted() -> Tensor:
-        counts = zero_counts(rows.num_clusters, rows.codes.device)
-        count_co_occurrences(counts, rows.codes)
-        return counts
-
-    return rows.cache.get(_COUNTS, None, counted)
+    return rows.cache.get(_COUNTS, None, lambda: co_occurrences(rows.codes, rows.num_clusters))
 
 
 @dataclass(frozen=True)
@@ -168,14 +160,14 @@ def independent_tasks(covariance: LinearOperator, noise: DiagLinearOperator) -> 
     terms = covariance.linear_ops if isinstance(covariance, PartitionSumLinearOperator) else [covariance]
     split = [single_task(term) if term.dim() == 2 else None for term in terms]
     found = [parts for parts in split if parts is not None]
-    signals = [parts for parts in found if not is_of_single_rows(parts[0].left)]
+    signals = [parts for parts in found if not isinstance(parts[0].left, SingleRows)]
     if len(found) < len(terms) or len(signals) != 1:
         return None
     own = _own_noise(noise, len(signals[0][1]))
     if own is None:
         return None
     for single, tasks in found:
-        if is_of_single_rows(single.left):
+        if isinstance(single.left, SingleRows):
             own = own + single.diagonal(dim1=-2, dim2=-1)[0] * tasks
     return IndependentTasks(*signals[0], own)
 

@@ -21,14 +21,14 @@ from linear_operator.operators import (
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
-from gpytorch_partition.linalg.conjugate_gradients import CGResult, CGState, UnconvergedError, relative_residual
+from gpytorch_partition.linalg.conjugate_gradients import CGResult, CGState, Rule, UnconvergedError, relative_residual
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators import guards
-from gpytorch_partition.operators.guards import checked_determinants, solve_residual
+from gpytorch_partition.operators.guards import checked_determinants, expanded, solve_residual
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.settings import probe_seed
 from gpytorch_partition.solvers.direct import MOST_COLUMNS, DirectSolver, is_small
-from gpytorch_partition.solvers.solver import Rule, Terms, expanded, quadratic_forms
+from gpytorch_partition.solvers.solver import Terms, quadratic_forms
 
 _REMEDY = "Raise the noise (a constraint of the likelihood), or make the outputscale smaller."
 
@@ -46,10 +46,6 @@ class InDouble:
 
     noisy: AddedDiagLinearOperator
 
-    @property
-    def _double(self) -> AddedDiagLinearOperator:
-        return self.noisy.in_double
-
     def solve(self, rhs: Tensor) -> Tensor:
         columns = expanded(self.noisy, rhs).double()
         return self.within(columns, relative_residual(solve_residual())).solution.to(rhs.dtype)
@@ -63,7 +59,7 @@ class InDouble:
         :param options: `preconditioner` or `initial_guess` of :func:`.conjugate_gradients`.
         :raises UnconvergedError: If a factor is of no use.
         """
-        noisy = self._double
+        noisy = self.noisy.in_double
         if noisy.direct is not None:
             return self._factored(noisy.direct, columns, stop if certain is None else certain)
         options = {"preconditioner": noisy.preconditioner_inverse(), **options}
@@ -77,7 +73,7 @@ class InDouble:
 
     def _factored(self, direct: DirectSolver, columns: Tensor, certain: Rule) -> CGResult:
         """Solve by a factor of A, which is backward stable, or of clusters, whose residual is checked."""
-        noisy = self._double
+        noisy = self.noisy.in_double
         check_resolution(noisy)
         solution, residual = direct.refined(columns)
         form = ((columns + residual) * solution).sum(-2, keepdim=True)
@@ -94,7 +90,7 @@ class InDouble:
 
     def inv_quad_logdet(self, rhs: Tensor | None, logdet: bool | None, reduce: bool | None) -> Terms:
         """Return both terms, with gradients: exact for up to 6,000 rows, from probe vectors for more."""
-        noisy, columns, dtype = self._double, None if rhs is None else rhs.double(), self.noisy.dtype
+        noisy, columns, dtype = self.noisy.in_double, None if rhs is None else rhs.double(), self.noisy.dtype
         check_resolution(self.noisy)
         if is_small(self.noisy) and self.noisy.shape.numel() <= MOST_COLUMNS**2:
             factor = CholLinearOperator(TriangularLinearOperator(noisy.dense_root()))
@@ -135,13 +131,7 @@ def _too_little(noisy: AddedDiagLinearOperator) -> str:
 def check_resolution(noisy: AddedDiagLinearOperator) -> None:
     """Warn if the noise is too small a share of the prior variance for float64, where rounding would hide it."""
     least = _RESOLVED * noisy.size(-1) * torch.finfo(torch.float64).eps
-    if noisy.noise_share < least:
-        warnings.warn(
-            f"the noise is {noisy.noise_share:.1e} of the prior variance, and {noisy.size(-1):,} rows resolve "
-            f"{least:.0e} of it in float64: means and variances may be wrong. {_REMEDY}",
-            NumericalWarning,
-            stacklevel=2,
-        )
+    _check_noise(noisy, least, f"{noisy.size(-1):,} rows resolve {least:.0e} of it in float64", _REMEDY)
 
 
 def check_entries(noisy: AddedDiagLinearOperator) -> None:
@@ -149,21 +139,21 @@ def check_entries(noisy: AddedDiagLinearOperator) -> None:
     if noisy.dtype == torch.float64 or all(isinstance(term, PartitionLinearOperator) for term in terms_of(noisy)):
         return
     least = _ROUNDED * torch.finfo(noisy.dtype).eps * noisy.size(-1) ** 0.5
+    reason = f"a sum with a kernel whose entries are rounded to {noisy.dtype} resolves {least:.0e} of it"
+    _check_noise(noisy, least, reason, "Use float64, or raise the noise (a constraint of the likelihood).")
+
+
+def _check_noise(noisy: AddedDiagLinearOperator, least: float, reason: str, remedy: str) -> None:
     if noisy.noise_share < least:
-        warnings.warn(
-            f"the noise is {noisy.noise_share:.1e} of the prior variance, and a sum with a kernel whose entries are "
-            f"rounded to {noisy.dtype} resolves {least:.0e} of it: means and variances may be wrong. Use float64, "
-            "or raise the noise (a constraint of the likelihood).",
-            NumericalWarning,
-            stacklevel=2,
-        )
+        share = f"the noise is {noisy.noise_share:.1e} of the prior variance"
+        told = f"{share}, and {reason}: means and variances may be wrong. {remedy}"
+        warnings.warn(told, NumericalWarning, stacklevel=3)
 
 
 # Iterations after which a factor, where there can be one, takes less time than more of them.
 FEWEST_ITERATIONS = 300
 
-# Iterations for a few digits: 23 to 37 were measured for samples of 50,000 rows, 35 to 100 at a noise of .01.
-_ITERATIONS = 10  # for `_ITERATIONS_ROWS` rows and `_ITERATIONS_NOISE`
+_ITERATIONS = 10  # for a few digits, `_ITERATIONS_ROWS` rows and `_ITERATIONS_NOISE`
 _ITERATIONS_ROWS = 5_000
 _ITERATIONS_NOISE = 0.1  # in outputscales
 _ITERATIONS_GROWTH = 0.45  # exponent of the number of rows
@@ -229,7 +219,9 @@ def most_iterations(noisy: AddedDiagLinearOperator) -> int:
 @torch.no_grad()
 def expected_iterations_of(noisy: AddedDiagLinearOperator) -> float:
     """Return about how many iterations a solve takes; terms with a single cluster do not count (preconditioner)."""
-    terms = [term for term in terms_of(noisy) if not _has_one_cluster(term)] or terms_of(noisy)
+    every = terms_of(noisy)
+    terms = [term for term in every if not isinstance(term, PartitionLinearOperator) or term.left.num_clusters > 1]
+    terms = terms or every
     prior = sum(float(term.diagonal(dim1=-2, dim2=-1).mean()) for term in terms)
     share = float(noisy._diag_tensor._diagonal().min()) / max(prior, torch.finfo(torch.float64).tiny)
     return expected_iterations(noisy.size(-1), max(share, torch.finfo(torch.float64).tiny))
@@ -239,10 +231,6 @@ def expected_iterations(num_rows: int, noise_share: float) -> float:
     """Return about how many iterations a solve takes for N rows and a noise, in units of the prior variance."""
     growth = (num_rows / _ITERATIONS_ROWS) ** _ITERATIONS_GROWTH
     return _ITERATIONS * growth * (_ITERATIONS_NOISE / noise_share) ** 0.5
-
-
-def _has_one_cluster(term: LinearOperator) -> bool:
-    return isinstance(term, PartitionLinearOperator) and term.left.num_clusters == 1
 
 
 def _least_eigenvalue(noisy: AddedDiagLinearOperator) -> float:

@@ -23,11 +23,11 @@ from linear_operator.operators import ConstantDiagLinearOperator, LinearOperator
 from torch import Tensor
 
 from gpytorch_partition.clusters.cache import Key
-from gpytorch_partition.clusters.co_occurrence import count_co_occurrences, streamed_cluster_sums, zero_counts
+from gpytorch_partition.clusters.co_occurrence import co_occurrences, streamed_cluster_sums
 from gpytorch_partition.clusters.incidence import Incidence, LinearProduct, same_codes
 from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.solvers.factorizations import co_occurrences
+from gpytorch_partition.solvers.factorizations import kept_co_occurrences
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 
 _MOST_CLUSTERS = 5_000  # whose eigenvectors take half a minute on one core, and 200 MB
@@ -49,7 +49,7 @@ class ClusterSpan:
 
     @classmethod
     def computed(cls, rows: Incidence) -> ClusterSpan:
-        values, vectors = torch.linalg.eigh(co_occurrences(rows))
+        values, vectors = torch.linalg.eigh(kept_co_occurrences(rows))
         is_positive = values > len(values) * torch.finfo(values.dtype).eps * values[-1]
         lengths = values[is_positive].sqrt()
         return cls(rows, vectors[:, is_positive] * lengths, vectors[:, is_positive] / lengths)
@@ -194,6 +194,4 @@ class _RowForms(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        counts = zero_counts(ctx.rows.num_clusters, gradient.device)
-        count_co_occurrences(counts, ctx.rows.codes, weights=gradient.contiguous())
-        return counts, None
+        return co_occurrences(ctx.rows.codes, ctx.rows.num_clusters, gradient.contiguous()), None

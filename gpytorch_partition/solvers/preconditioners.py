@@ -9,9 +9,7 @@ Chosen by :class:`gpytorch_partition.settings.preconditioner`:
 - `"partition"`: the average of the inverses of the single partitions. It has no log determinant: for solves only.
 - `"none"`.
 
-On kin40k (N = 8,000 and 32,000, noise .1 and .01) `"nystrom"` took .24 to .37 of the iterations and .38 to .66 of the
-seconds of `"none"`; forests of leaves have a flat spectrum and need none. `"partition"` took 1.1 to 2.6 times the
-seconds of `"none"`. A rank of 50 to 100 was fastest. `python -m benchmarks preconditioners --data DIR` measures them.
+Forests of leaves have a flat spectrum and need none. `python -m benchmarks preconditioners --data DIR` measures them.
 """
 
 from __future__ import annotations
@@ -113,9 +111,6 @@ class NystromPreconditioner(LinearOperator):
         effects = torch.randn(*batch, root.shape[-1], num_samples, **options)
         independent = torch.randn(*batch, self.shape[-1], num_samples, **options)
         return self.scale.sqrt()[..., None, None] * (root @ effects) + self._shifted_noise.sqrt() * independent
-
-    def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
-        return self.sample(num_samples).movedim(-1, 0)
 
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
         root, shift = self.factor.root, self.factor.shift

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,10 +10,8 @@ from linear_operator import settings
 from linear_operator.operators import AddedDiagLinearOperator, LinearOperator
 from torch import Tensor
 
-from gpytorch_partition.linalg.conjugate_gradients import CGState
 from gpytorch_partition.operators.cluster_operators.cluster_operator import as_columns
 
-Rule = Callable[[CGState], Tensor]  # which columns of a solve are accurate enough
 Terms = tuple[Tensor | None, Tensor | None]  # a quadratic form and a log determinant
 
 
@@ -60,14 +57,8 @@ def quadratic_forms(noisy: AddedDiagLinearOperator, rhs: Tensor, parts: Factoriz
     return forms.sum(-1) if reduce else forms
 
 
-def expanded(noisy: AddedDiagLinearOperator, rhs: Tensor) -> Tensor:
-    """Return right-hand sides with all batch dimensions of A."""
-    batch_shape = torch.broadcast_shapes(rhs.shape[:-2], noisy.batch_shape)
-    return rhs.expand(*batch_shape, *rhs.shape[-2:])
-
-
-def has_few_rows(noisy: AddedDiagLinearOperator) -> bool:
-    return noisy.size(-1) <= settings.max_cholesky_size.value()
+def has_few_rows(covariance: LinearOperator) -> bool:
+    return covariance.size(-1) <= settings.max_cholesky_size.value()
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,7 @@ def test_a_factor_is_freed_with_the_operator_that_holds_it():
     gc.disable()
     try:
         operator = flat().add_diagonal(torch.tensor(1e-3).double())
-        factor = weakref.ref(InDouble(operator)._double.direct)
+        factor = weakref.ref(operator.in_double.direct)
         del operator
         assert factor() is None
     finally:

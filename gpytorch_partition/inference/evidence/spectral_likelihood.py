@@ -10,7 +10,7 @@ With partitions and weights fixed, :math:`A = s K + \sigma^2 I` has the eigenvec
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -53,15 +53,11 @@ class SpectralMeasure:
     trace_weights: Array  #: `q x l` w; every row sums to N, less `num_zeros`
     num_rows: int  #: N
     num_probes: int = 0  #: number of estimates that traces are the mean of; 0 if they are exact
-    lower_nodes: Array | None = None  #: `r x l'`, for lower bounds of log determinants
-    lower_weights: Array | None = None  #: `r x l'`
-    lower_form_nodes: Array | None = None  #: `k'`, for lower bounds of quadratic forms
-    lower_form_coefficients: Array | None = None  #: `k' x (t + 1)`
     num_zeros: int = 0  #: further eigenvalues that are 0 for certain; negative where probe vectors are longer than N
+    lower: SpectralMeasure | None = None  #: of lower bounds, those of traces from the first probe vectors
 
     @property
     def num_targets(self) -> int:
-        """Return the number t of targets."""
         return self.coefficients.shape[1] - 1
 
 
@@ -95,9 +91,8 @@ def krylov_measures(
     """
     Yield measures of increasing accuracy from one Lanczos run, after 20, 30, 40, ... and at most 300 steps.
 
-    Each step is one product with `t + 1 + num_probes` columns, in float64 for any dtype of the covariance: in float32 a
-    fit to 100,000 rows ended at a noise of 2e-5 outputscales, with a standard error of .26 nats per datum. About `64 +
-    4 (t + 1 + num_probes)` numbers per row are held.
+    Each step is one product with `t + 1 + num_probes` columns, in float64 for any dtype of the covariance: float32
+    spoils fits to many rows. About `64 + 4 (t + 1 + num_probes)` numbers per row are held.
 
     :param covariance: `N x N` K, of unit scale.
     :param level: `N` effects of a mean of 1 on the targets (`N x t`). (Default: ones.)
@@ -116,12 +111,15 @@ def lanczos_measure(
 ) -> SpectralMeasure:
     """Return the measure of N rows with the traces of a run, whose vectors may have another length, and these forms."""
     size = run.basis.shape[1]
-    trace_nodes, trace_weights = run.probe_quadratures()
-    lower_nodes, lower_weights = run.lower_probe_quadratures(BIAS_PROBES)
-    # Rounding can push the smallest eigenvalues of a positive semidefinite matrix just below zero.
-    parts = [*forms, trace_nodes.clamp_min(0), size * trace_weights, lower_nodes, size * lower_weights, *lower_forms]
-    arrays: list[Any] = [part.cpu().numpy() for part in parts]
-    return SpectralMeasure(*[*arrays[:4], num_rows, len(trace_nodes), *arrays[4:], num_rows - size])
+
+    def measure(forms: tuple[Tensor, Tensor], traces: tuple[Tensor, Tensor]) -> SpectralMeasure:
+        # Rounding can push the smallest eigenvalues of a positive semidefinite matrix just below zero.
+        parts: list[Any] = [*forms, traces[0].clamp_min(0), size * traces[1]]
+        return SpectralMeasure(*[*(part.cpu().numpy() for part in parts), num_rows])
+
+    found = measure(forms, run.probe_quadratures())
+    lower = measure(lower_forms, run.lower_probe_quadratures(BIAS_PROBES))
+    return replace(found, num_probes=len(found.trace_nodes), num_zeros=num_rows - size, lower=lower)
 
 
 class SpectralLikelihood:
@@ -140,10 +138,12 @@ class SpectralLikelihood:
 
     def value(self, outputscale: float, noise: float, mean: float) -> float:
         """Return the log marginal likelihood of all rows together, in nats."""
-        residual = self._y - mean * self._one
-        form = float((residual**2 / (outputscale * self.measure.nodes + noise)).sum())
-        constant = self.num_rows * float(np.log(2 * np.pi))
+        form, constant = self._form(outputscale, noise, mean), self.num_rows * float(np.log(2 * np.pi))
         return -0.5 * (form + self.log_determinant(outputscale, noise) + constant)
+
+    def _form(self, outputscale: float, noise: float, mean: float) -> float:
+        residual = self._y - mean * self._one
+        return float((residual**2 / (outputscale * self.measure.nodes + noise)).sum())
 
     def log_determinant(self, outputscale: float, noise: float) -> float:
         r"""Return :math:`\log |s K + \sigma^2 I|`."""
@@ -168,20 +168,17 @@ class SpectralLikelihood:
 
     def bias(self, outputscale: float, noise: float, mean: float = 0.0) -> float:
         """Return by how many nats :meth:`value` may be too small: half the difference of its upper and lower bounds."""
-        measure = self.measure
-        if measure.lower_nodes is None or measure.lower_weights is None:
+        if self.measure.lower is None:
             return 0.0
-        upper = self._log_determinants(outputscale, noise)[: len(measure.lower_nodes)].mean()
-        logs = np.log(outputscale * measure.lower_nodes.clip(0) + noise)
-        determinant = max(0.0, float(upper - (measure.lower_weights * logs).sum(-1).mean()))
+        lower = SpectralLikelihood(self.measure.lower)._log_determinants(outputscale, noise)
+        upper = self._log_determinants(outputscale, noise)[: len(lower)]
+        determinant = max(0.0, float(upper.mean() - lower.mean()))
         return 0.5 * (determinant + self._form_bias(outputscale, noise, mean))
 
     def _form_bias(self, outputscale: float, noise: float, mean: float) -> float:
-        nodes, coefficients = self.measure.lower_form_nodes, self.measure.lower_form_coefficients
-        if nodes is None or coefficients is None:
+        if self.measure.lower is None:
             return 0.0
-        residual = coefficients[:, self.target] - mean * coefficients[:, -1]
-        lower = float((residual**2 / (outputscale * nodes.clip(0) + noise)).sum())
+        lower = SpectralLikelihood(self.measure.lower, self.target)._form(outputscale, noise, mean)
         return max(0.0, self.form(noise / outputscale, mean) / outputscale - lower)
 
     def best_mean(self, ratio: float) -> float:

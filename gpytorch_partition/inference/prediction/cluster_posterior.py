@@ -16,7 +16,6 @@ from threading import Lock
 from typing import Any
 
 import torch
-from linear_operator import settings as linear_settings
 from linear_operator.operators import ConstantDiagLinearOperator, LinearOperator
 from torch import Tensor
 
@@ -48,13 +47,11 @@ from gpytorch_partition.settings import (
 from gpytorch_partition.solvers.direct import FeatureFactor
 from gpytorch_partition.solvers.iterative_solvers import ConjugateGradients, InDouble
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
-from gpytorch_partition.solvers.solver import Dense
+from gpytorch_partition.solvers.solver import Dense, has_few_rows
 
 _LEAST_RESIDUAL = 256  # smallest relative residual of samples that rounding allows, in units of roundoff
-# Many samples are solved for with sorted rows and a larger preconditioner. With 200 trees and 400,000 rows a product
-# takes .22 s instead of .37, and a solve 26 iterations instead of 47, so that 40 samples repaid it; less noise needs
-# more iterations, and fewer samples.
-_MANY_SAMPLES = 128  # number of samples from which on this is done
+# Number of samples from which on they are solved for with sorted rows and a larger preconditioner.
+_MANY_SAMPLES = 128
 _RANK_FACTOR = 4  # rank of the larger preconditioner, in usual ranks
 _FEW_RANK_FACTOR = 2  # the same for a few blocks of draws
 _MOST_BYTES = 2**30  # size of the larger preconditioner
@@ -106,7 +103,7 @@ class ClusterPosterior:
     def variances(self, method: str) -> Tensor:
         """Return latent variances (`N_test`) by a method other than conjugate gradients."""
         if method == "factor":
-            return self._factor.variances(self._roots_at_points).to(self.noisy.dtype)
+            return self._factor.variances(self.points).to(self.noisy.dtype)
         if method == "samples":
             return self.sampled_variances()
         root = feature_space_of(self.covariance).covariance_root(float(self.covariance.scale), self.noise)
@@ -114,11 +111,7 @@ class ClusterPosterior:
 
     def factored_root(self) -> Tensor:
         """Return a root of the posterior covariance (`N_test x q`, float64): variances are right for all points."""
-        return self._factor.root(self._roots_at_points)
-
-    @property
-    def _roots_at_points(self) -> list[IncidenceLinearOperator]:
-        return [_root_at(*each) for each in zip(self._factor.roots, self.points)]
+        return self._factor.root(self.points)
 
     @property
     def _factor(self) -> FeatureFactor:
@@ -282,7 +275,7 @@ class ClusterPosterior:
 
     @property
     def is_dense(self) -> bool:
-        return self.noisy.size(-1) <= linear_settings.max_cholesky_size.value()
+        return has_few_rows(self.noisy)
 
     @property
     def _noise_diagonal(self) -> Tensor:
@@ -302,11 +295,6 @@ class ClusterPosterior:
     def has_factor(self) -> bool:
         """Return whether the factor of the noisy covariance's sparse root is known, which makes solves unnecessary."""
         return self.noisy.knows_feature_factor
-
-
-def _root_at(root: IncidenceLinearOperator, points: LoadedRows) -> IncidenceLinearOperator:
-    loadings = None if points.loadings is None else points.loadings.to(root.factor.dtype)
-    return IncidenceLinearOperator(root.scale, root.factor, rows=points.rows, loadings=loadings)
 
 
 def _table_of(root: IncidenceLinearOperator, coefficients: Tensor) -> Tensor:
@@ -356,14 +344,14 @@ def _normal(shape: Sequence[int], like: Tensor | LinearOperator, generator: torc
     return torch.randn(*shape, dtype=like.dtype, device=like.device, generator=generator)
 
 
-def cluster_posterior(noisy: LinearOperator, cross: LinearOperator) -> ClusterPosterior | None:
+def cluster_posterior(noisy: LinearOperator, cross: LinearOperator, **options: Any) -> ClusterPosterior | None:
     """Return the posterior of cluster effects; None for batches, other terms, and points in another feature space."""
     if noisy.batch_shape or cross.batch_shape or not isinstance(noisy, PartitionAddedDiagLinearOperator):
         return None
     own, others = structured_terms(noisy._linear_op), structured_terms(cross)
     if len(own) != len(others) or not all(map(_share_effects, own, others)):
         return None
-    return ClusterPosterior(noisy, tuple(LoadedRows(term.left, term.left_loadings) for term in others))
+    return ClusterPosterior(noisy, tuple(LoadedRows(term.left, term.left_loadings) for term in others), **options)
 
 
 def _share_effects(covariance: LinearOperator, cross: LinearOperator) -> bool:

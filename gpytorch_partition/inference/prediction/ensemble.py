@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from gpytorch_partition.operators.partition_linear_operator import PartitionLine
 _SUMS_AT_ONCE = 2**22  # (point, partition, column) of a block
 _MOST_POINTS = 10_000  # points to judge by; more are sampled
 _NUM_PAIRS = 10_000  # pairs of points whose kernel is looked at
+_Quality = tuple[float, float, float, float, float]  # the fields of a diagnosis from strength to error bound
 _ROUNDING = 1e-9  # relative difference of equal sums, and the rest of a sum without its only term
 
 
@@ -120,10 +121,10 @@ def diagnosis(
     if are_classes:
         names, numbers = np.unique(np.concatenate([y, targets]), return_inverse=True)
         known, truth = torch.from_numpy(numbers).split([len(y), num_points])
-        quality = class_quality(covariance, known, judged, truth[judged], len(names))
+        quality = _class_quality(covariance, known, judged, truth[judged], len(names))
     else:
         known, truth = (torch.from_numpy(values.astype(np.float64)) for values in (y, targets))
-        quality = regression_quality(covariance, known, judged, truth[judged])
+        quality = _regression_quality(covariance, known, judged, truth[judged])
     errors = standard_errors(covariance, *_pairs(covariance, judged, random))
     typical, largest = float(errors.square().mean().sqrt()), float(errors.max())
     are_new = not covariance.is_symmetric
@@ -135,17 +136,12 @@ def _checked_targets(values: Any, number: int, name: str) -> np.ndarray:
     if found.shape != (number,):
         raise ValueError(f"expected one target for each of the {number} rows of {name}, got shape {found.shape}")
     is_floating = np.issubdtype(found.dtype, np.floating)
-    if (is_floating and not np.isfinite(found).all()) or (
-        found.dtype == object and any(_is_missing(each) for each in found)
-    ):
+    has_missing = found.dtype == object and any(each is None or each != each for each in found)
+    if has_missing or (is_floating and not np.isfinite(found).all()):
         raise ValueError("expected finite targets, got None, NaN or infinity: drop these rows")
     if len(np.unique(found)) < 2:
         raise ValueError(f"expected targets of {name} that vary, got one value only: give rows with different targets")
     return found
-
-
-def _is_missing(label: Any) -> bool:
-    return label is None or label != label
 
 
 def _check_kinds(y: np.ndarray, targets: np.ndarray, are_classes: bool) -> None:
@@ -166,21 +162,9 @@ def _pairs(covariance: PartitionLinearOperator, judged: Tensor, random: np.rando
     return first, (first + torch.from_numpy(random.randint(1, num_rows, size=_NUM_PAIRS))) % num_rows
 
 
-class EnsembleQuality(NamedTuple):
-    """Hold the fields of a :class:`KernelDiagnosis` that depend on the targets."""
-
-    strength: float
-    correlation: float
-    member_error: float
-    ensemble_error: float
-    error_bound: float
-
-
-def regression_quality(
-    covariance: PartitionLinearOperator, y: Tensor, points: Tensor, targets: Tensor
-) -> EnsembleQuality:
+def _regression_quality(covariance: PartitionLinearOperator, y: Tensor, points: Tensor, targets: Tensor) -> _Quality:
     r"""
-    Return strength, correlation and errors for regression (Breiman 2001, section 11).
+    Return strength, correlation, errors and their bound for regression (Breiman 2001, section 11).
 
     With the errors :math:`e_r` of the members and their root mean squares :math:`\sigma_r`, :math:`\bar\rho =
     \overline{e_r e_q} / \bar\sigma^2` over all pairs :math:`r \ne q`, whose sum is :math:`(\sum_r e_r)^2 - \sum_r
@@ -203,14 +187,14 @@ def regression_quality(
     member_error, deviation = float(squares.mean()), float(squares.sqrt().mean())
     correlation = shared / deviation**2 if deviation else 1.0
     strength = 1 - member_error / float(targets.var(correction=0))
-    return EnsembleQuality(strength, correlation, member_error, by_all / len(points), correlation * member_error)
+    return strength, correlation, member_error, by_all / len(points), correlation * member_error
 
 
-def class_quality(
+def _class_quality(
     covariance: PartitionLinearOperator, y: Tensor, points: Tensor, targets: Tensor, num_classes: int
-) -> EnsembleQuality:
+) -> _Quality:
     r"""
-    Return strength, correlation and errors for classes, numbered 0 ... C - 1 (Breiman 2001, section 2.2).
+    Return the same for classes, numbered 0 ... C - 1 (Breiman 2001, section 2.2).
 
     A member votes for the heaviest class in the point's cluster. Ties, also of votes, and clusters without other rows
     go to the class that is more frequent among all rows. The margin of a point is the share of the votes for its class
@@ -232,7 +216,7 @@ def class_quality(
     bound = correlation * (1 - strength**2) / strength**2 if strength > 0 else math.inf
     member_error = float((votes != targets.unsqueeze(-1)).double().mean())
     majority = order[_first_largest(shares[:, order])]
-    return EnsembleQuality(strength, correlation, member_error, float((majority != targets).double().mean()), bound)
+    return strength, correlation, member_error, float((majority != targets).double().mean()), bound
 
 
 def standard_errors(covariance: PartitionLinearOperator, first: Tensor, second: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cached_property, wraps
 from typing import Any
 
@@ -17,13 +16,10 @@ from gpytorch_partition.callers import not_compiled
 from gpytorch_partition.clusters.incidence import same_codes, same_indices
 from gpytorch_partition.inference.prediction import method_costs
 from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, KeptDraws, cluster_posterior
-from gpytorch_partition.linalg.conjugate_gradients import (
-    CGResult,
-    CGState,
-    UnconvergedError,
-    relative_residual,
-)
+from gpytorch_partition.linalg.conjugate_gradients import CGResult, CGState, Rule, UnconvergedError, relative_residual
+from gpytorch_partition.linalg.factors import symmetric_root
 from gpytorch_partition.operators.algebra import structured_terms
+from gpytorch_partition.operators.cluster_operators.cluster_operator import of_columns
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.progress import progress
@@ -31,7 +27,7 @@ from gpytorch_partition.settings import predictive_variances, variance_tolerance
 from gpytorch_partition.solvers.decision_table import choose_solver
 from gpytorch_partition.solvers.iterative_solvers import ConjugateGradients, InDouble
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
-from gpytorch_partition.solvers.solver import Dense
+from gpytorch_partition.solvers.solver import Dense, has_few_rows
 
 _BLOCK_COLUMNS = 64  # test points solved for at once by conjugate gradients, at most
 _WIDE_BLOCK = 512  # the same by a factor: columns of a covariance take a third of the time
@@ -93,10 +89,8 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
     k steps is :math:`r_k^\top A^{-1} r_k \le r_k^\top D^{-1} r_k`, so the rule is a guarantee, up to rounding, and the
     value is an upper bound.
 
-    All is computed in float64, by a factor for up to 10,000 rows (:mod:`gpytorch_partition.solvers.direct`), if
-    conjugate gradients fail (the noise is tiny beside the prior variance, or float32 rounds too much) or a factor takes
-    less time. Where that fails too, a `NumericalWarning` is given. Dense algebra in float32 is also repeated in float64
-    where the noise is less than a hundredth of the prior variance.
+    All is computed in float64 where :func:`.choose_solver` says so, or conjugate gradients fail; where that fails too,
+    a `NumericalWarning` is given.
 
     :param prior: `*batch x N1 x N2` prior covariance of the test points.
     :param left: `*batch x N1 x N` covariance of test and training points; `right` is `*batch x N2 x N`.
@@ -125,15 +119,9 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         is_precise: bool = False,
         draws: KeptDraws | None = None,
     ) -> None:
-        options = {
-            "tolerance": tolerance,
-            "is_dense": is_dense,
-            "left_out": left_out,
-            "is_precise": is_precise,
-            "draws": draws,
-        }
+        options = {"tolerance": tolerance, "is_dense": is_dense, "left_out": left_out, "draws": draws}
         is_symmetric = left is right if is_symmetric is None else is_symmetric
-        super().__init__(prior, left, right, noisy, **options, is_symmetric=is_symmetric)
+        super().__init__(prior, left, right, noisy, **options, is_symmetric=is_symmetric, is_precise=is_precise)
         self.prior, self.left, self.right, self.noisy = prior, left, left if is_symmetric else right, noisy
         self.tolerance, self.is_dense, self.left_out = tolerance, is_dense, left_out
         self.is_precise, self.draws = is_precise, draws
@@ -189,12 +177,11 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         check_dense(self, "looking up single entries")
         return self.to_dense()[(*batch_indices, row_index, col_index)]
 
+    @of_columns
     @_precisely_if_needed
     def _matmul(self, rhs: Tensor) -> Tensor:
-        columns = rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs
-        prior = self.prior @ columns
-        product = prior - self.left @ self._weights_for(self.right.mT @ columns, (columns * prior).sum(-2))
-        return product.squeeze(-1) if rhs.dim() == 1 else product
+        prior = self.prior @ rhs
+        return prior - self.left @ self._weights_for(self.right.mT @ rhs, (rhs * prior).sum(-2))
 
     @cached(name="root_decomposition")
     @_precisely_if_needed
@@ -311,8 +298,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
 
     @property
     def _posterior(self) -> ClusterPosterior | None:
-        posterior = cluster_posterior(self.noisy, self.left)
-        return None if posterior is None else replace(posterior, is_precise=self.is_precise, kept=self.draws)
+        return cluster_posterior(self.noisy, self.left, is_precise=self.is_precise, kept=self.draws)
 
     @property
     def _factored_posterior(self) -> ClusterPosterior | None:
@@ -355,7 +341,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         form = self._certain(columns, prior, self.tolerance).quadratic_form.squeeze(-2)
         return (prior - form).clamp_min(0)
 
-    def _variances_within(self, tolerance: float, prior: Tensor, of_pairs: bool) -> Callable[[CGState], Tensor]:
+    def _variances_within(self, tolerance: float, prior: Tensor, of_pairs: bool) -> Rule:
         """
         Stop where a point's variance is certain to be within a fraction of the exact one.
 
@@ -394,7 +380,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         return self._solution(columns, stop, certain)
 
     @torch.no_grad()
-    def _solution(self, columns: Tensor, stop: Any, certain: Any = None) -> CGResult:
+    def _solution(self, columns: Tensor, stop: Rule, certain: Rule | None = None) -> CGResult:
         solver = InDouble(self.noisy) if self.is_precise else ConjugateGradients(self.noisy)
         return solver.within(columns, stop, certain)
 
@@ -416,8 +402,7 @@ def predictive_covariance(
     prior: LinearOperator, cross: LinearOperator, noisy: PartitionAddedDiagLinearOperator
 ) -> PredictiveCovarianceLinearOperator:
     """Return the predictive covariance of some points, with the tolerance and the dense limit of the settings."""
-    is_dense = noisy.size(-1) <= linear_settings.max_cholesky_size.value()
-    options = {"tolerance": variance_tolerance.value(), "is_dense": is_dense}
+    options = {"tolerance": variance_tolerance.value(), "is_dense": has_few_rows(noisy)}
     return PredictiveCovarianceLinearOperator(prior, cross, cross, noisy, **options)
 
 
@@ -436,7 +421,6 @@ def _root_of_eigenvectors(dense: Tensor) -> Tensor:
     """
     deviations = dense.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt()
     units = torch.where(deviations > 0, deviations, 1).unsqueeze(-1)
-    values, vectors = torch.linalg.eigh(0.5 * (dense + dense.mT) / units / units.mT)
-    root = vectors * values.clamp_min(0).sqrt().unsqueeze(-2)
+    root = symmetric_root(0.5 * (dense + dense.mT) / units / units.mT)
     lengths = root.norm(dim=-1, keepdim=True)
     return root * (deviations.unsqueeze(-1) / torch.where(lengths > 0, lengths, 1))

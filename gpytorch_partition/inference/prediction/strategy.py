@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
 from functools import cached_property, partial, reduce
 from operator import add
@@ -33,14 +33,10 @@ from gpytorch_partition.inference.prediction.cluster_posterior import (
     cluster_posterior,
 )
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
-from gpytorch_partition.linalg.conjugate_gradients import (
-    CGState,
-    UnconvergedError,
-    relative_residual,
-)
+from gpytorch_partition.linalg.conjugate_gradients import CGState, Rule, UnconvergedError, relative_residual
 from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.operators.algebra import structured_terms
-from gpytorch_partition.operators.guards import prediction_residual
+from gpytorch_partition.operators.guards import LARGEST_MEAN_ERROR, MEAN_ERROR, prediction_residual
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.operators.tasks import single_task
 from gpytorch_partition.solvers.decision_table import choose_solver
@@ -48,10 +44,7 @@ from gpytorch_partition.solvers.direct import MOST_COLUMNS, MOST_ROWS, is_small
 from gpytorch_partition.solvers.factorizations import IndependentTasks
 from gpytorch_partition.solvers.iterative_solvers import ConjugateGradients, InDouble, check_entries, is_delicate
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
-from gpytorch_partition.solvers.solver import Dense
-
-_SHARE = 0.03  # of the noise's standard deviation, that the means of training rows may be off by
-_LARGEST_ERROR = 0.1  # the share above which means are refused
+from gpytorch_partition.solvers.solver import Dense, has_few_rows
 
 
 class PartitionPredictionStrategy(DefaultPredictionStrategy):
@@ -235,7 +228,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
             tolerance=settings.variance_tolerance.value(),
             left_out=left_out,
             draws=self._draws if rows is None else None,
-            is_dense=noisy.size(-1) <= linear_settings.max_cholesky_size.value(),
+            is_dense=has_few_rows(noisy),
         )
 
     @cached_property
@@ -290,7 +283,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         return self._weights(self._noisy, offset, initial_guess=guess).squeeze(-1)
 
 
-def _accurate_means(noisy: PartitionAddedDiagLinearOperator, share: float = _SHARE) -> Callable[[CGState], Tensor]:
+def _accurate_means(noisy: PartitionAddedDiagLinearOperator) -> Rule:
     r"""
     Stop solves of targets at a small relative residual, and a share of the noise.
 
@@ -301,7 +294,7 @@ def _accurate_means(noisy: PartitionAddedDiagLinearOperator, share: float = _SHA
     noise, residual = noise.clamp_min(torch.finfo(noise.dtype).tiny), relative_residual(prediction_residual())
 
     def is_accurate(state: CGState) -> Tensor:
-        return residual(state) & ((state.residual.square() / noise).mean(-2, keepdim=True) <= share**2)
+        return residual(state) & ((state.residual.square() / noise).mean(-2, keepdim=True) <= MEAN_ERROR**2)
 
     return is_accurate
 
@@ -311,7 +304,7 @@ def _checked(noisy: PartitionAddedDiagLinearOperator, offset: Tensor) -> Tensor:
     found = InDouble(noisy).within(offset, _accurate_means(noisy))
     noise = noisy._diag_tensor._diagonal().unsqueeze(-1)
     error = float((found.residual.square() / noise).mean(-2).max()) ** 0.5
-    if not found.converged and not error <= _LARGEST_ERROR:
+    if not found.converged and not error <= LARGEST_MEAN_ERROR:
         raise UnconvergedError(
             f"the predictive means would be wrong by up to {error:.2g} standard deviations of the noise, which is "
             f"{noisy.noise_share:.1e} of the prior variance: conjugate gradients did not converge in "
@@ -368,8 +361,8 @@ class TaskPredictiveCovarianceLinearOperator(PredictiveCovarianceLinearOperator)
         (prior, _), (cross, _) = (
             cast(tuple[PartitionLinearOperator, Tensor], single_task(part)) for part in (self.prior, self.left)
         )
-        is_dense = tasks.covariance.size(-1) <= linear_settings.max_cholesky_size.value()
-        options, one = {**self._kwargs, "is_dense": is_dense, "draws": None}, tasks.rotation.new_ones(())
+        options = {**self._kwargs, "is_dense": has_few_rows(tasks.covariance), "draws": None}
+        one = tasks.rotation.new_ones(())
         each = []
         for variance in tasks.signal_variances.detach():
             own = [part._mul_constant(variance) for part in (prior, cross, tasks.covariance)]

@@ -28,10 +28,10 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.clusters.cache import Key
-from gpytorch_partition.clusters.co_occurrence import count_co_occurrences, streamed_cluster_sums, zero_counts
+from gpytorch_partition.clusters.co_occurrence import co_occurrences, streamed_cluster_sums
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralMeasure, with_level
-from gpytorch_partition.linalg.factors import stable_cholesky, stable_eigh
+from gpytorch_partition.linalg.factors import stable_cholesky, stable_eigh, symmetric_root
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.progress import progress
@@ -92,8 +92,7 @@ class FeatureSpace:
         positive = self.values[is_positive]
         inside = (self.basis[:, is_positive].mT @ sums) / positive.sqrt().unsqueeze(-1)
         # The part of the targets outside the span of the features belongs to the eigenvalue 0.
-        values, vectors = stable_eigh(squares - inside.mT @ inside)
-        outside = (vectors * values.clamp_min(0).sqrt()).mT
+        outside = symmetric_root(squares - inside.mT @ inside).mT
         num_rows = round(float(squares[-1, -1]))
         nodes = torch.cat([positive, positive.new_zeros(len(outside))])
         trace_nodes = torch.cat([positive, positive.new_zeros(1)])
@@ -154,14 +153,12 @@ def cached_feature_space(rows: Incidence) -> FeatureSpace | None:
 
 def feature_space_of(covariance: PartitionLinearOperator) -> FeatureSpace:
     """Return the feature space of a covariance without batch dimensions and loadings; it is kept with the rows."""
-    unit, codes = covariance.without_scale(), covariance.left.codes
+    unit, rows = covariance.without_scale(), covariance.left
 
     def compute() -> FeatureSpace:
-        counts = zero_counts(covariance.left.num_clusters, codes.device)
-        count_co_occurrences(counts, codes)
-        return FeatureSpace(counts, covariance.cluster_operator)
+        return FeatureSpace(co_occurrences(rows.codes, rows.num_clusters), covariance.cluster_operator)
 
-    return covariance.left.cache.get(_FEATURE_SPACE, unit, compute, unit.cluster_operator.structure)
+    return rows.cache.get(_FEATURE_SPACE, unit, compute, unit.cluster_operator.structure)
 
 
 def measure_of(covariance: PartitionLinearOperator, targets: Tensor) -> SpectralMeasure:

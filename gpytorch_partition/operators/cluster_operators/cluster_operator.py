@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gpytorch_partition.callers import not_compiled
 from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.linalg.factors import symmetric_root
 
 
 class ClusterOperator(LinearOperator):
@@ -43,10 +44,7 @@ class ClusterOperator(LinearOperator):
         """Return a dense root (`p x p`, float64), in O(p^3): Cholesky's, or scaled eigenvectors if S is singular."""
         dense = self.to_dense().double()
         cholesky, failed = torch.linalg.cholesky_ex(dense)
-        if not failed:
-            return DenseLinearOperator(cholesky)
-        values, vectors = torch.linalg.eigh(dense)
-        return DenseLinearOperator(vectors * values.clamp_min(0).sqrt())
+        return DenseLinearOperator(symmetric_root(dense) if failed else cholesky)
 
     @property
     def has_same_clusters(self) -> bool:
@@ -167,9 +165,6 @@ class FlatLinearOperator(ClusterOperator):
 
     def _matmul(self, rhs: Tensor) -> Tensor:
         return self.weights * rhs if rhs.dim() == 1 else self.weights.unsqueeze(-1) * rhs
-
-    def _t_matmul(self, rhs: Tensor) -> Tensor:
-        return self._matmul(rhs)
 
     def _diagonal(self) -> Tensor:
         return self.weights.expand(self.num_clusters)

@@ -11,6 +11,7 @@ from linear_operator.operators import LinearOperator
 from scipy.sparse import block_diag, csr_matrix
 from torch import Tensor
 
+from gpytorch_partition.linalg.factors import symmetric_root
 from gpytorch_partition.operators.cluster_operators.cluster_operator import (
     ClusterOperator,
     FlatLinearOperator,
@@ -216,9 +217,3 @@ class TaskLinearOperator(ClusterOperator):
             return (*gradients, *[None] * len(self.base.representation()))
         weighted = self.task_covariance.mT @ left
         return (*gradients, *self.base._bilinear_derivative(weighted.flatten(1), right.flatten(1)))
-
-
-def symmetric_root(matrix: Tensor) -> Tensor:
-    r"""Return C (`T x T`) with :math:`C C^\top` the matrix, which may be singular."""
-    values, vectors = torch.linalg.eigh(matrix)
-    return vectors * values.clamp_min(0).sqrt()

@@ -134,9 +134,6 @@ class MembershipLinearOperator(ClusterOperator):
         total = values.sum(0, keepdim=True)
         return self.memberships.set_sums(values) - total / 2, total
 
-    def _t_matmul(self, rhs: Tensor) -> Tensor:
-        return self._matmul(rhs)
-
     def _diagonal(self) -> Tensor:
         if self.item_scales is None:
             return self.weights.sum().expand(self.memberships.num_items)

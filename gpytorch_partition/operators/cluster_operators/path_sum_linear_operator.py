@@ -87,7 +87,7 @@ class PathSumLinearOperator(ClusterOperator):
         return self.layout.sums.up_and_down(rhs, self.node_weights)
 
     def _diagonal(self) -> Tensor:
-        return LinearProduct.apply(self.layout, _path_sums, _leaf_sums, self.node_weights)
+        return LinearProduct.apply(self.layout, _path_sums, _leaf_sums, self.node_weights.unsqueeze(-1)).squeeze(-1)
 
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
         shared = self.layout.shared_nodes(*torch.broadcast_tensors(row_index.long(), col_index.long()))
@@ -134,30 +134,28 @@ def _entries_in_order(layout: TreeLayout, above: Tensor, leaves: Tensor) -> Tens
 
 def node_path_sums(layout: TreeLayout, node_weights: Tensor) -> Tensor:
     """Return the sum of the weights (`V`) along the path to every node, its own included."""
-    return LinearProduct.apply(layout, _sums_above, _sums_below, node_weights)
+    return LinearProduct.apply(layout, _sums_above, _sums_below, node_weights.unsqueeze(-1)).squeeze(-1)
 
 
 def _sums_above(layout: TreeLayout, values: Tensor) -> Tensor:
-    return torch.empty_like(values).index_copy_(
-        0, layout.sums.nodes, layout.sums.paths(values[layout.sums.nodes].unsqueeze(-1)).squeeze(-1)
-    )
+    nodes = layout.sums.nodes
+    return torch.empty_like(values).index_copy_(0, nodes, layout.sums.paths(values[nodes]))
 
 
 def _sums_below(layout: TreeLayout, values: Tensor) -> Tensor:
-    return torch.empty_like(values).index_copy_(
-        0, layout.sums.nodes, layout.sums.gathered(values[layout.sums.nodes].unsqueeze(-1)).squeeze(-1)
-    )
+    nodes = layout.sums.nodes
+    return torch.empty_like(values).index_copy_(0, nodes, layout.sums.gathered(values[nodes]))
 
 
-def _path_sums(layout: TreeLayout, node_weights: Tensor) -> Tensor:
-    """The sum of the weights (`V`) along the path of every leaf (`p`)."""
-    return layout.sums.down(node_weights[layout.sums.nodes].unsqueeze(-1)).squeeze(-1)
+def _path_sums(layout: TreeLayout, node_values: Tensor) -> Tensor:
+    """The sums of the values (`V x t`) along the path of every leaf (`p x t`)."""
+    return layout.sums.down(node_values[layout.sums.nodes])
 
 
 def _leaf_sums(layout: TreeLayout, leaf_values: Tensor) -> Tensor:
-    """The sum of the values (`p`) of the leaves below every node (`V`)."""
-    node_sums = leaf_values.new_empty(layout.num_nodes)
-    node_sums[layout.sums.nodes] = layout.sums.up(leaf_values.unsqueeze(-1)).squeeze(-1)
+    """The sums of the values (`p x t`) of the leaves below every node (`V x t`)."""
+    node_sums = leaf_values.new_empty(layout.num_nodes, leaf_values.shape[-1])
+    node_sums[layout.sums.nodes] = layout.sums.up(leaf_values)
     return node_sums
 
 
@@ -174,15 +172,11 @@ class NodeLinearOperator(LinearOperator):
 
     @of_columns
     def _matmul(self, rhs: Tensor) -> Tensor:
-        values = self.node_values.unsqueeze(-1) * rhs
-        return self.layout.sums.down(values[self.layout.sums.nodes])
+        return _path_sums(self.layout, self.node_values.unsqueeze(-1) * rhs)
 
     @of_columns
     def _t_matmul(self, rhs: Tensor) -> Tensor:
-        sums = self.layout.sums
-        result = torch.empty(self.layout.num_nodes, rhs.shape[-1], dtype=rhs.dtype, device=rhs.device)
-        result[sums.nodes] = sums.up(rhs)
-        return self.node_values.unsqueeze(-1) * result
+        return self.node_values.unsqueeze(-1) * _leaf_sums(self.layout, rhs)
 
     def _transpose_nonbatch(self) -> LinearOperator:
         return TransposedLinearOperator(self)

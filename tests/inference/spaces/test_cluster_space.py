@@ -76,8 +76,8 @@ def test_quadratic_forms_of_a_few_steps_are_those_of_the_rows_run(kind, has_leve
         among_rows = next(krylov_measures(K, y, 5, 0, level() if has_level else None))
     upper, expected = forms(in_space.nodes, in_space.coefficients), forms(among_rows.nodes, among_rows.coefficients)
     np.testing.assert_allclose(upper, expected, rtol=1e-8)
-    lower = forms(in_space.lower_form_nodes, in_space.lower_form_coefficients)
-    expected = forms(among_rows.lower_form_nodes, among_rows.lower_form_coefficients)
+    lower = forms(in_space.lower.nodes, in_space.lower.coefficients)
+    expected = forms(among_rows.lower.nodes, among_rows.lower.coefficients)
     np.testing.assert_allclose(lower, expected, rtol=1e-8)
     assert (np.diag(upper) > np.diag(lower) * (1 + 1e-6)).all()  # six steps are not all
 
