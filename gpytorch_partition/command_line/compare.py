@@ -112,7 +112,7 @@ def _models(train: TrainingData, options: Namespace) -> dict[str, Model]:
     models: dict[str, Model] = {kernel: partial(_judged, kernel, options) for kernel in options.kernels}
     if not options.no_references:
         models["random_forest"] = partial(random_forest, options)
-        models |= {"rbf_ard": rbf_ard} if len(train.y) <= MOST_ROWS_FOR_RBF else {}
+        models |= {"rbf_ard": partial(rbf_ard, options)} if len(train.y) <= MOST_ROWS_FOR_RBF else {}
     return {name: models[name] for name in _TITLES if name in models}
 
 
@@ -140,12 +140,14 @@ def random_forest(options: Namespace, train: TrainingData, test: TrainingData) -
     return Judgement.gaussian(test.y, forest.predict(new), std)
 
 
-def rbf_ard(train: TrainingData, test: TrainingData) -> Judgement:
+def rbf_ard(options: Namespace, train: TrainingData, test: TrainingData) -> Judgement:
     """Return the scores of an exact GP with an RBF kernel and a lengthscale per column, by Cholesky factorization."""
     dense = linear_operator.settings.max_cholesky_size(MOST_ROWS_FOR_RBF)
     with settings.iterative(), dense, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*trained by L-BFGS")  # it has lengthscales: nothing to correct
-        regressor = PartitionGPRegressor(_new_rbf, dtype="float64", categorical_features=train.categorical)
+        regressor = PartitionGPRegressor(
+            _new_rbf, dtype="float64", categorical_features=train.categorical, random_state=options.seed
+        )
         regressor.fit(train.table, train.y, train.weights)
         return regressor.judge(test.table, test.y, test.weights)
 

@@ -314,6 +314,14 @@ class TestCompare:
             assert float(row["interval_score_90"]) == pytest.approx(found.interval_score.mean())
         assert (folder / "here/there/plot.png").stat().st_size > 10_000
 
+    def test_the_seed_decides_every_line(self, folder):
+        """Also that of RBF-ARD, whose categories of many levels become numbers in random folds."""
+        rows = [[*row, f"town {i % 12}", y] for i, (row, y) in enumerate(zip(X, Y))]
+        write("towns.csv", ["a", "b", "c", "town", "y"], rows)
+        for output in ("first", "again"):
+            assert compared("--seed", "1", "--output", output, data="towns.csv", size="10") == 0
+        assert read("first/predictions.csv") == read("again/predictions.csv")
+
     def test_rows_have_weights(self, folder, capsys):
         y, weights = 10 * np.sin(2 * X).sum(1), np.where(np.arange(60) % 4 == 0, 1e-6, 1.0)
         y[::4] += 1000 * np.random.RandomState(1).randn(15)
