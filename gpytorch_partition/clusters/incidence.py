@@ -1,9 +1,7 @@
 """
-The one-hot matrix :math:`Z` (rows by clusters), and products with :math:`Z` and its transpose. Every kernel product
-(eq. 8 of Davies & Ghahramani 2014) is made of these two sums.
+The one-hot matrix :math:`Z` (rows by clusters), and products with :math:`Z` and its transpose.
 
-`codes[i, r]` is the column of the cluster that row i falls in under partition r. Clusters are numbered partition by
-partition, so the codes of partition r lie in a range of their own. Codes are int32 where possible.
+Every kernel product (eq. 8 of Davies & Ghahramani 2014) is made of these two sums.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ class Incidence(Movable):
     Memory is 8 bytes per (row, partition) with 32-bit codes. Products cost :math:`O(N m t)` for t columns and
     :math:`O(p t)` workspace.
 
-    :param codes: `*batch x N x m` integer columns of :math:`Z`; ranges of the partitions follow one another.
+    :param codes: `*batch x N x m` columns of :math:`Z`, integers; those of each partition are in a range of their own.
     :param num_clusters: Number p of columns of :math:`Z`.
     :param sizes: Number of clusters in each part of a joint feature space; incidences derived from this one have one
         part. (Default: one part.)
