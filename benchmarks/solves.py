@@ -14,6 +14,7 @@ from linear_operator.operators import ConstantDiagLinearOperator
 from torch import Tensor
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel, RandomForestKernel, fit_exact_gp, settings
+from gpytorch_partition.clusters.cache import Cache
 from gpytorch_partition.inference.evidence.spectral_likelihood import (
     CHECKPOINTS,
     SpectralLikelihood,
@@ -116,7 +117,7 @@ def solved(
 def _cost(
     noisy: PartitionAddedDiagLinearOperator, rhs: Tensor, residual: float, preconditioner: str, rank: int
 ) -> Cost:
-    noisy._linear_op.left.cache.forget()  # what an earlier solve has kept
+    noisy._linear_op.left.cache = Cache()  # without what an earlier solve has kept
     iterations, passed = -1, torch.zeros(1, rhs.shape[1], dtype=torch.bool)
 
     def reached(state: CGState) -> Tensor:

@@ -59,9 +59,6 @@ class Cache:
         found = self._entries.get(key)
         return None if found is None else cast(Value, found.value)
 
-    def forget(self) -> None:
-        self._entries.clear()
-
 
 def without_computed(owner: object) -> dict[str, Any]:
     """Return an object's state for its pickle, without the values of cached properties, which are computed again."""

@@ -7,8 +7,9 @@ the clusters of all partitions one after another, in the smallest integers that 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import torch
 from torch import Tensor
@@ -37,63 +38,57 @@ class Movable:
         return self.to(torch.device("cuda", device_id) if isinstance(device_id, int) else device_id or "cuda")
 
 
-class ClusterIndex(Protocol):
+class ClusterIndex(ABC):
     """A map from labels to codes: `num_clusters` is the number p of codes, `sizes` the number in each part."""
 
-    num_clusters: int
-    sizes: ClusterSizes
-    dtype: torch.dtype
+    def __init__(self, num_clusters: int, num_visits: int, sizes: ClusterSizes | None = None) -> None:
+        self.num_clusters = num_clusters
+        self.sizes = num_clusters if sizes is None else sizes
+        self.dtype = code_dtype(num_clusters, num_visits)
 
+    @abstractmethod
     def codes(self, labels: Tensor) -> Tensor:
         """Return the codes (`... x m`) of labels (`... x m`)."""
 
 
-class BoundedClusterIndex:
+class BoundedClusterIndex(ClusterIndex):
     """A cluster index for labels `0 ... sizes[r] - 1` of any rows: a code is label plus partition's offset."""
 
     def __init__(self, sizes: Tensor, num_rows: int) -> None:
-        self.num_clusters = int(sizes.sum())
-        self.sizes: ClusterSizes = self.num_clusters  # the feature space has no parts
-        self.dtype = code_dtype(self.num_clusters, num_rows * sizes.numel())
+        super().__init__(int(sizes.sum()), num_rows * sizes.numel())
         self.offsets = sizes.cumsum(0) - sizes
 
     def codes(self, labels: Tensor) -> Tensor:
         return (labels + self.offsets.to(labels.device)).to(self.dtype)
 
 
-class SeenClusterIndex:
+class SeenClusterIndex(ClusterIndex):
     """
     A cluster index for labels that are any integers: a code is the rank of a label among those of some rows.
 
     A label that none of these rows has gets the *null code*, the last one of its partition. None of these rows is in
     the null cluster, so a product of new rows with these rows is exact. The covariance of two new rows that share an
     unseen cluster needs an index that is built from the new rows.
+
+    :param values: The labels that are seen, a sorted tensor per partition.
     """
 
-    def __init__(self, labels: Tensor) -> None:
-        self._set([torch.unique(column) for column in labels.unbind(-1)], labels.numel())
+    def __init__(self, values: list[Tensor], num_visits: int = 0) -> None:
+        sizes = torch.tensor([column.numel() + 1 for column in values])
+        super().__init__(int(sizes.sum()), num_visits)
+        self.values, self.offsets = values, (sizes.cumsum(0) - sizes).tolist()
 
     @classmethod
-    def of_values(cls, values: list[Tensor]) -> SeenClusterIndex:
-        """Return the index of known labels, a sorted tensor per partition."""
-        new = cls.__new__(cls)
-        new._set(values, 0)
-        return new
-
-    def _set(self, values: list[Tensor], num_visits: int) -> None:
-        self.values = values
-        sizes = torch.tensor([column.numel() + 1 for column in values])
-        self.offsets = (sizes.cumsum(0) - sizes).tolist()
-        self.num_clusters = int(sizes.sum())
-        self.sizes: ClusterSizes = self.num_clusters  # the feature space has no parts
-        self.dtype = code_dtype(self.num_clusters, num_visits)
+    def of(cls, labels: Tensor) -> SeenClusterIndex:
+        """Return the index of the labels (`N x m`) of some rows."""
+        return cls([torch.unique(column) for column in labels.unbind(-1)], labels.numel())
 
     def joined(self, other: SeenClusterIndex) -> SeenClusterIndex:
         """Return the index of the labels of both indices."""
         if not (self.values and other.values):
             return self if self.values else other
         pairs = zip(self.values, other.values, strict=True)
-        return self.of_values([torch.cat(pair).unique() for pair in pairs])
+        return SeenClusterIndex([torch.cat(pair).unique() for pair in pairs])
 
     def codes_of(self, labels: list[Tensor]) -> Tensor:
         """Return the codes (`p`) of known labels, a tensor per partition, and each partition's null code last."""
@@ -113,14 +108,13 @@ class SeenClusterIndex:
         return codes
 
 
-class JointClusterIndex:
+class JointClusterIndex(ClusterIndex):
     """A cluster index that joins indices of groups of partitions; codes of each follow those of the previous one."""
 
     def __init__(self, indices: Sequence[ClusterIndex], widths: Sequence[int], num_rows: int) -> None:
+        num_clusters, sizes = sum(index.num_clusters for index in indices), tuple(index.sizes for index in indices)
+        super().__init__(num_clusters, num_rows * sum(widths), sizes)
         self.indices, self.widths = list(indices), list(widths)
-        self.num_clusters = sum(index.num_clusters for index in indices)
-        self.sizes: ClusterSizes = tuple(index.sizes for index in indices)
-        self.dtype = code_dtype(self.num_clusters, num_rows * sum(widths))
 
     def codes(self, labels: Tensor) -> Tensor:
         codes, offset = torch.empty(labels.shape, dtype=self.dtype, device=labels.device), 0

@@ -16,10 +16,8 @@ from torch import Tensor
 
 from gpytorch_partition.linalg.parallel import for_each
 
-# Rows counted at once, few enough for their codes to stay in the cache; at least the number of a table's entries.
-_ROWS_PER_CHUNK = 2**18
-# Most clusters: their counts take 34 GB. More clusters come from trees with far too many leaves.
-MAX_CLUSTERS = 2**16
+_ROWS_PER_CHUNK = 2**18  # rows counted at once, whose codes stay in the cache; at least the entries of a table
+MAX_CLUSTERS = 2**16  # whose counts take 34 GB; more come from trees with far too many leaves
 _LARGEST = 2**31 - 1  # of four bytes
 
 
@@ -95,8 +93,7 @@ def streamed_cluster_sums(codes: Tensor, values: Tensor, num_clusters: int) -> T
 def packed(counts: Tensor) -> Tensor:
     """Return counts (`p x p`) packed: `2h + 1 x h`, int32, or float64 if a count is too large."""
     half, is_odd = _half(len(counts)), len(counts) % 2
-    fits = not counts.numel() or float(counts.max()) <= _LARGEST
-    whole = counts.to(torch.int32 if fits else torch.float64)  # first: padding makes a copy
+    whole = counts.to(torch.int32 if _largest(counts) <= _LARGEST else torch.float64)  # first: padding makes a copy
     whole = torch.nn.functional.pad(whole, (0, is_odd, 0, is_odd)) if is_odd else whole
     top = whole.new_zeros(half + 1, half)
     top[1:] = whole[:half, :half].tril()

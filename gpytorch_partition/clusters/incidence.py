@@ -1,9 +1,7 @@
 """
-The one-hot matrix :math:`Z` (rows by clusters), and products with :math:`Z` and its transpose. Every kernel product
-(eq. 8 of Davies & Ghahramani 2014) is made of these two sums.
+The one-hot matrix :math:`Z` (rows by clusters), and products with :math:`Z` and its transpose.
 
-`codes[i, r]` is the column of the cluster that row i falls in under partition r. Clusters are numbered partition by
-partition, so the codes of partition r lie in a range of their own. Codes are int32 where possible.
+Every kernel product (eq. 8 of Davies & Ghahramani 2014) is made of these two sums.
 """
 
 from __future__ import annotations
@@ -26,7 +24,8 @@ from gpytorch_partition.clusters.cluster_index import ClusterSizes, Movable
 _BLOCK = 1024  # rows of a block, at most
 _CHUNK = 2**16  # rows of a chunk; more where blocks would become small
 _SMALL_BLOCK = 16  # rows of a block, at least, on average
-_ONES = 2**18  # ones in a piece of the sparse matrix; all pieces share them
+_PIECE = 2**18  # ones in a piece of the sparse matrix, up to a row more or less
+_ONES = torch.ones(2 * _PIECE, dtype=torch.float64, device="cpu")  # all pieces share them: PyTorch stores values
 
 
 class Members(NamedTuple):
@@ -45,7 +44,7 @@ class Incidence(Movable):
     Memory is 8 bytes per (row, partition) with 32-bit codes. Products cost :math:`O(N m t)` for t columns and
     :math:`O(p t)` workspace.
 
-    :param codes: `*batch x N x m` integer columns of :math:`Z`; ranges of the partitions follow one another.
+    :param codes: `*batch x N x m` columns of :math:`Z`, integers; those of each partition are in a range of their own.
     :param num_clusters: Number p of columns of :math:`Z`.
     :param sizes: Number of clusters in each part of a joint feature space; incidences derived from this one have one
         part. (Default: one part.)
@@ -64,7 +63,6 @@ class Incidence(Movable):
         self.sizes = num_clusters if sizes is None else sizes
         # Values derived from these rows (such as a preconditioner's factor), kept as long as the rows.
         self.cache = Cache()
-        self._ones: dict[torch.dtype, Tensor] = {}
 
     # The arguments of the last :meth:`select`, and its result, as long as it is in use elsewhere.
     _selected: tuple[tuple[Any, ...], ref[Incidence]] | None = None
@@ -132,7 +130,6 @@ class Incidence(Movable):
             "num_clusters": self.num_clusters,
             "sizes": self.sizes,
             "cache": Cache(),
-            "_ones": {},
         }
 
     @cached_property
@@ -192,9 +189,10 @@ def _members(codes: Tensor, num_clusters: int) -> Members:
     num_rows, num_partitions = codes.shape
     rows, clusters, sizes = torch.empty_like(codes).view(-1), [], []
     filled = 0
-    for start in range(0, num_rows, _chunk_size(codes.numel(), num_rows, num_clusters)):
-        chunk = codes[start : start + _chunk_size(codes.numel(), num_rows, num_clusters)]
-        for column in chunk.unbind(-1):
+    num_chunks = max(1, min(-(-num_rows // _CHUNK), codes.numel() // (_SMALL_BLOCK * num_clusters)))
+    size = max(1, -(-num_rows // num_chunks))
+    for start in range(0, num_rows, size):
+        for column in codes[start : start + size].unbind(-1):
             ordered, order = torch.sort(column, stable=True)
             rows[filled : filled + order.numel()] = order + start
             filled += order.numel()
@@ -202,11 +200,6 @@ def _members(codes: Tensor, num_clusters: int) -> Members:
             clusters.append(found)
             sizes.append(counts)
     return blocked_members(rows, torch.cat(clusters), torch.cat(sizes), num_clusters)
-
-
-def _chunk_size(num_visits: int, num_rows: int, num_clusters: int) -> int:
-    num_chunks = max(1, min(-(-num_rows // _CHUNK), num_visits // (_SMALL_BLOCK * num_clusters)))
-    return max(1, -(-num_rows // num_chunks))
 
 
 def blocked_members(rows: Tensor, clusters: Tensor, sizes: Tensor, num_clusters: int) -> Members:
@@ -235,38 +228,35 @@ class LinearProduct(torch.autograd.Function):
 
 
 def _row_values(incidence: Incidence, table: Tensor) -> Tensor:
-    codes = incidence.codes.reshape(-1, incidence.num_partitions)
-    if not codes.shape[0]:
+    codes = incidence.codes.reshape(-1)
+    if not codes.numel():
         return table.new_zeros(0, table.shape[-1])
-    if _needs_sparse_product(table):
-        row_starts = torch.arange(0, codes.numel() + 1, codes.shape[1], dtype=codes.dtype)
-        return _sparse_product(incidence._ones, row_starts, codes.view(-1), table)
-    return embedding_bag(codes, table, mode="sum")
+    starts = torch.arange(0, codes.numel() + 1, incidence.num_partitions, dtype=codes.dtype, device=codes.device)
+    return sums_at(starts, codes, table)
 
 
 def _cluster_sums(incidence: Incidence, values: Tensor) -> Tensor:
     if not values.shape[0]:
         return values.new_zeros(incidence.num_clusters, values.shape[-1])
-    return sums_over_members(incidence.members, values, incidence._ones)
+    return sums_over_members(incidence.members, values)
 
 
-def sums_over_members(members: Members, values: Tensor, ones: dict[torch.dtype, Tensor]) -> Tensor:
-    """Return the sum (`p x t`) over each cluster's rows, by sums over blocks of rows; `ones` is a cache of vectors."""
+def sums_over_members(members: Members, values: Tensor) -> Tensor:
+    """Return the sum (`p x t`) over each cluster's rows, by sums over blocks of rows."""
+    block_sums = sums_at(members.block_starts, members.rows, values)
     if _needs_sparse_product(values):
         num_clusters = members.cluster_starts.numel()
-        block_sums = _sparse_product(ones, members.block_starts, members.rows, values)
         sums = block_sums.new_zeros(num_clusters, values.shape[-1])
         sizes = torch.diff(members.cluster_starts, append=members.cluster_starts.new_tensor([members.blocks.numel()]))
         cluster = torch.repeat_interleave(torch.arange(num_clusters), sizes)
         return sums.index_add_(0, cluster, block_sums.index_select(0, members.blocks))
-    block_sums = embedding_bag(members.rows, values, members.block_starts[:-1], mode="sum")
     return embedding_bag(members.blocks, block_sums, members.cluster_starts, mode="sum")
 
 
-def sums_at(starts: Tensor, places: Tensor, table: Tensor, ones: dict[torch.dtype, Tensor]) -> Tensor:
+def sums_at(starts: Tensor, places: Tensor, table: Tensor) -> Tensor:
     """Return for each row the sum (`N x t`) of entries of a table (`p x t`) at its places, which begin at `starts`."""
     if _needs_sparse_product(table):
-        return _sparse_product(ones, starts, places, table)
+        return _sparse_product(starts, places, table)
     return embedding_bag(places, table, starts[:-1], mode="sum")
 
 
@@ -275,26 +265,19 @@ def _needs_sparse_product(operand: Tensor) -> bool:
     return operand.device.type == "cpu" and operand.dtype == torch.float64
 
 
-def _sparse_product(ones: dict[torch.dtype, Tensor], row_starts: Tensor, columns: Tensor, operand: Tensor) -> Tensor:
-    """Multiply by a matrix of ones, in pieces that share a tensor of ones: PyTorch's sparse matrices store values."""
-    num_rows, num_ones = row_starts.numel() - 1, columns.numel()
-    begins = torch.arange(0, num_ones, _ONES, dtype=row_starts.dtype)
+def _sparse_product(row_starts: Tensor, columns: Tensor, operand: Tensor) -> Tensor:
+    num_rows = row_starts.numel() - 1
+    begins = torch.arange(0, columns.numel(), _PIECE, dtype=row_starts.dtype)
     cuts = torch.searchsorted(row_starts, begins).unique().tolist()
     result = operand.new_empty(num_rows, operand.shape[1])
     for first, last in pairwise([*cuts, num_rows]):
         starts = row_starts[first : last + 1]
         begin, end = int(starts[0]), int(starts[-1])
-        piece = _ones_at(ones, starts - begin, columns[begin:end], operand)
+        ones = _ONES[: end - begin] if end - begin <= len(_ONES) else operand.new_ones(end - begin)
+        shape = (last - first, operand.shape[0])
+        piece = torch.sparse_csr_tensor(starts - begin, columns[begin:end], ones, size=shape, check_invariants=False)
         result[first:last] = piece @ operand
     return result
-
-
-def _ones_at(known: dict[torch.dtype, Tensor], row_starts: Tensor, columns: Tensor, operand: Tensor) -> Tensor:
-    ones = known.get(operand.dtype)
-    if ones is None or ones.numel() < columns.numel():
-        ones = known[operand.dtype] = operand.new_ones(columns.numel())
-    shape = (row_starts.numel() - 1, operand.shape[0])
-    return torch.sparse_csr_tensor(row_starts, columns, ones[: columns.numel()], size=shape, check_invariants=False)
 
 
 def _make_first_sparse_matrix() -> None:

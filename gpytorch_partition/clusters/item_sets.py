@@ -27,7 +27,6 @@ class Memberships(Movable):
     def __init__(self, starts: Tensor, sets: Tensor, num_sets: int) -> None:
         dtype = code_dtype(max(starts.numel(), num_sets), sets.numel())
         self.starts, self.sets, self.num_sets = starts.to(dtype), sets.to(dtype), num_sets
-        self._ones: dict[torch.dtype, Tensor] = {}
 
     @property
     def num_items(self) -> int:
@@ -68,8 +67,8 @@ class Memberships(Movable):
 
 
 def _item_sums(memberships: Memberships, table: Tensor) -> Tensor:
-    return sums_at(memberships.starts, memberships.sets, table, memberships._ones)
+    return sums_at(memberships.starts, memberships.sets, table)
 
 
 def _set_sums(memberships: Memberships, values: Tensor) -> Tensor:
-    return sums_over_members(memberships._members, values, memberships._ones)
+    return sums_over_members(memberships._members, values)

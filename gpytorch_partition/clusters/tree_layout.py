@@ -4,13 +4,11 @@ Trees of clusters: their nodes as intervals of leaves, sums up and down the tree
 Leaves are numbered depth-first, tree after tree. A node is then the interval of its leaves, an ancestor an interval
 around it, and a level of a tree a row of intervals side by side.
 
-Sums are made for a few trees at a time, so that their table of values stays in the cache. The rows of the table are the
-leaves, in their own order, and then the inner nodes from the deepest level to the roots. On the way up each node is the
-sum of its two children; on the way down each node adds its parent. Every sum is made along the tree, so float32 keeps
-its digits.
+Sums are made for a few trees at a time, so that their table of values stays in the cache: first the leaves, then the
+inner nodes from the deepest level to the roots. On the way up each node is the sum of its two children; on the way down
+each node adds its parent. Every sum is made along the tree, so float32 keeps its digits.
 
-A node's weight says how much it adds to the covariance of the points below it. Its depth is its level there, and
-auxiliary nodes have the weight 0.
+A node's weight says how much it adds to the covariance of the points below it; that of auxiliary nodes is 0.
 """
 
 from __future__ import annotations
@@ -69,12 +67,12 @@ class TreeLayout(Movable):
 
     @cached_property
     def heights(self) -> Tensor:
-        """Return the level of the deepest leaf of each tree (`m`)."""
+        """The level of the deepest leaf of each tree (`m`)."""
         return self._deepest_leaves(self.level)
 
     @cached_property
     def num_steps(self) -> Tensor:
-        """Return the largest number of edges from the root to a leaf, auxiliary nodes included, in each tree (`m`)."""
+        """The largest number of edges from the root to a leaf of each tree (`m`), auxiliary nodes included."""
         return self._deepest_leaves(self.depth)
 
     def _deepest_leaves(self, depth: Tensor) -> Tensor:
@@ -101,8 +99,7 @@ class TreeLayout(Movable):
         """
         The deepest node above the leaves l ... l + 2^k (entry k, l); the last columns of a row are padding.
 
-        Parents are numbered before children, so it is the smallest of the nodes that neighbours share. The last row
-        reaches beyond every tree.
+        Parents are numbered before children, so it is the smallest of the nodes that neighbours share.
         """
         is_right = (self.node_low > self.node_low[self.parent]).nonzero().squeeze(-1)
         rows = [torch.full_like(self.leaf_nodes, -1, dtype=torch.int32)]

@@ -199,9 +199,7 @@ class ClusterKernel(Kernel):
 
     def _load_unit(self, saved: Tensor | None) -> None:
         """Adopt the batch shape of a saved model of MCMC samples, if `load_strict_shapes(False)` was called."""
-        if saved is None:
-            return
-        if saved.shape == self.unit.shape:
+        if saved is None or saved.shape == self.unit.shape:
             return
         if self._load_strict_shapes:
             raise RuntimeError(

@@ -58,6 +58,7 @@ class MondrianKernel(PartitionKernel):
         True
     """
 
+    partition: MondrianPartition
     vanishes_far_away = True
     _instead_of_lengthscale = "kernel.lifetime is 1 / lengthscale, which lifetime_sweep chooses"
 
@@ -88,21 +89,21 @@ class MondrianKernel(PartitionKernel):
     @property
     def lifetime(self) -> float:
         """Return the lifetime, in units of 1/x; it can be set up to :attr:`max_lifetime`, and is 0 while unfitted."""
-        return cast(MondrianPartition, self.partition).lifetime
+        return self.partition.lifetime
 
     @lifetime.setter
     def lifetime(self, lifetime: float) -> None:
-        cast(MondrianPartition, self.partition).lifetime = lifetime
+        self.partition.lifetime = lifetime
         self.has_usual_width = False
 
     @property
     def max_lifetime(self) -> float:
         """Return the longest lifetime that can be set, in units of 1/x; 0 while the kernel is unfitted."""
-        return cast(MondrianPartition, self.partition).max_lifetime
+        return self.partition.max_lifetime
 
     def cut(self, lifetime: float) -> MondrianKernel:
         """Return a copy with the same trees and another :attr:`lifetime`, in :math:`O(N m)` for cached rows."""
-        partition = cast(MondrianPartition, self.partition).cut(lifetime)
+        partition = self.partition.cut(lifetime)
         kernel = deepcopy(self)
         kernel.partition, kernel.has_usual_width = partition, False
         return kernel
@@ -158,6 +159,7 @@ class GammaMondrianKernel(PartitionKernel):
         True
     """
 
+    partition: NestedMondrianPartition
     can_be_counted, vanishes_far_away = False, True
     _instead_of_lengthscale = "kernel.lifetime is the mean of 1 / lengthscale, trained as concentration / rate"
 
@@ -217,7 +219,7 @@ class GammaMondrianKernel(PartitionKernel):
     @property
     def max_lifetime(self) -> float:
         """Return the lifetime up to which cuts are sampled, in units of 1/x; 0 while the kernel is unfitted."""
-        return cast(NestedMondrianPartition, self.partition).max_lifetime
+        return self.partition.max_lifetime
 
     def _described(self) -> str:
         told = f"concentration {self.concentration.item():.4g}, rate {self.rate.item():.4g}"

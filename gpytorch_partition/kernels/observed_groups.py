@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -110,6 +110,7 @@ class MembershipKernel(PartitionKernel):
         tensor([[1.0000, 0.7071, 0.0000]])
     """
 
+    partition: MembershipPartition
     _instead_of_lengthscale = "the sets that it was given say which items are alike"
 
     def __init__(
@@ -125,24 +126,20 @@ class MembershipKernel(PartitionKernel):
         super().__init__(partition, batch_shape=batch_shape, active_dims=active_dims)
 
     @property
-    def _items(self) -> MembershipPartition:
-        return cast(MembershipPartition, self.partition)
-
-    @property
     def num_items(self) -> int:
-        return self._items.num_items
+        return self.partition.num_items
 
     @property
     def num_sets(self) -> int:
-        return self._items.num_sets
+        return self.partition.num_sets
 
     @property
     def set_weights(self) -> Tensor:
         """Return the weights of the sets (`m`, float64), which sum to 1."""
-        return self._items.set_weights
+        return self.partition.set_weights
 
     def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:
-        items, scales = self._items, self._items.item_scales
+        items, scales = self.partition, self.partition.item_scales
         return MembershipLinearOperator(
             items.set_weights.to(like),
             memberships=items.memberships,

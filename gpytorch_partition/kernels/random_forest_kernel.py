@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any, cast
@@ -17,7 +18,7 @@ from gpytorch_partition.clusters.tree_layout import (
 )
 from gpytorch_partition.descriptions import listed
 from gpytorch_partition.kernels.partition_kernel import Logits, PartitionKernel, training_points
-from gpytorch_partition.kernels.seen_targets import SeenTargets, is_unsupervised, warn_of_overconfidence
+from gpytorch_partition.kernels.seen_targets import OVERCONFIDENT, OverconfidenceWarning, SeenTargets, is_unsupervised
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, FlatLinearOperator
 from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import PathSumLinearOperator
 from gpytorch_partition.partitions.ensembles import array_trees, trees_of
@@ -43,10 +44,6 @@ class _Heights(torch.nn.Module):
         self.code: Tensor
         code = len(HEIGHTS) + int(heights) if is_depth else HEIGHTS.index(cast(str, heights))
         self.register_buffer("code", torch.tensor(code))
-
-    @property
-    def value(self) -> str | int:
-        return _heights_of(self.code)
 
 
 def _heights_of(code: Tensor) -> str | int:
@@ -100,6 +97,7 @@ class RandomForestKernel(PartitionKernel):
         True
     """
 
+    partition: ForestPartition | TreeCutPartition
     has_seen_targets, widens_far_away = True, False
     _instead_of_lengthscale = (
         "how far points look alike is set by the size of leaves, min_samples_leaf, and by how much each level of the "
@@ -222,7 +220,7 @@ class RandomForestKernel(PartitionKernel):
         if self._seen is not None and self.training and torch.is_grad_enabled() and x1.shape == x2.shape:
             seen, self._seen, x = self._seen, None, self._active(x1.detach())
             if x.dim() == 2 and torch.equal(x1, x2) and seen.are_those_of(x, self._forest):
-                warn_of_overconfidence(stacklevel=2)
+                warnings.warn(OVERCONFIDENT, OverconfidenceWarning, stacklevel=2)
         return covariance
 
     def _set_logits(self) -> None:
@@ -233,7 +231,7 @@ class RandomForestKernel(PartitionKernel):
 
     @property
     def heights(self) -> str | int:
-        return self._heights.value
+        return _heights_of(self._heights.code)
 
     @property
     def raw_level_weights(self) -> torch.nn.Parameter | None:
@@ -264,7 +262,7 @@ class RandomForestKernel(PartitionKernel):
             return PathSumLinearOperator((nodes * forest.layout.of_node(shares)).to(like), layout=forest.layout)
         if (shares == shares[0]).all():
             return super()._cluster_operator(sizes, like)
-        weights = shares.repeat_interleave(cast(Tensor, self.partition.cluster_counts)).to(like)
+        weights = shares.repeat_interleave(self.partition.cluster_counts).to(like)
         return FlatLinearOperator(weights, num_clusters=len(weights))
 
     def _node_weights(self) -> Tensor | None:
@@ -280,7 +278,7 @@ class RandomForestKernel(PartitionKernel):
     @property
     def _forest(self) -> ForestPartition:
         partition = self.partition
-        return partition.forest if isinstance(partition, TreeCutPartition) else cast(ForestPartition, partition)
+        return partition.forest if isinstance(partition, TreeCutPartition) else partition
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         code = state_dict.get(prefix + "_heights.code")

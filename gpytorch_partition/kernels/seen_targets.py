@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from sklearn.ensemble import BaggingClassifier, BaggingRegressor, IsolationForest, RandomTreesEmbedding
+from sklearn.ensemble._forest import BaseForest
+from sklearn.ensemble._weight_boosting import BaseWeightBoosting
+from sklearn.tree import BaseDecisionTree
 from torch import Tensor
 
 from gpytorch_partition.partitions.ensembles import Trees
@@ -19,7 +22,7 @@ _MOST_LEAVES_AT_RANDOM = 0.5
 _MOST_LEAVES_OF_ALL = 0.5
 _ROUNDING = 0.01  # of the number of rows
 _FEW = 0.02  # share of leaves that may hold fewer rows than in the ensemble
-_OVERCONFIDENT = (
+OVERCONFIDENT = (
     "the trees of this kernel have closely fitted the targets that a Gaussian process is being trained on: if these "
     "are noisy, the marginal likelihood takes noise for signal, and 90 % intervals cover 40 to 85 %. Give the ensemble "
     "to PartitionGPRegressor(kernel=ensemble), or to ensemble_model of gpytorch_partition.presets, which choose scale "
@@ -80,10 +83,6 @@ class SeenTargets(NamedTuple):
         return bool((found < least).double().mean() <= _FEW)
 
 
-def warn_of_overconfidence(stacklevel: int) -> None:
-    warnings.warn(_OVERCONFIDENT, OverconfidenceWarning, stacklevel=stacklevel + 1)
-
-
 def _num_rows(ensemble: Any, trees: Trees, share: float) -> int | None:
     known = getattr(ensemble, "_n_samples", None)
     if known is not None or trees.num_rows is None:
@@ -92,17 +91,10 @@ def _num_rows(ensemble: Any, trees: Trees, share: float) -> int | None:
 
 
 def _is_side_by_side(ensemble: Any) -> bool:
-    from sklearn.ensemble import BaggingClassifier, BaggingRegressor
-    from sklearn.ensemble._forest import BaseForest
-    from sklearn.ensemble._weight_boosting import BaseWeightBoosting
-    from sklearn.tree import BaseDecisionTree
-
     return isinstance(ensemble, (BaseForest, BaggingClassifier, BaggingRegressor, BaseWeightBoosting, BaseDecisionTree))
 
 
 def is_unsupervised(ensemble: Any) -> bool:
-    from sklearn.ensemble import IsolationForest, RandomTreesEmbedding
-
     return isinstance(ensemble, (IsolationForest, RandomTreesEmbedding))
 
 

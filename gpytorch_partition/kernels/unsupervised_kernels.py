@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from linear_operator.operators import LinearOperator
@@ -103,6 +103,7 @@ class FastClusterKernel(PartitionKernel):
         tensor([4])
     """
 
+    partition: FastClusterPartition
     widens_far_away = False
     _has_judged_rows = False  # of a training; not saved
     _instead_of_lengthscale = "how far points look alike is set by the number of clusters, height or num_centers"
@@ -140,9 +141,8 @@ class FastClusterKernel(PartitionKernel):
         return super()._covariance(x1, x2)
 
     def _warn_of_one_column(self, num_rows: int) -> None:
-        partition = cast(FastClusterPartition, self.partition)
-        most = int(partition.cluster_counts.max())
-        if partition.num_features != 1 or most * _FEWEST_ROWS <= num_rows:
+        most = int(self.partition.cluster_counts.max())
+        if self.partition.num_features != 1 or most * _FEWEST_ROWS <= num_rows:
             return
         height = max(1, (num_rows // _USUAL_ROWS).bit_length() - 1)
         warnings.warn(
@@ -174,6 +174,7 @@ class RandomBinningKernel(PartitionKernel):
         True
     """
 
+    partition: RandomBinningPartition
     vanishes_far_away = True
 
     def __init__(
@@ -195,7 +196,7 @@ class RandomBinningKernel(PartitionKernel):
     @property
     def lengthscale(self) -> Tensor:
         r"""Return the lengthscales :math:`\ell` (`1 x D`), in units of x, which are fixed with the grids."""
-        return cast(RandomBinningPartition, self.partition).lengthscale.unsqueeze(0)
+        return self.partition.lengthscale.unsqueeze(0)
 
     @lengthscale.setter
     def lengthscale(self, value: Any) -> None:

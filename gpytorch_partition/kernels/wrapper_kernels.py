@@ -17,7 +17,7 @@ from torch import Tensor
 
 from gpytorch_partition.descriptions import counted, ranged
 from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
-from gpytorch_partition.inputs.numbers import bits_of, checked_count, floats_of, same_bits, take_shapes
+from gpytorch_partition.inputs.numbers import ShapedBuffers, bits_of, checked_count, floats_of, same_bits
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.inputs.training_rows import MISSING, checked_rows, decode_missing
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
@@ -222,20 +222,15 @@ class StandardizedKernel(_WrapperKernel):
             )
         return columns.apply(decode_missing(x)).to(x.dtype)
 
-    def seen(self, x: Tensor) -> Tensor:
-        return self.standardized(x)
+    seen = standardized
 
     def _around(self, base_kernel: Kernel) -> StandardizedKernel:
         kernel = StandardizedKernel(base_kernel)
         kernel.units = self.units
         return kernel
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        take_shapes(self.units, state_dict, f"{prefix}units.")
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
-
-class _Units(torch.nn.Module):
+class _Units(ShapedBuffers):
     """Means and scales of the columns; GPyTorch would treat buffers of the kernel itself as batched."""
 
     mean: Tensor  # (D,) bit patterns of float64, which no change of dtype can round

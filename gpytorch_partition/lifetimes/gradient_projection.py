@@ -2,9 +2,8 @@ r"""
 A linear projection of the inputs for the Mondrian kernel, learned from the gradients of the posterior mean.
 
 This is the loop of transformed iterative Mondrian forests (Baptista, O'Reilly & Xie 2024), with the posterior mean of
-the joint Gaussian model in place of the forest: the expected gradient outer product :math:`H = E[\nabla f(x) \nabla
-f(x)^\top]` has the few directions along which f varies as its range, and the next trees are drawn over
-:math:`H^{1/2} x`.
+the joint Gaussian model in place of the forest: the directions along which f varies are the range of :math:`H =
+E[\nabla f(x) \nabla f(x)^\top]`, and the next trees are drawn over :math:`H^{1/2} x`.
 """
 
 from __future__ import annotations
@@ -92,20 +91,15 @@ def expected_gradient_projection(
     projection = inverse = torch.where(scales > 0, 1 / scales, 0)
     for _ in progress(range(num_iterations), "learning a projection"):
         kernel = MondrianKernel(x, num_trees, lifetime=lifetime, projection=projection, random_state=random)
-        model = _fitted(x, y, kernel)
-        gradients = _gradients(model, x[_sample(len(x), _MOST_POINTS, random)], _STEP * scales) * scales
+        likelihood = GaussianLikelihood()
+        model = PartitionGP(x, y, likelihood, kernel)
+        fit_in_one_pass(model, likelihood)  # without warnings: a noise at its bound does not matter for the directions
+        gradients = _gradients(model.eval(), x[_sample(len(x), _MOST_POINTS, random)], _STEP * scales) * scales
         if diagonal:
             projection = inverse * _normalized(gradients.square().sum(0)).sqrt()
         else:
             projection = inverse.unsqueeze(-1) * _root(_normalized(gradients.T @ gradients))
     return projection
-
-
-def _fitted(x: Tensor, y: Tensor, kernel: MondrianKernel) -> PartitionGP:
-    likelihood = GaussianLikelihood()
-    model = PartitionGP(x, y, likelihood, kernel)
-    fit_in_one_pass(model, likelihood)  # without warnings: a noise at its bound does not matter for the directions
-    return model.eval()
 
 
 @torch.no_grad()

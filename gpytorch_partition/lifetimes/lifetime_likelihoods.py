@@ -36,9 +36,7 @@ from gpytorch_partition.inference.spaces.feature_space import FeatureSpace
 from gpytorch_partition.kernels.mondrian_kernels import MondrianKernel
 from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.models.partition_gp import PartitionGP
-from gpytorch_partition.operators.cluster_operators.cluster_operator import FlatLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.partitions.mondrian.mondrian_partition import MondrianPartition
 from gpytorch_partition.partitions.mondrian.mondrian_trees import Attachments, Cells, GrownRows, MondrianTrees
 from gpytorch_partition.progress import progress
 
@@ -105,10 +103,6 @@ class ClusterRidge:
     def log_determinant(self) -> float:
         return 2 * float(self._factor.diagonal().log().sum())
 
-    def with_regression(self, regression: Regression) -> ClusterRidge:
-        """Return this ridge regression with other values; sums become those of :math:`y - c` for their mean c."""
-        return ClusterRidge(regression, self.counts, self.sums - regression.mean * self.counts.diagonal())
-
     def coarsened(self, clusters: Tensor, num_clusters: int) -> ClusterRidge:
         """Return the regression on unions of clusters (the union of each, `p`), in :math:`O(p^2)` for any N."""
         sums = self.sums.new_zeros(num_clusters).index_add_(0, clusters, self.sums)
@@ -128,12 +122,11 @@ def along_cuts(terminal: ClusterRidge, cells: Cells, trees: MondrianTrees) -> It
     r"""
     Yield the regression after every single cut, in ascending order (Balog et al. 2016, section 4.2.1).
 
-    A cut deletes a row and a column of M and appends two. Updates of :math:`M^{-1}` lose a digit every few cuts.
-    Instead, cuts are taken in blocks of :math:`\sqrt C` for C cells at the terminal lifetime. Cells that no cut of a
-    block splits are eliminated once. This leaves a small Schur complement on the parts into which the others are split
-    by the end of the block. The cells after each of its cuts are unions of these parts, and M is linear in G: their
-    Schur complement is that of the parts, summed over rows and columns. Costs :math:`O(C^{3.5})` operations in all,
-    most of them in Cholesky factors, and `24 C^2` bytes.
+    Updates of :math:`M^{-1}` would lose a digit every few cuts. Instead, cuts are taken in blocks of :math:`\sqrt C`
+    for C cells at the terminal lifetime. Cells that no cut of a block splits are eliminated once, which leaves a small
+    Schur complement on the parts into which the others are split by the end of the block. The cells after each of its
+    cuts are unions of these parts, and M is linear in G: their Schur complement is that of the parts, summed over rows
+    and columns. Costs :math:`O(C^{3.5})` operations in all, and `24 C^2` bytes.
     """
     times = torch.sort(trees.cut_times[trees.cut_times < math.inf]).values
     size = math.isqrt(len(times)) + 1
@@ -204,7 +197,7 @@ class SweepData(NamedTuple):
     def of(
         cls, kernel: MondrianKernel, x: Tensor, y: Tensor, outputscale: float | None, noise: float | None
     ) -> SweepData:
-        rows = partition_of(kernel).grown(kernel.columns.select(x))
+        rows = kernel.partition.grown(kernel.columns.select(x))
         kernel = kernel.cut(kernel.lifetime)
         mean = y.double().mean()
         y = y.double() - mean
@@ -215,8 +208,7 @@ class SweepData(NamedTuple):
     def covariance(self, cells: Cells) -> PartitionLinearOperator:
         """Return the covariance K at the lifetime of these cells, in float64 for rows of any dtype."""
         rows, one = Incidence(self.rows.codes(cells), cells.num_clusters), torch.ones((), dtype=torch.float64)
-        share = one.view(1) / self.regression.num_partitions
-        effects = FlatLinearOperator(share, num_clusters=cells.num_clusters)
+        effects = self.kernel._cluster_operator(cells.num_clusters, one)
         return PartitionLinearOperator(one, effects, left=rows, right=rows)
 
     def regression_of(self, likelihood: SpectralLikelihood) -> Regression:
@@ -256,7 +248,7 @@ class HeldOut(NamedTuple):
 
     @classmethod
     def of(cls, kernel: MondrianKernel, data: SweepData, x: Tensor, y: Tensor) -> HeldOut:
-        return cls(partition_of(kernel).attached(data.rows, kernel.columns.select(x)), y.double() - data.mean)
+        return cls(kernel.partition.attached(data.rows, kernel.columns.select(x)), y.double() - data.mean)
 
     def error(self, rows: GrownRows, cells: Cells, lifetime: float, effects: Tensor, mean: float) -> float:
         """Return the root mean squared error, given the effects of the cells at a lifetime and the prior mean."""
@@ -285,26 +277,21 @@ def _is_dense(data: SweepData) -> bool:
     return data.regression.num_rows <= linear_settings.max_cholesky_size.value()
 
 
-def counted(data: SweepData, cells: Cells) -> tuple[ClusterRidge, Cells]:
+def counted(data: SweepData, cells: Cells) -> ClusterRidge:
     codes = data.rows.codes(cells)
     sums = streamed_cluster_sums(codes, data.y.unsqueeze(-1), cells.num_clusters).squeeze(-1)
-    return ClusterRidge(data.regression, co_occurrences(codes, cells.num_clusters), sums), cells
-
-
-def coarser(finer: tuple[ClusterRidge, Cells], cells: Cells) -> tuple[ClusterRidge, Cells]:
-    ridge, before = finer
-    return ridge.coarsened(before.place_in(cells), cells.num_clusters), cells
+    return ClusterRidge(data.regression, co_occurrences(codes, cells.num_clusters), sums)
 
 
 def by_counts(data: SweepData, ridge: ClusterRidge) -> LifetimeResult:
     """Return the likelihood from the counts of clusters."""
     if not data.is_given:
-        share = ridge.counts.new_full((1,), 1 / data.regression.num_partitions)
-        space = FeatureSpace(ridge.counts, FlatLinearOperator(share, num_clusters=len(ridge.sums)))
+        space = FeatureSpace(ridge.counts, data.kernel._cluster_operator(len(ridge.sums), ridge.counts))
         sums, total = torch.stack([ridge.sums, ridge.counts.diagonal()], -1), float(data.y.double().sum())
         squares = [[data.regression.squares, total], [total, data.regression.num_rows]]
         measure = space.measure(sums, torch.tensor(squares, dtype=torch.float64))
-        ridge = ridge.with_regression(data.regression_of(SpectralLikelihood(measure)))
+        found = data.regression_of(SpectralLikelihood(measure))
+        ridge = ClusterRidge(found, ridge.counts, ridge.sums - found.mean * ridge.counts.diagonal())
     return LifetimeResult(ridge.regression, ridge.log_marginal_likelihood, 0.0, ridge.effects)
 
 
@@ -351,7 +338,3 @@ def _by_lanczos(data: SweepData, covariance: PartitionLinearOperator) -> tuple[R
 def _effects(data: SweepData, regression: Regression, cells: Cells, alpha: Tensor) -> Tensor:
     share = regression.outputscale / regression.num_partitions
     return share * streamed_cluster_sums(data.rows.codes(cells), alpha, cells.num_clusters).squeeze(-1)
-
-
-def partition_of(kernel: MondrianKernel) -> MondrianPartition:
-    return cast(MondrianPartition, kernel.partition)

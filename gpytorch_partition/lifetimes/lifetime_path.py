@@ -166,8 +166,7 @@ def fit_along_lifetimes(
         >>> path.best.predict(torch.tensor([[0.1, 0.1], [0.1, 0.4]]))
         array([0, 1])
     """
-    lifetimes = _numbers(lifetimes)
-    _check_lifetimes(kernel, x, lifetimes)
+    lifetimes = _checked_lifetimes(kernel, x, lifetimes)
     _check_training(estimator, epochs)
     y = _checked_targets(x, y, "x")
     if validation is not None:
@@ -232,14 +231,11 @@ def _train(estimator: Any, features: csr_matrix, y: np.ndarray, epochs: int, ran
         estimator.partial_fit(features[order], y[order], **options)
 
 
-def _numbers(lifetimes: Any) -> list[float]:
+def _checked_lifetimes(kernel: Any, x: Tensor, given: Any) -> list[float]:
     try:
-        return [float(lifetime) for lifetime in lifetimes]
+        lifetimes = [float(lifetime) for lifetime in given]
     except (TypeError, ValueError):
-        raise ValueError(f"expected lifetimes as several numbers, got {lifetimes!r}") from None
-
-
-def _check_lifetimes(kernel: Any, x: Tensor, lifetimes: list[float]) -> None:
+        raise ValueError(f"expected lifetimes as several numbers, got {given!r}") from None
     if not isinstance(kernel, MondrianKernel):
         raise TypeError(f"expected a MondrianKernel, whose trees have lifetimes, got a {type(kernel).__name__}")
     kernel.partition.check_points(kernel.columns.select(x))
@@ -249,6 +245,7 @@ def _check_lifetimes(kernel: Any, x: Tensor, lifetimes: list[float]) -> None:
             f"expected lifetimes that are positive, increasing and at most {kernel.max_lifetime:g}, the kernel's "
             f"max_lifetime, got {lifetimes}: sort them, or give the kernel a longer max_lifetime"
         )
+    return lifetimes
 
 
 def _check_training(estimator: Any, epochs: int) -> None:

@@ -24,12 +24,10 @@ from gpytorch_partition.lifetimes.lifetime_likelihoods import (
     along_cuts,
     by_counts,
     by_rows,
-    coarser,
     counted,
     uses_counts,
 )
 from gpytorch_partition.models.counted_rows import check_rows
-from gpytorch_partition.partitions.mondrian.mondrian_trees import Cells
 from gpytorch_partition.progress import progress
 
 # A prior of the lifetime: a distribution with the method `cdf`, or a distribution function.
@@ -238,25 +236,22 @@ def _on_grid(data: SweepData, found: Found) -> LifetimeSweep:
 
 def _at_lifetimes(data: SweepData, held_out: HeldOut | None, lifetimes: list[float]) -> Found:
     """From the longest lifetime on, as the counts of shorter ones are sums of its counts."""
-    ridge: tuple[ClusterRidge, Cells] | None = None
+    ridge: ClusterRidge | None = None
+    finer = data.rows.terminal  # the cells of the last counts
     found: Found = {}
     for lifetime in progress(lifetimes[::-1], "sweeping lifetimes"):
         cells = data.rows.trees.cells(lifetime)
         if uses_counts(data, cells):
-            ridge = counted(data, cells) if ridge is None else coarser(ridge, cells)
-            result = by_counts(data, ridge[0])
+            place = finer.place_in(cells)
+            ridge = counted(data, cells) if ridge is None else ridge.coarsened(place, cells.num_clusters)
+            finer, result = cells, by_counts(data, ridge)
         else:
             result = by_rows(data, cells, held_out is not None)
-        found[lifetime] = result, _error(data, held_out, cells, lifetime, result)
+        error = None
+        if held_out is not None:
+            error = held_out.error(data.rows, cells, lifetime, cast(Tensor, result.effects), result.regression.mean)
+        found[lifetime] = result, error
     return found
-
-
-def _error(
-    data: SweepData, held_out: HeldOut | None, cells: Cells, lifetime: float, result: LifetimeResult
-) -> float | None:
-    if held_out is None:
-        return None
-    return held_out.error(data.rows, cells, lifetime, cast(Tensor, result.effects), result.regression.mean)
 
 
 def _sweep_of(
@@ -285,7 +280,7 @@ def _at_cuts(data: SweepData, held_out: HeldOut | None) -> LifetimeSweep:
             f"expected at most {_MOST_CELLS:,} cells at the longest lifetime to follow cut by cut, got "
             f"{trees.num_leaves:,}: give lifetimes, use fewer trees or a shorter max_lifetime"
         )
-    ridge, _ = counted(data, terminal)
+    ridge = counted(data, terminal)
     first = min(float(trees.cut_times.min()), data.kernel.max_lifetime) / 2  # any before the first cut
     lifetimes, found, errors = [], [], []
     for step in along_cuts(ridge, terminal, trees):

@@ -235,7 +235,7 @@ class FeatureSpaceGP(CountedModel):
     def _new_clusters(self, x: Tensor) -> tuple[Incidence, Tensor]:
         """Incidence of points in clusters without rows, and the deviations of these clusters' effects."""
         labels = self.kernel.cluster_ids(x)
-        index = SeenClusterIndex(labels)
+        index = SeenClusterIndex.of(labels)
         is_null = torch.zeros(len(self.statistics.sums), dtype=torch.bool)
         is_null[self.statistics.null_clusters] = True
         is_new = is_null[self.statistics.codes(labels).long()]

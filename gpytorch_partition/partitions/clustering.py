@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -11,6 +12,8 @@ import numpy as np
 import torch
 from joblib import Parallel, delayed
 from sklearn.base import clone
+from sklearn.cluster import Birch, KMeans, MiniBatchKMeans
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.utils.random import sample_without_replacement
 from torch import Tensor
 
@@ -30,7 +33,6 @@ from gpytorch_partition.partitions.sites import (
     Sites,
     blocks,
     checked_projection,
-    keeps_rows,
     label_densest,
     label_nearest,
     projected,
@@ -41,13 +43,13 @@ from gpytorch_partition.partitions.sites import (
 CUT = "cut_distance"
 
 _ROWS_WITHOUT_ASKING = 10_000  # at most, without `rows`, for a clusterer of quadratic cost
+_LINEAR = (KMeans, MiniBatchKMeans, Birch, GaussianMixture, BayesianGaussianMixture)  # others compare or keep all rows
 _BUFFERS = {"kept": 2, "projections": 3, "sites": 2, "site_clusters": 1, "shapes": 3, "offsets": 1}
 _BUFFERS |= {"site_counts": 1, "num_clusters": 1, "num_columns": 1}
 
 
-class View(NamedTuple):
-    kept: np.ndarray  # (k,) numbers of columns
-    matrix: np.ndarray | None = None  # (k, K)
+# The columns that a clustering sees (`k`), their projection (`k x K`), and the sites of its clusters.
+Clustering = tuple[np.ndarray, np.ndarray | None, Sites]
 
 
 class Drawing(NamedTuple):
@@ -76,23 +78,28 @@ class Drawing(NamedTuple):
         if noise not in NOISES:
             raise ValueError(f"expected noise to be one of {NOISES}, got {noise!r}")
         num_rows, num_kept = _number(rows, shape[0], "rows"), _number(columns, shape[1], "columns")
-        if rows is None:
-            _check_affordable(clusterer, shape[0])
+        if rows is None and shape[0] > _ROWS_WITHOUT_ASKING and not isinstance(clusterer, _LINEAR):
+            raise ValueError(
+                f"expected rows= with {shape[0]:,} rows and a {type(clusterer).__name__}, which compares all rows with "
+                f"each other, got None: give rows=1000 (rows that each clustering sees), or rows={shape[0]} for all of "
+                "them"
+            )
         is_subset = num_rows < shape[0] or num_kept < shape[1]
         is_random = bool(distributions or is_subset or projection or _seed_names(clusterer))
         return cls(clusterer, distributions, num_rows, num_kept, projection, noise, is_random)
 
 
-def clustering(drawing: Drawing, x: np.ndarray, seed: int) -> tuple[View, Sites]:
+def clustering(drawing: Drawing, x: np.ndarray, seed: int) -> Clustering:
     """Cluster a random view of the rows; all randomness comes from the seed."""
-    random = np.random.RandomState(seed)
-    view = _view(drawing, x.shape[1], random)
+    random, matrix = np.random.RandomState(seed), None
+    kept = np.sort(random.permutation(x.shape[1])[: drawing.num_kept])
+    if drawing.projection is not None:
+        matrix = random.normal(size=(len(kept), drawing.projection)) / drawing.projection**0.5
     chosen = np.arange(len(x))
     if drawing.num_rows < len(x):
         chosen = np.sort(sample_without_replacement(len(x), drawing.num_rows, random_state=random))
-    matrix = None if view.matrix is None else torch.from_numpy(view.matrix)
-    kept, scale = torch.from_numpy(view.kept), scale_of(len(view.kept), x.shape[1])
-    rows = seen_by(torch.from_numpy(x[chosen]), kept, scale, matrix).numpy()
+    view = torch.from_numpy(kept), None if matrix is None else torch.from_numpy(matrix)
+    rows = seen_by(torch.from_numpy(x[chosen]), *view).numpy()
     drawn = {name: _drawn(values, random) for name, values in drawing.distributions.items()}
     radius = drawn.pop(CUT, None)
     seeds = {name: int(random.randint(2**31 - 1)) for name in _seed_names(drawing.clusterer)}
@@ -104,24 +111,13 @@ def clustering(drawing: Drawing, x: np.ndarray, seed: int) -> tuple[View, Sites]
         raise ValueError(f"expected a clusterer that takes rows of shape {shape}, got a {name}: {error}") from error
     if radius is not None:
         labels = clusterer.dbscan_clustering(radius, clusterer.min_cluster_size)
-    return view, sites_of(clusterer, rows, labels, drawing.noise)
+    return kept, matrix, sites_of(clusterer, rows, labels, drawing.noise)
 
 
-def _view(drawing: Drawing, num_columns: int, random: np.random.RandomState) -> View:
-    kept = np.sort(random.permutation(num_columns)[: drawing.num_kept])
-    if drawing.projection is None:
-        return View(kept)
-    return View(kept, random.normal(size=(len(kept), drawing.projection)) / drawing.projection**0.5)
-
-
-def seen_by(x: Tensor, kept: Tensor, scale: float, matrix: Tensor | None) -> Tensor:
+def seen_by(x: Tensor, kept: Tensor, matrix: Tensor | None) -> Tensor:
     """Return rows (`n x D`) as one clustering sees them (`n x K`, float64); labels see them equal to the last bit."""
-    columns = x[:, kept].to(torch.float64) * scale
+    columns = x[:, kept].to(torch.float64) * math.sqrt(x.shape[1] / len(kept))
     return columns if matrix is None else projected(columns, matrix)
-
-
-def scale_of(num_kept: int, num_columns: int) -> float:
-    return math.sqrt(num_columns / num_kept)
 
 
 def _drawn(values: Any, random: np.random.RandomState) -> Any:
@@ -137,14 +133,6 @@ def _drawn(values: Any, random: np.random.RandomState) -> Any:
 
 def _seed_names(clusterer: Any) -> list[str]:
     return [name for name in clusterer.get_params() if name == "random_state" or name.endswith("__random_state")]
-
-
-def _check_affordable(clusterer: Any, num_rows: int) -> None:
-    if num_rows > _ROWS_WITHOUT_ASKING and keeps_rows(clusterer):
-        raise ValueError(
-            f"expected rows= with {num_rows:,} rows and a {type(clusterer).__name__}, which compares all rows with "
-            f"each other, got None: give rows=1000 (rows that each clustering sees), or rows={num_rows} for all of them"
-        )
 
 
 def _check_clusterer(clusterer: Any) -> None:
@@ -302,21 +290,21 @@ class ClusteringPartition(Partition):
             raise ValueError(f"expected clusterers fitted on the same columns, got numbers of columns {sorted(widths)}")
         (width,) = widths
         new = cls()
-        new._keep([(View(np.arange(width)), each) for each in sites], width, torch.device("cpu"))
+        new._keep([(np.arange(width), None, each) for each in sites], width, torch.device("cpu"))
         return new
 
-    def _keep(self, drawn: list[tuple[View, Sites]], num_columns: int, device: torch.device) -> None:
-        views, sites = zip(*drawn)
+    def _keep(self, drawn: list[Clustering], num_columns: int, device: torch.device) -> None:
+        kept, matrices, sites = zip(*drawn)
         state = {
-            "kept": torch.from_numpy(np.stack([view.kept for view in views])),
+            "kept": torch.from_numpy(np.stack(kept)),
             "sites": _bits([each.points for each in sites]),
             "site_clusters": torch.from_numpy(np.concatenate([each.clusters for each in sites])),
             "site_counts": torch.tensor([len(each.points) for each in sites]),
             "num_clusters": torch.tensor([int(each.clusters.max()) + 1 for each in sites]),
             "num_columns": torch.tensor([num_columns]),
         }
-        if views[0].matrix is not None:
-            state["projections"] = bits_of(torch.from_numpy(np.stack([view.matrix for view in views])))
+        if matrices[0] is not None:
+            state["projections"] = bits_of(torch.from_numpy(np.stack(matrices)))
         if any(each.shapes is not None for each in sites):
             state["shapes"] = _bits([_shapes(each) for each in sites])
             state["offsets"] = _bits([np.zeros(len(s.points)) if s.offsets is None else s.offsets for s in sites])
@@ -347,13 +335,8 @@ class ClusteringPartition(Partition):
         return labels.T
 
     def _label(self, partition: int, own: slice, x: Tensor, out: Tensor) -> None:
-        matrix = self.projections[partition] if self.projections.numel() else None
-        scale = scale_of(self.kept.shape[1], int(self.num_columns))
-
-        def seen(rows: Tensor) -> Tensor:
-            return seen_by(rows, self.kept[partition], scale, None if matrix is None else floats_of(matrix))
-
-        points = floats_of(self.sites[own])
+        matrix = floats_of(self.projections[partition]) if self.projections.numel() else None
+        seen, points = partial(seen_by, kept=self.kept[partition], matrix=matrix), floats_of(self.sites[own])
         if not self.shapes.numel():
             label_nearest(x, points, out, seen)
         else:

@@ -53,11 +53,9 @@ class CallablePartition(Partition):
                 "labels of rows do not say where new points belong. Give a fitted clusterer or its predict, "
                 "ClusteringKernel(train_x, clusterer), or GroupKernel([column]) where a column of x holds the labels"
             )
-        self.function = function
-        is_given = num_partitions is not None
-        self._num_partitions = (
-            checked_count(num_partitions, "partitions", "num_partitions", MOST_PARTITIONS) if is_given else None
-        )
+        if num_partitions is not None:
+            num_partitions = checked_count(num_partitions, "partitions", "num_partitions", MOST_PARTITIONS)
+        self.function, self._num_partitions = function, num_partitions
 
     @property
     def num_partitions(self) -> int:

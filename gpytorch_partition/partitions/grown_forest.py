@@ -16,15 +16,11 @@ from torch import Tensor
 from gpytorch_partition.inputs.numbers import MOST_PARTITIONS, checked_count, random_state_of, weights_of
 from gpytorch_partition.inputs.training_rows import checked_rows, decode_missing
 
-# Rows that a tree is grown on by default: a share of all, within bounds. More rows cost time and memory in proportion
-# for a small gain: on 200,000 rows of flight delays, 40,000 rows a tree gave an RMSE of .754, 20,000 gave .760.
-_SAMPLE_SHARE = 0.2  # of all rows
-_MIN_SAMPLES = 128  # rows
-_MAX_SAMPLES = 20_000  # rows
+# Rows that a tree is grown on by default: a share of all, within bounds. More cost time for a small gain: on 200,000
+# rows of flight delays, 40,000 rows a tree gave an RMSE of .754, 20,000 gave .760.
+_SAMPLE_SHARE, _MIN_SAMPLES, _MAX_SAMPLES = 0.2, 128, 20_000
 _MOST_LEVELS = 2**24  # of a category: float32 has no more whole numbers
-# Rows of the mean target that are added to each level before means are compared. Otherwise levels of few rows would be
-# the first and the last by their noise alone.
-_PRIOR_ROWS = 1.0
+_PRIOR_ROWS = 1.0  # of the mean target, added to each level: means of few rows would else be extreme by their noise
 
 
 def grow_forest(
@@ -177,16 +173,15 @@ class LevelOrderTree(ExtraTreeRegressor):
     """
     An extremely randomized tree that sees the levels of a category in the order of their mean targets.
 
-    A threshold in that order splits the levels into two sets. One of the C - 1 splits along the order has the least
-    squared error of all :math:`2^{C - 1} - 1` (Fisher 1958, On grouping for maximum homogeneity; Breiman et al. 1984,
-    Classification and regression trees, section 4.2). A random half of the tree's rows orders the levels, and the other
-    half grows the tree: if the same rows did both, levels of one or two rows would be sorted by their noise. With
-    several targets levels are ordered along the first principal component of their means (Coppersmith, Hong & Hosking
-    1999, Partitioning nominal attributes in decision trees).
+    One of the C - 1 splits along the order has the least squared error of all :math:`2^{C - 1} - 1` (Fisher 1958, On
+    grouping for maximum homogeneity; Breiman et al. 1984, Classification and regression trees, section 4.2). A random
+    half of the tree's rows (of whole groups, except for one) orders the levels, and the other half grows the tree: if
+    the same rows did both, levels of one or two rows would be sorted by their noise. With several targets the order is
+    along the first principal component of means (Coppersmith, Hong & Hosking 1999, Partitioning nominal attributes in
+    decision trees).
 
-    Where rows of a group are alike, both halves consist of whole groups, except for one. Means are shrunk to the mean
-    of all rows, as if each level had one more row there, so a level that the first half lacks is in the middle of the
-    order. Missing values and levels beyond the last stay missing.
+    Means are shrunk to that of all rows, which levels that the first half lacks get. Missing values and levels beyond
+    the last stay missing.
 
     :param categories: The number C of levels of each column that holds codes 0 ... C - 1, by the column's number.
     """
@@ -250,7 +245,6 @@ def _by_groups(groups: NDArray[np.float64], random: np.random.RandomState) -> ND
 def _scores(
     codes: NDArray[np.float64], targets: NDArray[np.float64], size: int, weights: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
-    """Scores that order the levels (`size`), from codes (`n`), targets (`n`, or `n x k`) and weights of rows."""
     if not len(codes):
         return np.zeros(size)
     if weights is not None and not weights.any():

@@ -3,9 +3,8 @@ Hashes of keys, and cells that are hashed: bins of random grids (their kernel is
 
 **Hashes.** A random number is a hash of a key, and so independent of the order in which numbers are drawn: the output
 function of SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators"). A *salt*, 0 or
-more, names the purpose of a number; numbers of one key with different salts are independent. All arithmetic is 64-bit
-integer or elementwise float64 arithmetic that IEEE 754 fixes to the last bit, a logarithm of our own included. Numbers
-do not depend on the device, the number of threads or the position in a tensor.
+more, names the purpose of a number; numbers of one key with different salts are independent. All arithmetic, our own
+logarithm included, is fixed to the last bit by IEEE 754, on any device, with any number of threads.
 
 **Grids.** In one dimension a grid of pitch :math:`\delta` with a uniform shift has points at a distance r in one bin
 with probability :math:`\max(0, 1 - r / \delta)`. Pitches of density :math:`\delta\, k''(\delta)` make it the kernel k
@@ -222,7 +221,13 @@ class GroupPartition(Partition):
 
     def _check_values(self, x: Tensor) -> None:
         super()._check_values(x)
-        self._check_exact(x)
+        largest = largest_exact(x.dtype)
+        if x.numel() and not float(x.abs().max()) < largest:
+            raise ValueError(
+                f"{type(self).__name__} expected codes of categories below {largest:,.0f}, got {float(x.abs().max())}: "
+                f"larger ones are not told apart in {x.dtype}. Number the categories 0, 1, ..., such as OrdinalEncoder "
+                "of scikit-learn does, or give float64"
+            )
         is_whole = x == x.round()
         if not is_whole.all():
             raise ValueError(
@@ -231,13 +236,4 @@ class GroupPartition(Partition):
                 "handle_unknown='use_encoded_value', unknown_value=-1) returns, whose -1 is a new group. "
                 "Estimators standardize columns for functions and classes: give them an instance, kernel=GroupKernel("
                 "columns)"
-            )
-
-    def _check_exact(self, x: Tensor) -> None:
-        largest = largest_exact(x.dtype)
-        if x.numel() and not float(x.abs().max()) < largest:
-            raise ValueError(
-                f"{type(self).__name__} expected codes of categories below {largest:,.0f}, got {float(x.abs().max())}: "
-                f"larger ones are not told apart in {x.dtype}. Number the categories 0, 1, ..., such as OrdinalEncoder "
-                "of scikit-learn does, or give float64"
             )

@@ -153,7 +153,7 @@ class Partition(torch.nn.Module):
         counts = self.cluster_counts
         if counts is not None:
             return BoundedClusterIndex(counts, num_rows=num_rows)
-        return SeenClusterIndex(cast(Tensor, labels))
+        return SeenClusterIndex.of(cast(Tensor, labels))
 
     def check_points(self, x: Tensor) -> None:
         """Raise the errors of :meth:`labels` for points (`*batch x N x D`) that have no labels."""

@@ -1,9 +1,8 @@
 """
 The cluster of a point: of the nearest site, or of the densest Gaussian; the rules of fitted clusterers in this form.
 
-A library's `predict` multiplies all rows of a call at once, and its rounding depends on their number: at the boundaries
-of a Gaussian mixture's components, 6 % of labels differ between a call for one point and for many. Rules are therefore
-read as numbers and evaluated here, one elementwise operation after another, in float64.
+The rounding of a library's `predict` depends on the number of rows in a call (6 % of labels at the boundaries of a
+Gaussian mixture's components). Rules are therefore read as numbers and evaluated elementwise, in float64.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ from torch import Tensor
 
 from gpytorch_partition.inputs.numbers import is_whole
 from gpytorch_partition.linalg.parallel import SERIAL_NUMEL
-
-_LINEAR = (KMeans, MiniBatchKMeans, Birch, GaussianMixture, BayesianGaussianMixture)  # in the number of rows
 
 _CENTERED = (KMeans, MiniBatchKMeans, MeanShift, AffinityPropagation)  # points belong to the nearest center
 
@@ -65,11 +62,6 @@ def sites_of(
             "ClusteringPartition the rows and an unfitted clusterer, where new points join the nearest row"
         )
     return _members(rows, np.asarray(labels), noise)
-
-
-def keeps_rows(clusterer: Any) -> bool:
-    """Return whether a clusterer's cost is quadratic in the number of rows, or it must keep all clustered rows."""
-    return not isinstance(clusterer, _LINEAR)
 
 
 def is_known(clusterer: Any) -> bool:
@@ -125,11 +117,10 @@ def label_nearest(x: Tensor, centers: Tensor, out: Tensor, seen: Callable[[Tenso
     """
     Write the number of the nearest of `C x d` centers to `out` for each point, the lower number in a tie.
 
-    Sums of squares are in a unit of the largest center, where they neither overflow nor lose digits.
-
     :param seen: Maps points (`n x D`) to the columns of the centers, float64.
     """
-    unit = _power_of_two(centers)
+    # The power of two below the largest magnitude: division by it is exact, and squares stay in range.
+    unit = torch.ldexp(centers.new_ones(()), torch.frexp(centers.abs().amax()).exponent - 1)
     columns = (centers.T / unit).contiguous()
     workspace = x.new_empty(2, 0, columns.shape[1], dtype=torch.float64)
     for rows, nearest in blocks(x, out, centers.shape[0]):
@@ -166,12 +157,6 @@ def checked_projection(projection: Any) -> int | None:
     if not is_whole(projection, 1):
         raise ValueError(f"expected projection to be a number of dimensions, 1 or more, or None, got {projection!r}")
     return int(projection)
-
-
-def _power_of_two(values: Tensor) -> Tensor:
-    """The power of two below the largest magnitude: division by it is exact, and squares stay in range."""
-    exponent = torch.frexp(values.abs().amax()).exponent
-    return torch.ldexp(values.new_ones(()), exponent - 1)
 
 
 def _squared_distances(rows: Tensor, columns: Tensor, workspace: Tensor) -> Tensor:

@@ -112,7 +112,7 @@ def test_points_are_refused_by_whom_they_concern():
 
 
 def test_joint_index_of_joint_indices():
-    seen = SeenClusterIndex(torch.tensor([[7], [9]]))
+    seen = SeenClusterIndex.of(torch.tensor([[7], [9]]))
     inner = JointClusterIndex([seen, BoundedClusterIndex(torch.tensor([2]), 1)], [1, 1], 1)
     outer = JointClusterIndex([BoundedClusterIndex(torch.tensor([2, 3]), 1), inner], [2, 2], 1)
     assert outer.sizes == (5, (3, 2))

@@ -47,7 +47,7 @@ class ClusterStatistics:
         self.partition, self.max_clusters = partition, max_clusters
         self._tensors = list(partition.tensors().values())  # when counting began
         is_bounded = partition.cluster_counts is not None
-        self.index: ClusterIndex = partition.new_cluster_index(1) if is_bounded else SeenClusterIndex.of_values([])
+        self.index: ClusterIndex = partition.new_cluster_index(1) if is_bounded else SeenClusterIndex([])
         size = self.index.num_clusters
         self.counts = zero_counts(size, most=max_clusters)
         self.sums = torch.zeros(size, 2, dtype=torch.float64)
@@ -71,7 +71,7 @@ class ClusterStatistics:
         self.check_partition()
         labels, places = self.partition.labels(x), torch.arange(len(self.sums))
         if isinstance(self.index, SeenClusterIndex):
-            places = self._reindex(self.index, SeenClusterIndex(labels))
+            places = self._reindex(self.index, SeenClusterIndex.of(labels))
         codes = self.codes(labels)
         self._count(codes, y, 1)
         return places, codes
@@ -124,7 +124,7 @@ class ClusterStatistics:
         _check_same(fingerprint(self.partition), state["partition"])
         index = self.index
         if isinstance(index, SeenClusterIndex):
-            index = SeenClusterIndex.of_values(state["values"])
+            index = SeenClusterIndex(state["values"])
         counts = unpacked(state["counts"], index.num_clusters)
         tensors = {name: state[name].clone() for name in ("sums", "squares")}
         # Together and last, so that an error before changes nothing.

@@ -231,7 +231,8 @@ def bart_trees(model: Any, *, draws: Iterable[int] | None = None, draw_weights: 
     :raises ValueError: If the model is not sampled or has no trees of the mean, columns hold other values than
         numbers, or draws or their weights do not fit.
     """
-    container = _bart_container(model)
+    model = _sampled_bart(model)
+    container = model.forest_container_mean
     chosen = _chosen_draws(draws, container.num_samples())
     if draw_weights is not None and np.shape(draw_weights) != (len(chosen),):
         raise ValueError(
@@ -242,7 +243,7 @@ def bart_trees(model: Any, *, draws: Iterable[int] | None = None, draw_weights: 
     trees = [_bart_tree(forest[f"tree_{number}"]) for forest in members for number in range(forest["num_trees"])]
     shares = np.ones(len(members)) if draw_weights is None else np.asarray(draw_weights, float)
     weights = np.repeat(shares, [forest["num_trees"] for forest in members])
-    return joined(trees, _bart_model(model).num_covariates, weights=weights)
+    return joined(trees, model.num_covariates, weights=weights)
 
 
 def _chosen_draws(draws: Any, num_draws: int) -> list[int]:
@@ -252,15 +253,10 @@ def _chosen_draws(draws: Any, num_draws: int) -> list[int]:
     return [int(draw) for draw in chosen]
 
 
-def _bart_model(model: Any) -> Any:
+def _sampled_bart(model: Any) -> Any:
     if hasattr(model, "get_params"):
         check_fitted(model, hasattr(model, "model_"))
-        return model.model_
-    return model
-
-
-def _bart_container(model: Any) -> Any:
-    model = _bart_model(model)
+        model = model.model_
     if not hasattr(model, "is_sampled"):
         raise TypeError(f"expected a BARTModel of stochtree or one of its estimators, got {type(model).__name__}")
     if not model.is_sampled():
@@ -273,7 +269,7 @@ def _bart_container(model: Any) -> Any:
             "expected a BARTModel of columns of numbers, got one that encodes categories of a data frame itself: "
             "encode the columns, and sample the model on the numbers that the kernel will see"
         )
-    return model.forest_container_mean
+    return model
 
 
 def _bart_tree(arrays: dict[str, Any]) -> Tree:

@@ -7,6 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
+from sklearn.ensemble import BaseEnsemble, HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.exceptions import NotFittedError
+from sklearn.tree import BaseDecisionTree
+from sklearn.utils.validation import check_is_fitted
 
 from gpytorch_partition.partitions.ensembles.json_trees import bart_trees, catboost_trees, xgboost_trees
 from gpytorch_partition.partitions.ensembles.lightgbm_trees import lightgbm_trees
@@ -81,9 +86,6 @@ def check_has_trees(ensemble: Any) -> None:
 
 
 def is_fitted(ensemble: Any) -> bool:
-    from sklearn.exceptions import NotFittedError
-    from sklearn.utils.validation import check_is_fitted
-
     if callable(getattr(ensemble, "is_fitted", None)):  # CatBoost
         return bool(ensemble.is_fitted())
     if not hasattr(ensemble, "get_params"):  # a Booster
@@ -106,16 +108,14 @@ def fitted_clone(ensemble: Any, x: np.ndarray, y: np.ndarray, random: np.random.
     """Return an ensemble with the same parameters, fitted to other rows; it has as many trees if it stopped early."""
     if not hasattr(ensemble, "get_params"):
         return _trained_again(ensemble, x, y)
-    clone = _clone(ensemble)
-    if library_of(ensemble) == "sklearn" and "random_state" in (known := clone.get_params()):
-        clone.set_params(random_state=random.randint(2**31) if known["random_state"] is None else known["random_state"])
+    copy = _clone(ensemble)
+    if library_of(ensemble) == "sklearn" and "random_state" in (known := copy.get_params()):
+        copy.set_params(random_state=random.randint(2**31) if known["random_state"] is None else known["random_state"])
     categories = _categorical_columns(ensemble) if library_of(ensemble) == "lightgbm" else []
-    return clone.fit(x, y, **({"categorical_feature": categories} if categories else {}))
+    return copy.fit(x, y, **({"categorical_feature": categories} if categories else {}))
 
 
 def _clone(ensemble: Any) -> Any:
-    from sklearn.base import clone
-
     library, best = library_of(ensemble), _num_best_rounds(ensemble)
     if library == "catboost":
         return _catboost_clone(ensemble, best)
@@ -169,15 +169,13 @@ def _categorical_columns(ensemble: Any) -> list[int]:
 
 
 def _check_catboost(ensemble: Any) -> None:
-    if library_of(ensemble) == "catboost" and (ensemble.get_params().get("cat_features") or _has_categories(ensemble)):
+    if library_of(ensemble) != "catboost":
+        return
+    if ensemble.get_params().get("cat_features") or (is_fitted(ensemble) and ensemble.get_cat_feature_indices()):
         raise TypeError(
             "expected a CatBoost model of numbers, got one with cat_features, which it takes as text or whole numbers "
             "in tables only: encode these columns as numbers, or give a function (x, y) -> RandomForestKernel"
         )
-
-
-def _has_categories(ensemble: Any) -> bool:
-    return is_fitted(ensemble) and bool(ensemble.get_cat_feature_indices())
 
 
 def library_of(ensemble: Any) -> str:
@@ -189,9 +187,6 @@ def library_of(ensemble: Any) -> str:
 
 
 def _is_of_scikit_learn(ensemble: Any) -> bool:
-    from sklearn.ensemble import BaseEnsemble, HistGradientBoostingClassifier, HistGradientBoostingRegressor
-    from sklearn.tree import BaseDecisionTree
-
     kinds = (BaseEnsemble, BaseDecisionTree, HistGradientBoostingClassifier, HistGradientBoostingRegressor)
     members = getattr(ensemble, "estimator", None)
     has_trees = members is None or not hasattr(members, "fit") or isinstance(members, BaseDecisionTree)

@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.ensemble import BaseEnsemble, HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.tree import BaseDecisionTree
+from sklearn.utils import get_tags
 
 from gpytorch_partition.partitions.ensembles.tree_arrays import Categories, Tree, Trees, check_fitted, joined
 
 
 def scikit_learn_trees(ensemble: Any) -> Trees:
     """Read the trees of a fitted ensemble of scikit-learn; leaves have the numbers of its `apply`."""
-    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-
     if isinstance(ensemble, (HistGradientBoostingClassifier, HistGradientBoostingRegressor)):
         check_fitted(ensemble, hasattr(ensemble, "_predictors"))
         return _histogram_trees(ensemble)
@@ -22,8 +23,6 @@ def scikit_learn_trees(ensemble: Any) -> Trees:
 
 
 def _decision_trees(ensemble: Any) -> Trees:
-    from sklearn.utils import get_tags
-
     members = _members(ensemble)
     trees = [
         Tree(
@@ -59,9 +58,6 @@ def _with_places(trees: Trees, members: list[Any]) -> Trees:
 
 
 def _members(ensemble: Any) -> list[tuple[Any, NDArray[np.int64] | None]]:
-    from sklearn.ensemble import BaseEnsemble
-    from sklearn.tree import BaseDecisionTree
-
     name = type(ensemble).__name__
     if isinstance(ensemble, BaseDecisionTree):
         check_fitted(ensemble, hasattr(ensemble, "tree_"))

@@ -8,7 +8,6 @@ from copy import deepcopy
 from functools import partial
 from itertools import product
 from numbers import Real
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -61,15 +60,13 @@ class MondrianPartition(Partition):
     tree (:meth:`tree`), of a shorter lifetime (:meth:`cut`), or the times at which pairs of points are separated
     (:meth:`separation_times`).
 
-    The distribution (Balog et al. 2016, Algorithm 1) is exact for any finite set of points, inside and outside the box
-    of `x`, up to :math:`2^{60}` times its width. A label is the 64-bit key of the cell, and depends only on the point
-    and the state (a key per tree, the box and the lifetime). With the same `random_state`, the cells of a longer
-    lifetime lie inside those of a shorter one.
+    The distribution (Balog et al. 2016, Algorithm 1) is exact for any finite set of points, up to :math:`2^{60}` times
+    as far out as the box of `x`. A label is the 64-bit key of the cell. With the same `random_state`, the cells of a
+    longer lifetime lie inside those of a shorter one.
 
-    `projection` maps the points before the trees see them (O'Reilly & Tran 2022), about the center of the rows' box,
-    and is part of the state. With `"rotations"` every tree sees its own rotation of the points, uniform in the Haar
-    measure (Osborne & O'Reilly 2025, "The uniformly rotated Mondrian kernel"); the limit then depends only on
-    :math:`\lVert x - x' \rVert_2`.
+    `projection` maps the points about the center of the rows' box (O'Reilly & Tran 2022). With `"rotations"` every tree
+    sees its own rotation, uniform in the Haar measure (Osborne & O'Reilly 2025, "The uniformly rotated Mondrian
+    kernel"); the limit then depends only on :math:`\lVert x - x' \rVert_2`.
 
     A label costs :math:`O(1)` per cut above the point's cell and :math:`O(D)` per node that the point shares with
     others. Cached rows take 72 bytes per cell that holds any of them at the terminal lifetime. A matrix costs
@@ -137,7 +134,7 @@ class MondrianPartition(Partition):
         keys = random.randint(-(2**63), 2**63 - 1, size=num_trees, dtype=np.int64)
         self.tree_keys = torch.from_numpy(keys).to(x.device)
         projections = Projections.of(x, projection, num_trees, random)
-        self.matrix_bits, self.center_bits = projections.bits()
+        self.matrix_bits, self.center_bits = map(bits_of, projections)
         seen = projections.seen(x, slice(0, 1))[0]
         self.box = bits_of(projections.walls(x).clamp(-LARGEST, LARGEST))
         if lifetime is None:
@@ -160,15 +157,14 @@ class MondrianPartition(Partition):
 
     @property
     def _projections(self) -> Projections:
-        return Projections.from_bits(self.matrix_bits, self.center_bits)
+        return Projections(floats_of(self.matrix_bits), floats_of(self.center_bits))
 
     @property
     def lifetime(self) -> float:
         """
         Return the lifetime, in units of 1 / x; 0 while the partition is not fitted.
 
-        It can be set to a positive value up to :attr:`max_lifetime`, else a `ValueError`; cached rows keep their
-        labels.
+        It can be set to a positive value up to :attr:`max_lifetime`, else a `ValueError`.
         """
         return floats_of(self.lifetime_bits).item()
 
@@ -232,12 +228,8 @@ class MondrianPartition(Partition):
         copy = deepcopy(self)
         copy.max_lifetime_bits = self.lifetime_bits
         rows = copy._grown(x.detach())
-        layout, leaves = rows.trees.layout, rows.leaf_codes.long() - torch.arange(self.num_partitions)
-        start, end = leaves[first].T, leaves[second].T
-        node = layout.leaf_nodes[start]
-        while bool((outside := (end < layout.node_low[node]) | (end >= layout.node_high[node])).any()):
-            node = torch.where(outside, layout.parent[node], node)
-        return torch.where(start == end, math.inf, rows.trees.cut_times[node])
+        leaves = rows.leaf_codes.long() - torch.arange(self.num_partitions)
+        return rows.trees.cut_times[rows.trees.layout.shared_nodes(leaves[first].T, leaves[second].T)]
 
     def _described(self) -> str:
         told = f"{counted(self.num_partitions, 'tree')}, lifetime {self.lifetime:.4g}"
@@ -258,38 +250,36 @@ class MondrianPartition(Partition):
 
     def _visit_fronts(self, x: Tensor, visit: Visitor, level: int = 0) -> None:
         """Visit pieces of points at the roots of trees, each in its smallest box from `level` on."""
-        view_of = self._views(x)
-        together = _groups(self.num_partitions, len(x)) if self._projections.differ else [self._all_trees]
-        for view in map(view_of, together):
-            levels = view.levels.clamp_min(level)
+        seen_by, all_trees = self._seen_by(x), slice(0, self.num_partitions)
+        for trees in _groups(self.num_partitions, len(x)) if self._projections.differ else [all_trees]:
+            points, levels = seen_by(trees)
+            levels = levels.clamp_min(level)
             for level_of_rows in levels.unique().tolist():
                 rows = (levels == level_of_rows).nonzero().squeeze(1)
-                self._visit_rows(view, rows, self._boxes(level_of_rows), visit)
+                self._visit_rows(points, rows, trees, self._boxes(level_of_rows), visit)
 
-    def _visit_rows(self, view: View, rows: Tensor, boxes: Boxes, visit: Visitor) -> None:
+    def _visit_rows(self, points: Tensor, rows: Tensor, trees: slice, boxes: Boxes, visit: Visitor) -> None:
         def visit_piece(piece: tuple[slice, slice]) -> None:
-            trees, some = piece[0], rows[piece[1]]
+            some_trees, some = piece[0], rows[piece[1]]
             # Trees with points of their own are all in one piece: `_groups` are no larger than pieces.
-            points = view.points[:, some].flatten(0, 1)
-            visit(Front.at_roots(points, some.numel(), self.tree_keys[trees], boxes), trees, some)
+            own = points[:, some].flatten(0, 1)
+            visit(Front.at_roots(own, some.numel(), self.tree_keys[some_trees], boxes), some_trees, some)
 
-        for_each(visit_piece, _pieces(view.trees, rows.numel(), boxes))
+        for_each(visit_piece, _pieces(trees, rows.numel(), boxes))
 
-    def _views(self, x: Tensor) -> Callable[[slice], View]:
+    def _seen_by(self, x: Tensor) -> Callable[[slice], tuple[Tensor, Tensor]]:
+        """A function from trees to their :meth:`_seen`, computed once if all trees see the same points."""
         if self._projections.differ:
-            return partial(self._view, x)
-        common = self._view(x, self._all_trees)
-        return lambda trees: common._replace(trees=trees)
+            return partial(self._seen, x)
+        common = self._seen(x, slice(0, self.num_partitions))
+        return lambda trees: common
 
-    def _view(self, x: Tensor, trees: slice) -> View:
+    def _seen(self, x: Tensor, trees: slice) -> tuple[Tensor, Tensor]:
+        """Points (`trees x n x K`, or `1 x n x K`) as trees see them, and levels of the smallest boxes with them."""
         outermost, seen = self._boxes(_NUM_DOUBLINGS), self._projections.seen(x, trees)
         points = torch.minimum(torch.maximum(seen, outermost.lower[-1]), outermost.upper[-1])
         levels = outermost.levels(points.flatten(0, 1)).view(len(points), len(x))
-        return View(trees, points, levels.amax(0))
-
-    @property
-    def _all_trees(self) -> slice:
-        return slice(0, self.num_partitions)
+        return points, levels.amax(0)
 
     def _code(self, x: Tensor) -> _CodedRows:
         self.check_points(x)
@@ -305,13 +295,13 @@ class MondrianPartition(Partition):
 
     def _grown(self, x: Tensor) -> GrownRows:
         rows = x.reshape(-1, x.shape[-1])
-        view_of, groups = self._views(rows), _groups(self.num_partitions, len(rows))
+        seen_by, groups = self._seen_by(rows), _groups(self.num_partitions, len(rows))
         found: list[tuple[MondrianTrees, Tensor, int] | None] = [None] * len(groups)
 
         def grow(number: int) -> None:
-            view, keys = view_of(groups[number]), self.tree_keys[groups[number]]
-            level = int(view.levels.max()) if len(rows) else 0
-            front = Front.at_roots(view.points.flatten(0, 1), len(rows), keys, self._boxes(level))
+            (points, levels), keys = seen_by(groups[number]), self.tree_keys[groups[number]]
+            level = int(levels.max()) if len(rows) else 0
+            front = Front.at_roots(points.flatten(0, 1), len(rows), keys, self._boxes(level))
             found[number] = *grown(front, keys.numel(), len(rows), self.max_lifetime), level
 
         for_each(grow, progress(range(len(groups)), "growing trees"))
@@ -327,7 +317,7 @@ class MondrianPartition(Partition):
         return Incidence(codes.view(*x.shape[:-1], self.num_partitions), cells.num_clusters)
 
     def grown(self, x: Tensor) -> GrownRows:
-        """Return the trees restricted to rows (`*batch x N x D`), cached with the rows."""
+        """Return the trees restricted to rows (`*batch x N x D`)."""
         return self._coded(x).cluster_index
 
     def attached(self, rows: GrownRows, x: Tensor) -> Attachments:
@@ -356,14 +346,6 @@ class MondrianPartition(Partition):
 
     def _boxes(self, level: int) -> Boxes:
         return Boxes.around(floats_of(self.box), level)
-
-
-class View(NamedTuple):
-    """Hold points as some trees see them: mapped by projections, and moved into the outermost box if outside."""
-
-    trees: slice
-    points: Tensor  # (trees, n, K), or (1, n, K) if all trees see the same points; float64
-    levels: Tensor  # (n,) level of the smallest box that holds each point in all of these trees
 
 
 def _pieces(trees: slice, num_rows: int, boxes: Boxes) -> list[tuple[slice, slice]]:

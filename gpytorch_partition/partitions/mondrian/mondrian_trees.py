@@ -1,10 +1,9 @@
 r"""
 Mondrian trees restricted to some rows: the cuts that separate these rows, and their times.
 
-In a cell with two rows or more, all cuts before the first that separates them are skipped. The result is a binary tree
-whose leaves are the rows' cells at the terminal lifetime, with the times of the cuts that made them. A shorter lifetime
-omits the later cuts (Balog et al. 2016, section 4.1). Every cell is then an interval of leaves, and codes of rows are
-looked up in a table, without another descent.
+Cuts that separate no rows are skipped. The result is a binary tree whose leaves are the rows' cells at the terminal
+lifetime. A shorter lifetime omits the later cuts (Balog et al. 2016, section 4.1): every cell is then an interval of
+leaves, and codes of rows are looked up in a table, without another descent.
 
 Other points descend the same trees until a cut separates them from all rows. At any lifetime, their covariances with
 the rows depend only on the node and the time of this exit.
@@ -16,6 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -159,9 +159,8 @@ def _grow(growth: _Growth, lifetime: float, front: Front, cells: Tensor, trees: 
 
 
 def joined(parts: Sequence[MondrianTrees]) -> MondrianTrees:
-    node_starts = _starts([part.left.numel() for part in parts])
-    leaf_starts = _starts([part.num_leaves for part in parts])
-    by_node, by_leaf = list(zip(parts, node_starts)), list(zip(parts, leaf_starts))
+    by_node = list(zip(parts, accumulate((part.left.numel() for part in parts), initial=0)))
+    by_leaf = list(zip(parts, accumulate((part.num_leaves for part in parts), initial=0)))
     return MondrianTrees(
         torch.cat([part.left + start for part, start in by_node]),
         torch.cat([part.right + start for part, start in by_node]),
@@ -171,10 +170,6 @@ def joined(parts: Sequence[MondrianTrees]) -> MondrianTrees:
         torch.cat([parts[0].tree_leaves[:1], *(part.tree_leaves[1:] + start for part, start in by_leaf)]),
         torch.cat([part.examples for part in parts]),
     )
-
-
-def _starts(sizes: list[int]) -> list[int]:
-    return [sum(sizes[:number]) for number in range(len(sizes))]
 
 
 def attach(
@@ -194,24 +189,21 @@ def attach(
         return front.without(is_apart), known, tree
 
     descend(follow, front, trees.tree_nodes[numbers], numbers)
-    return exits.attachments()
+    return Attachments(exits.codes, torch.cat(exits.nodes), torch.cat(exits.times))
 
 
 class _Exits:
     def __init__(self, front: Front) -> None:
-        self._codes, self._count = torch.empty_like(front.item), 0
-        self._nodes, self._times = [front.item[:0]], [front.x.new_empty(0)]
+        self.codes, self.count = torch.empty_like(front.item), 0
+        self.nodes, self.times = [front.item[:0]], [front.x.new_empty(0)]
 
     def record(self, front: Front, done: Tensor, node: Tensor, time: Tensor) -> None:
         is_last = done[front.node]
         found, exit_number = renumbered(front.node[is_last], front.num_nodes)
-        self._codes[front.item[is_last]] = exit_number + self._count
-        self._nodes.append(node[found])
-        self._times.append(time[found])
-        self._count += found.numel()
-
-    def attachments(self) -> Attachments:
-        return Attachments(self._codes, torch.cat(self._nodes), torch.cat(self._times))
+        self.codes[front.item[is_last]] = exit_number + self.count
+        self.nodes.append(node[found])
+        self.times.append(time[found])
+        self.count += found.numel()
 
 
 def _followed(

@@ -25,9 +25,9 @@ key, :math:`T_j` is equal whether computed alone or as part of a :math:`T_k`. A 
 smallest box that holds it. Points of different levels in one cell agree on the innermost :math:`C_j` that is not empty,
 whose key is the label.
 
-Boxes are closed boxes of float64 numbers: a cut at c leaves the numbers up to c on its lower side and begins the upper
-side with the next number. Sides shrink with every cut, so the descent ends for any lifetime. A cut takes :math:`O(D)`
-for a node, for any number of points that share it.
+Boxes are closed: a cut at c leaves the float64 numbers up to c on its lower side and begins the upper side with the
+next one. Sides shrink with every cut, so the descent ends for any lifetime. A cut takes :math:`O(D)` for a node, for
+any number of points that share it.
 """
 
 from __future__ import annotations
@@ -136,19 +136,9 @@ class Front(NamedTuple):
     def num_nodes(self) -> int:
         return self.nodes.keys.shape[1]
 
-    @property
-    def is_wide(self) -> bool:
-        """Return whether the nodes' boxes on all levels are too many for the memory, and the nodes can be divided."""
-        return self.num_nodes > 1 and self.num_nodes * self.boxes.lower.numel() > _BOX_NUMEL
-
     def next_cuts(self) -> Cuts:
         times, level = self.nodes.times.min(0)
         return Cuts(times, at(self.nodes.dimensions, level), at(self.nodes.places, level))
-
-    def innermost_keys(self) -> Tensor:
-        """Return the key of each node's innermost level that is not empty (`M`)."""
-        innermost = _is_empty(self.nodes.lower, self.nodes.upper, self.boxes).sum(0)
-        return at(self.nodes.keys, innermost)
 
     def without(self, nodes: Tensor) -> Front:
         stays = ~nodes[self.node]
@@ -163,11 +153,7 @@ class Front(NamedTuple):
         nodes, boxes = _without_empty_levels(_children(self.nodes, parent, above, self.boxes), self.boxes)
         return Front(self.x, self.item, node, nodes, boxes), parent, above
 
-    def halves(self) -> tuple[Front, Front]:
-        middle = self.num_nodes // 2
-        return self._part(slice(0, middle)), self._part(slice(middle, self.num_nodes))
-
-    def _part(self, which: slice) -> Front:
+    def part(self, which: slice) -> Front:
         inside = (which.start <= self.node) & (self.node < which.stop)
         nodes = Nodes(*(values[:, which].contiguous() for values in self.nodes))
         return Front(self.x, self.item[inside], self.node[inside] - which.start, nodes, self.boxes)
@@ -178,10 +164,10 @@ def descend(step: Callable[..., tuple[Any, ...]], front: Front, *of_nodes: Tenso
     parts: list[tuple[Any, ...]] = [(front, *of_nodes)]
     while parts:
         front, *known = parts.pop()
-        if front.is_wide:
-            middle, (first, second) = front.num_nodes // 2, front.halves()
-            parts.append((second, *(values[middle:] for values in known)))
-            parts.append((first, *(values[:middle] for values in known)))
+        if front.num_nodes > 1 and front.num_nodes * front.boxes.lower.numel() > _BOX_NUMEL:
+            middle = front.num_nodes // 2
+            for half in (slice(middle, front.num_nodes), slice(0, middle)):
+                parts.append((front.part(half), *(values[half] for values in known)))
         elif front.item.numel():
             parts.append(step(front, *known))
 
@@ -194,7 +180,8 @@ def labels_of_items(front: Front, lifetime: float) -> Tensor:
         cuts = front.next_cuts()
         ended = cuts.times > lifetime
         is_last = ended[front.node]
-        labels[front.item[is_last]] = front.innermost_keys()[front.node[is_last]]
+        innermost = _is_empty(front.nodes.lower, front.nodes.upper, front.boxes).sum(0)  # level that is not empty
+        labels[front.item[is_last]] = at(front.nodes.keys, innermost)[front.node[is_last]]
         front, _, _ = front.without(ended).below(cuts)
         return (front,)
 

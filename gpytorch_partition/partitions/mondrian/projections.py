@@ -5,8 +5,8 @@ A Mondrian process cuts across axes. Drawn over :math:`U^\top x` instead of x, i
 & Tran 2022, "Stochastic geometry to generalize the Mondrian process"), and its limiting kernel
 :math:`\exp(-\lambda \lVert x - x' \rVert_1)` becomes :math:`\exp(-\lambda \lVert U^\top (x - x') \rVert_1)`.
 
-A label must not depend on the other points of a call, but the rounding of matrix products depends on their sizes. Maps
-are therefore sums over columns, one product and one addition after another, elementwise in float64.
+Maps are sums over columns, elementwise in float64: the rounding of a matrix product depends on its size, but a label
+must not depend on the other points of a call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import torch
 from scipy.stats import ortho_group
 from torch import Tensor
 
-from gpytorch_partition.inputs.numbers import bits_of, floats_of
 from gpytorch_partition.partitions.sites import LARGEST, weighted_sum
 
 ROTATIONS = "rotations"
@@ -45,13 +44,6 @@ class Projections(NamedTuple):
         if projection.dim() < 3:
             matrices = matrices.reshape(1, -1, projection.shape[-1])
         return cls(matrices.contiguous(), center)
-
-    @classmethod
-    def from_bits(cls, matrices: Tensor, center: Tensor) -> Projections:
-        return cls(floats_of(matrices), floats_of(center))
-
-    def bits(self) -> tuple[Tensor, Tensor]:
-        return bits_of(self.matrices), bits_of(self.center)
 
     @property
     def differ(self) -> bool:

@@ -89,9 +89,9 @@ class TestRotations:
     @pytest.mark.parametrize("projection", ["rotations", MATRICES], ids=["rotations", "matrices"])
     def test_leave_the_rows_in_the_box(self, projection):
         trees = trees_on(ROWS, projection)
-        view = trees._view(ROWS, slice(0, FEW))
-        assert view.levels.max() == 0
-        assert (view.points.abs().amax((0, 1)) > 0.3 * trees._boxes(0).upper[-1]).all()  # and it is no larger than so
+        points, levels = trees._seen(ROWS, slice(0, FEW))
+        assert levels.max() == 0
+        assert (points.abs().amax((0, 1)) > 0.3 * trees._boxes(0).upper[-1]).all()  # and it is no larger than so
 
 
 class TestMaps:
@@ -149,7 +149,7 @@ class TestCodes:
     def test_of_rows_that_leave_the_box_of_some_trees_only(self, monkeypatch):
         monkeypatch.setattr(mondrian, "SERIAL_NUMEL", 1)  # every tree on its own
         trees, rows = trees_on(ROWS, "rotations", 15, lifetime=0.3), torch.tensor([[4.5, 0.0, 0.0], [4.4, 0.1, 0.3]])
-        levels = [int(trees._view(rows, slice(tree, tree + 1)).levels.max()) for tree in range(15)]
+        levels = [int(trees._seen(rows, slice(tree, tree + 1))[1].max()) for tree in range(15)]
         assert set(levels) == {0, 1}
         left, right = trees.incidences(ROWS[:1], rows)
         labels = [trees.labels(x) for x in (ROWS[:1], rows)]
@@ -161,7 +161,7 @@ class TestLabels:
     def test_of_extreme_matrices(self, scale):
         trees = trees_on(ROWS, scale * MATRIX, lifetime=1 / min(scale, 1e290))
         far = torch.tensor([[1.7e308, 1.7e308, -1.7e308], [1e300, -1e300, 1e300]], dtype=torch.float64)
-        assert trees._view(far, slice(0, FEW)).points.isfinite().all()
+        assert trees._seen(far, slice(0, FEW))[0].isfinite().all()
         assert torch.equal(trees.labels(POINTS)[:5], trees.labels(POINTS[:5]))
 
 
