@@ -20,7 +20,7 @@ from gpytorch_partition.training.predictive_density import DEGREES_OF_FREEDOM, H
 
 _LEAST_PRECISION = 1e-6  # of a row, so that its noise stays finite
 _MOST_ROUNDS = 3  # of EM, where all rows choose; else one
-_NUM_FOLDS = 3  # of all rows, where few of them chose
+_NUM_FOLDS = 2  # of all rows, where few of them chose
 _OUTLIER = 0.5  # precision below which a row is an outlier; usual rows have about 1
 _FEWEST_OUTLIERS = 10  # from which their side counts
 _ONE_SIDED = 0.8  # share on one side, plus one outlier, from which they are the targets' long tail
@@ -36,7 +36,7 @@ def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[
     Each round of EM (Tipping & Lawrence 2005) computes the expected precision of each row's noise, from models that
     have not seen the row: a forest that has seen an outlier has a leaf for it. The choice is then repeated with these
     precisions as weights of rows and trees. Rounds end where that gains less than 3 nats, after three at the latest;
-    where few rows chose, after one, since three models of two thirds of all rows must predict the others. Together they
+    where few rows chose, after one, since two models of half of all rows must predict the others. Together they
     must gain a twentieth of a nat per row. Squared errors of held-out rows must not grow either: large deviations that
     new rows share are no errors of measurement. The first round starts from varying or from constant noise, whichever
     suits heavy tails better: a forest of the residuals takes outliers for places where the noise is large.
@@ -164,7 +164,7 @@ def _own_weights(data: TrainingData) -> Tensor:
 
 
 def _all_held_out(choice: Choice, data: TrainingData, own_weights: Tensor, setup: Setup) -> HeldOutRows:
-    """Return predictions of all rows: those that chose, and others by models of two thirds of all rows."""
+    """Return predictions of all rows: those that chose, and others by models of half of all rows."""
     known = choice.held_out
     others = torch.ones(len(data.y), dtype=torch.bool)
     others[known.rows] = False
