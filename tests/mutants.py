@@ -32,7 +32,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("operators/partition_linear_operator.py", "left=self.right,\n", "left=self.left,\n", "operators"),
     ("operators/partition_linear_operator.py", "own * torch.einsum(", "own + torch.einsum(", "operators"),
     (f"{EFFECTS}/path_sum_linear_operator.py", "self.node_weights.sqrt()", "self.node_weights", "operators"),
-    (f"{EFFECTS}/path_sum_linear_operator.py", "(shared, weight, 0)", "(shared, 1, 0)", "operators"),
+    (f"{EFFECTS}/path_sum_linear_operator.py", "(shared < 0, 0, node", "(shared < 0, 1, node", "operators"),
     (f"{EFFECTS}/cluster_operator.py", "self.weights.sqrt(), num", "self.weights, num", "operators"),
     ("solvers/preconditioners.py", "(rhs - tall_product(root", "(rhs + tall_product(root", "solvers"),
     ("solvers/preconditioners.py", "inner = 2 * cholesky", "inner = cholesky", "solvers"),
