@@ -12,10 +12,10 @@ from scipy.sparse import csr_matrix, diags_array, vstack
 from scipy.stats import median_abs_deviation
 from sklearn.utils import check_array
 
-from gpytorch_partition.inputs.numbers import checked_count, refuse_mask
+from gpytorch_partition.inputs.numbers import checked_count, is_whole, refuse_mask
 from gpytorch_partition.inputs.training_rows import encode_missing
 from gpytorch_partition.linalg.parallel import slices
-from gpytorch_partition.partitions.ensembles.tree_values import names_of, tree_values
+from gpytorch_partition.partitions.ensembles.tree_values import check_names, names_of, tree_values
 from gpytorch_partition.partitions.forest import ForestPartition
 
 WEIGHTINGS = ("leaf", "boosting", "oob", "gap", "kerf")
@@ -95,8 +95,8 @@ class Proximities:
         Return how isolated each training row is among those of its class (`N`; Breiman & Cutler 2004).
 
         It is :math:`N / \sum_j p_{ij}^2` over other rows j of the class, less its median in the class, over 1.4826
-        times the median absolute difference from it there. Above 10 a row may be called an outlier. A row without
-        proximity to any other of its class has infinity, and does not count in medians.
+        times the median absolute difference from it there (the mean one where that is 0). Above 10 a row may be called
+        an outlier. A row without proximity to any other of its class has infinity, and does not count in medians.
 
         Costs the entries of :meth:`matrix`, of which blocks are held.
 
@@ -113,8 +113,9 @@ class Proximities:
             near = (labels == label) & (own_squares > 0)
             if near.any():
                 raw = len(labels) / own_squares[near]
-                spread = median_abs_deviation(raw, scale="normal")
-                scores[near] = (raw - np.median(raw)) / (spread or 1.0)
+                differences = raw - np.median(raw)
+                spread = median_abs_deviation(raw, scale="normal") or np.abs(differences).mean()
+                scores[near] = differences / (spread or 1.0)
         return scores
 
     def prototypes(self, X: Any, classes: Any, k: int = 10) -> dict[Any, Prototype]:
@@ -122,7 +123,8 @@ class Proximities:
         Return a typical row of each class, by class: medians and quartiles of columns (Breiman & Cutler 2004).
 
         They are those of the rows of the class among the k nearest of the training row with the most such neighbors; of
-        ties, of the row that is nearest to them. Rows with a proximity of 0 are no neighbors.
+        ties, of the row that is nearest to them. Rows with a proximity of 0 are no neighbors. With few trees many rows
+        are as near as the k-th, of which the first ones are taken.
 
         :param X: `N x D` training rows, of numbers.
         :param classes: `N` classes.
@@ -149,9 +151,11 @@ class Proximities:
         Numbers are filled by weighted means, categories by the value with the largest sum of proximities. A cell whose
         row has no proximity to any row with a known one gets the column's mean or commonest category.
 
-        :param X: `N x D` training rows, of numbers, which the forest must have accepted. A frame returns as a frame.
+        :param X: `N x D` training rows, of numbers, which the forest must have accepted. A frame of pandas returns as
+            one, of float64.
         :param categories: Numbers of the columns that hold codes. (Default: none.)
-        :raises ValueError: If the rows are new ones, or a column has no known cell.
+        :raises ValueError: If the rows are new ones, a column has no known cell, or `categories` has other things than
+            numbers of columns.
         """
         self._check_training("imputed rows")
         numbers = self._checked_rows(X)
@@ -159,6 +163,8 @@ class Proximities:
         if not is_known.any(0).all():
             raise ValueError(f"expected a known cell in each column, got none in column {is_known.any(0).argmin()}")
         total, weight = self @ np.where(is_known, numbers, 0.0), self @ is_known.astype(float)
+        if not all(is_whole(column, 0, numbers.shape[1] - 1) for column in categories):
+            raise ValueError(f"expected categories as numbers of columns from 0, got {categories!r}")
         means = np.nanmean(numbers, 0)
         filled = np.where(weight > _LEAST_SHARE, total / np.maximum(weight, _LEAST_SHARE), means)
         for column in categories:
@@ -180,7 +186,7 @@ class Proximities:
         given = np.asarray(classes)
         if given.shape != (self.shape[1],):
             raise ValueError(f"expected a class for each of {self.shape[1]} training rows, got shape {given.shape}")
-        if (given != given).any() or any(name is None for name in given.tolist()):
+        if any(name is None or type(name).__name__ == "NAType" or name != name for name in given.tolist()):
             raise ValueError("expected a class for each training row, got missing ones: give them a class of their own")
         return np.unique(given, return_inverse=True)
 
@@ -212,16 +218,16 @@ def proximities(forest: Any, X: Any, new_X: Any = None, *, weighting: str = "lea
 
     - `"leaf"`: the share of trees in which two rows share a leaf (Breiman 2001), by their weights in the ensemble, as
       AdaBoost has them.
-    - `"boosting"`: the same with trees weighted by the variance of their predictions over the training rows, since most
-      trees of a boosting change little (dmlc/xgboost#11919).
+    - `"boosting"`: the same with trees weighted by the variance of their predictions, as dmlc/xgboost#11919 proposes,
+      here over the training rows: most trees of a boosting change little.
     - `"kerf"`: that of leaves divided by its sum over training rows, the weights of kernel random forests (Scornet
       2016).
     - `"oob"`: the share among trees that have seen neither row (Breiman & Cutler 2004), 0 where there is none; new rows
       no tree has seen.
     - `"gap"`: over the trees that have not seen the first row, the share of the second in the leaf's training rows
       (Rhodes, Cutler & Moon 2023). Weighted means of targets are the forest's out-of-bag predictions, and its
-      predictions for new rows, where leaves predict means (not medians, nor with `class_weight="balanced_subsample"` or
-      monotone constraints).
+      predictions for new rows, where leaves predict means (not medians, nor with monotone constraints or class weights
+      that differ between trees).
 
     `"oob"` and `"gap"` need scikit-learn's forests, grown on bootstrap samples (`bootstrap=True`), `"boosting"` needs
     gradient boosting by scikit-learn, LightGBM, XGBoost or CatBoost. Factors take :math:`O(N m)` time and memory for m
@@ -239,7 +245,7 @@ def proximities(forest: Any, X: Any, new_X: Any = None, *, weighting: str = "lea
     if weighting not in WEIGHTINGS:
         raise ValueError(f"expected weighting to be one of {WEIGHTINGS}, got {weighting!r}")
     partition, is_of_training = ForestPartition(forest), new_X is None
-    rows = [_numbers(each, names_of(forest)) for each in (X, *([] if is_of_training else [new_X]))]
+    rows = [_numbers(X, names_of(forest)), *([] if is_of_training else [_numbers(new_X, names_of(forest), 0)])]
     incidences = [_incidence(partition, each) for each in rows]
     right, left = incidences[0], incidences[-1]
     if weighting not in ("oob", "gap"):
@@ -267,13 +273,10 @@ def _variances(values: np.ndarray) -> np.ndarray:
     return found / found.sum() if found.any() else np.full(len(found), 1 / len(found))
 
 
-def _numbers(X: Any, names: list[str] | None = None) -> np.ndarray:
-    """Return rows of numbers; a `ValueError` for columns of other names, or in another order."""
+def _numbers(X: Any, names: list[str] | None = None, fewest: int = 1) -> np.ndarray:
     refuse_mask(X, "rows", "fill them with NaN")
-    given = [str(name) for name in getattr(X, "columns", names or [])]
-    if names and given != names:
-        raise ValueError(f"expected the columns of the forest in their order, {names}, got {given}")
-    found = check_array(X, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=0, input_name="X")
+    check_names(X, names)
+    found = check_array(X, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=fewest, input_name="X")
     return np.ascontiguousarray(found)
 
 

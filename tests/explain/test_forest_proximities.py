@@ -207,6 +207,32 @@ def test_values_of_trees_are_constant_in_leaves_and_sum_to_predictions(number):
     np.testing.assert_allclose(rest, np.broadcast_to(rest[:1], rest.shape), atol=1e-5)  # a constant
 
 
+def test_where_most_rows_are_copies_others_are_no_outliers():
+    rows = np.append(np.zeros(120), 1 + np.random.RandomState(0).rand(80))[:, None]
+    forest = Forest(50, random_state=0, min_samples_leaf=3).fit(rows, rows[:, 0])
+    assert proximities(forest, rows).outlier_scores().max() < 10
+
+
+def test_names_of_columns_are_compared_as_the_libraries_store_them():
+    lightgbm = pytest.importorskip("lightgbm")
+    spaced = FRAME.rename(columns={"a": "a b"})
+    boosting = lightgbm.LGBMRegressor(n_estimators=5, verbose=-1).fit(spaced, Y)
+    np.testing.assert_array_equal(boosting.feature_names_in_[:1], ["a_b"])
+    assert proximities(boosting, spaced).shape == (200, 200)
+    digits = FRAME.set_axis(list("012345"), axis=1)
+    of_digits = Forest(5, random_state=0).fit(digits, Y)
+    with pytest.raises(ValueError, match="columns of the forest in their order"):
+        proximities(of_digits, digits, digits[list("543210")])
+
+
+@pytest.mark.parametrize("options", [{"num_parallel_tree": 2}, {"multi_strategy": "multi_output_tree"}])
+def test_trees_of_which_a_round_has_several_are_not_weighted(options):
+    xgboost = pytest.importorskip("xgboost")
+    boosting = xgboost.XGBRegressor(n_estimators=10, **options).fit(X, np.c_[Y, Y**2])
+    with pytest.raises(TypeError, match="one tree for each round"):
+        proximities(boosting, X, weighting="boosting")
+
+
 def test_no_rows_have_no_neighbors():
     for weighting in ("leaf", "oob"):
         found = proximities(FOREST, X, NEW[:0], weighting=weighting)
@@ -255,6 +281,9 @@ def test_rows_without_a_neighbor():
         (lambda: proximities(FOREST, X).imputed(X * [np.nan, 1, 1, 1, 1, 1]), ValueError, "none in column 0"),
         (lambda: proximities(FOREST, X).prototypes(X, Y[:50]), ValueError, "a class for each of 200 training rows"),
         (lambda: proximities(FOREST, X).prototypes(X, [None] * 200), ValueError, "got missing ones"),
+        (lambda: proximities(FOREST, X).prototypes(X, [pd.NA] * 200), ValueError, "got missing ones"),
+        (lambda: proximities(FOREST, X).imputed(X, ["a"]), ValueError, "numbers of columns from 0, got .'a'"),
+        (lambda: proximities(FOREST, X[:0]), ValueError, "0 sample"),
         (lambda: proximities(FOREST, csr_matrix(X)), TypeError, "[Ss]parse"),
         (lambda: proximities(FOREST, np.ma.masked_less(X, 0.1)), ValueError, "without a mask"),
         (lambda: proximities(FOREST, X).outlier_scores(Y[:5]), ValueError, "a class for each of 200 training rows"),

@@ -15,20 +15,21 @@ def tree_values(boosting: Any, X: np.ndarray, nodes: np.ndarray) -> np.ndarray:
     Return what each tree of a gradient boosting adds to predictions of rows, up to a constant (`N x m x outputs`).
 
     :param nodes: The nodes of the rows' leaves (`N x m`), counted through all trees.
-    :raises TypeError: If the ensemble is no gradient boosting of a known library, or has several trees in a round.
+    :raises TypeError: If the ensemble is no gradient boosting of a known library, or has several trees in a round, or
+        trees for several outputs together (of XGBoost), or `cat_features` (of CatBoost).
     """
     library = library_of(boosting)
     if library == "sklearn" and hasattr(boosting, "_predictors"):
         return histogram_values(boosting)[nodes][..., None]
     if library == "sklearn" and isinstance(getattr(boosting, "estimators_", None), np.ndarray):
         return np.concatenate([tree.tree_.value.ravel() for tree in boosting.estimators_.ravel()])[nodes][..., None]
-    if library == "catboost":
+    if library == "catboost" and not boosting.get_cat_feature_indices():
         return _of_catboost(boosting, X)
     found = _of_rounds(boosting, X, nodes.shape[1]) if library in ("lightgbm", "xgboost") else nodes[:, :0]
     if found.shape != nodes.shape:
         raise TypeError(
-            "expected gradient boosting by scikit-learn, LightGBM, XGBoost or CatBoost, of one tree for each round "
-            f'and class, got {type(boosting).__name__}: give weighting="leaf"'
+            "expected gradient boosting by scikit-learn, LightGBM, XGBoost or CatBoost (without cat_features), of one "
+            f'tree for each round and class, got {type(boosting).__name__}: give weighting="leaf"'
         )
     return found[..., None]
 
@@ -39,9 +40,19 @@ def names_of(ensemble: Any) -> list[str] | None:
     if names is None and library_of(ensemble) in ("xgboost", "lightgbm", "catboost"):
         own = getattr(ensemble, "feature_names_", getattr(ensemble, "feature_names", None))  # CatBoost, XGBoost
         names = ensemble.feature_name() if hasattr(ensemble, "num_trees") else own  # LightGBM's Booster
-    if names is None or set(names) <= {f"{start}{number}" for start in ("", "Column_") for number in range(len(names))}:
-        return None
-    return [str(name) for name in names]
+    return None if names is None else [str(name) for name in names]
+
+
+def check_names(X: Any, names: list[str] | None) -> None:
+    """Raise a `ValueError` for a frame whose columns have other names than an ensemble's, or another order."""
+    given = getattr(X, "column_names", getattr(X, "columns", None))  # of pyarrow; of others
+    if names is None or given is None:
+        return
+    of_frame, expected = ([str(name).replace(" ", "_") for name in each] for each in (given, names))  # as LightGBM
+    of_arrays = [[f"{start}{number}" for number in range(len(names))] for start in ("", "Column_")]
+    may_be_others = expected in of_arrays and sorted(of_frame) != sorted(expected)
+    if of_frame != expected and not may_be_others:
+        raise ValueError(f"expected the columns of the forest in their order, {names}, got {list(map(str, given))}")
 
 
 def _of_catboost(model: Any, X: np.ndarray) -> np.ndarray:
@@ -61,4 +72,6 @@ def _of_rounds(boosting: Any, X: np.ndarray, num_trees: int) -> np.ndarray:
         options = {"predict_type": "margin", "validate_features": False}
         num_rounds = booster.num_boosted_rounds()
         rounds = [booster.inplace_predict(X, iteration_range=(i, i + 1), **options) for i in range(num_rounds)]
+        if len(booster.get_dump()) != sum(values.size for values in rounds) // len(X):
+            return X[:, :0]
     return np.concatenate([values.reshape(len(X), -1) for values in rounds], 1)[:, :num_trees]
