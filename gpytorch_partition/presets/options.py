@@ -86,7 +86,7 @@ class Options:
     most_uncalibrated: float = 1.7  #: Number of rows, over the choosing rows, above which there is a calibration.
     num_calibration_folds: int = 5  #: Folds of the calibration.
     most_calibration_rows: float = inf  #: Rows of the model that predicts a fold, at most.
-    enough_residuals: int = 3_000  #: Residuals of held-out rows from which no more folds are held out.
+    enough_residuals: int = 5_000  #: Residuals of held-out rows from which no more folds are held out.
     most_variances: int = 1_000  #: Rows of a fold whose variances are computed, at most.
     enough_variances: int = 1_000  #: Variances of all folds together that suffice.
     num_calibrated_noise_trees: int = 100  #: Trees of the forest of all held-out residuals.
