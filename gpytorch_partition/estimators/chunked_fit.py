@@ -47,7 +47,7 @@ Units: TypeAlias = tuple[Standardization, Standardization]  # of columns and tar
 class ChunkedFit:
     """A fit of an estimator to rows in chunks, read twice: for a sample that grows the kernel, and to count."""
 
-    reader: Any
+    reader: Any  # the estimator: its parameters, and tables read as it does
 
     def run(
         self, source: ChunkSource, sample_rows: int, random: np.random.RandomState
