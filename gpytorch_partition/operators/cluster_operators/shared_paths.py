@@ -8,6 +8,8 @@ in it. A sparse product adds the pairs in all other nodes.
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -26,7 +28,9 @@ _FEWEST_ROWS = 200  # rows on the right
 _MOST_LEFT_ROWS = 2  # rows on the left, in rows on the right
 _FEW_PAIRS = 2**11  # pairs of rows in a node with few, at most: 45 squared
 _VISITS = 2**17  # (row, tree) pairs worked on at once
-_TABLE = 2**22  # entries of the table of groups by rows worked on at once
+_MOST_TREES = 16  # worked on at once: the more, the less exact are sums in float32
+_TABLE = 2**18  # entries of the table of groups by rows worked on at once
+_MANTISSA = 24  # bits of a whole number that float32 holds
 
 
 class _Trees(NamedTuple):
@@ -43,6 +47,14 @@ class _Trees(NamedTuple):
     right: Tensor  # (N', m) of the others; the same object where they are the same rows
 
 
+class _Groups(NamedTuple):
+    """The groups of rows in some trees, and the weights that any two of them share."""
+
+    left: Incidence  # groups of the rows, numbered through the trees
+    right: Tensor  # (m, N') groups of the others, numbered in each tree
+    parts: list[tuple[list[Tensor], float]]  # tables of the trees that are added up, and their unit
+
+
 def is_cheaper_than_product(left: Incidence, right: Incidence, layout: TreeLayout) -> bool:
     """Return whether these sums take less time than a product with the identity: a half to a quarter, measured."""
     have_many_leaves = layout.num_leaves > _FEWEST_LEAVES * layout.num_trees
@@ -51,17 +63,18 @@ def is_cheaper_than_product(left: Incidence, right: Incidence, layout: TreeLayou
 
 
 def shared_path_sums(left: Incidence, right: Incidence, layout: TreeLayout, node_weights: Tensor) -> Tensor:
-    """Return for each pair of rows the weights of the nodes that both are in (`N x N'`), for rows on the CPU."""
-    total = node_weights.new_zeros(left.num_rows, right.num_rows)
+    """Return the sum of the weights of the nodes that two rows share, for all pairs (`N x N'`), on the CPU."""
+    total, groups = node_weights.new_zeros(left.num_rows, right.num_rows), []
     for trees in _blocks_of_trees(left, right, layout, node_weights.detach()):
         has_many = _num_pairs(trees) > _FEW_PAIRS
-        _add_by_groups(total, trees, has_many)
         _add_by_pairs(total, trees, ~has_many)
+        groups.append(_groups_of(trees, has_many))
+    _add_by_groups(total, groups)
     return total
 
 
 def _blocks_of_trees(left: Incidence, right: Incidence, layout: TreeLayout, weights: Tensor) -> Iterator[_Trees]:
-    size = max(1, _VISITS // max(1, left.num_rows, right.num_rows))
+    size = min(_MOST_TREES, max(1, _VISITS // max(1, left.num_rows, right.num_rows)))
     for first in range(0, layout.num_trees, size):
         trees = slice(first, min(first + size, layout.num_trees))
         ends = slice(trees.start, trees.stop + 1)
@@ -88,18 +101,45 @@ def _num_pairs(trees: _Trees) -> Tensor:
     return in_left * in_right
 
 
-def _add_by_groups(total: Tensor, trees: _Trees, has_many: Tensor) -> None:
-    """Add the weights of the nodes with many pairs (`V`, bool; their ancestors have many too), by tables of groups."""
+def _groups_of(trees: _Trees, has_many: Tensor) -> _Groups:
+    """Return the groups of the nodes with many pairs (`V`, bool; their ancestors have many too)."""
     starts = _starts_of_groups(trees, has_many)
     is_start = torch.zeros_like(trees.leaf_nodes).index_fill_(0, starts, 1)
     group_of_leaf = is_start.cumsum(0) - 1
-    tables = _tables_of_groups(trees, has_many, starts)
-    groups = Incidence(group_of_leaf[trees.left], len(starts))
-    size = max(1, _TABLE // max(1, len(starts)))
     first = torch.searchsorted(starts, trees.tree_leaves[:-1])
-    for columns, leaves in zip(total.split(size, 1), trees.right.split(size)):
-        of_rows = (group_of_leaf[leaves] - first).unbind(1)
-        columns += groups.row_values(torch.cat([table[:, each] for table, each in zip(tables, of_rows)]))
+    of_right = (group_of_leaf[trees.right] - first).T.contiguous()
+    parts = [*_summable_parts(_tables_of_groups(trees, has_many, starts))]
+    return _Groups(Incidence(group_of_leaf[trees.left], len(starts)), of_right, parts)
+
+
+def _add_by_groups(total: Tensor, groups: list[_Groups]) -> None:
+    """Add the weights that groups share to all pairs of their rows, by blocks of columns that fit in the cache."""
+    size = max(1, _TABLE // max(each.left.num_clusters for each in groups))
+    for start, columns in zip(range(0, total.shape[1], size), total.split(size, 1)):
+        sums = columns.contiguous()
+        for each in groups:
+            own = each.right[:, start : start + size]
+            for tables, unit in each.parts:
+                chosen = [table.index_select(1, of_rows) for table, of_rows in zip(tables, own)]
+                sums.add_(each.left.row_values(torch.cat(chosen)), alpha=unit)
+        columns.copy_(sums)
+
+
+def _summable_parts(tables: list[Tensor]) -> Iterator[tuple[list[Tensor], float]]:
+    """
+    Split tables into parts of float32 with a unit, whose sums are ten times as fast as those of float64.
+
+    The first part has whole numbers, whose sum over trees is exact. The second part is below 1 / 2, so that its sum,
+    rounded by 2^-24, changes the largest sum by some 2^-44 of itself.
+    """
+    if tables[0].dtype == torch.float32:
+        yield tables, 1.0
+        return
+    _, exponent = math.frexp(max(float(table.abs().max()) for table in tables))
+    unit = max(2.0 ** (exponent - _MANTISSA + (len(tables) - 1).bit_length()), sys.float_info.min)
+    whole = [(table / unit).round() for table in tables]
+    yield [table.float() for table in whole], unit
+    yield [(table / unit - part).float() for table, part in zip(tables, whole)], unit
 
 
 def _starts_of_groups(trees: _Trees, has_many: Tensor) -> Tensor:

@@ -78,9 +78,20 @@ def test_sums_over_shared_nodes(monkeypatch, num_rows, num_points, visits, table
     weights = weights_of(layout.num_nodes)
     for others in (left, right):
         expected = nodes_of(left, layout) * weights @ nodes_of(others, layout).mT
-        torch.testing.assert_close(shared_path_sums(left, others, layout, weights), expected)
+        torch.testing.assert_close(shared_path_sums(left, others, layout, weights), expected, rtol=0, atol=1e-12)
     single = shared_path_sums(left, right, layout, weights.float())
     torch.testing.assert_close(single, expected.float(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1.0, 1e300])
+def test_sums_of_float64_are_exact_though_their_parts_are_of_float32(unit):
+    sizes = (60,) * 40
+    layout, rows = random_trees(sizes), rows_in(sizes, 300)
+    sizes_of_weights = 10.0 ** -torch.arange(layout.num_nodes).remainder(8)
+    weights = unit * sizes_of_weights * weights_of(layout.num_nodes).abs()
+    expected = nodes_of(rows, layout) * (weights / unit) @ nodes_of(rows, layout).mT
+    found = shared_path_sums(rows, rows, layout, weights) / unit
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-13 * float(expected.max()))
 
 
 def test_rows_with_themselves_are_exactly_symmetric():
