@@ -29,6 +29,7 @@ from .processes import (
     catboost,
     exact_gp,
     histogram_boosting,
+    neighbors_of_boosting,
     paper_forest,
     random_forest,
     svgp,
@@ -85,6 +86,7 @@ def _baselines(options: Options) -> dict[str, PredictMoments]:
     return {
         "random forest": partial(random_forest, num_trees=trees),
         "histogram boosting": histogram_boosting,
+        "histogram boosting, deviations by neighbors": neighbors_of_boosting,
         **boosting,
         f"exact GP, Matern-ARD (at most {most:,} rows)": partial(exact_gp, most=most, steps=options.pick(50, 2)),
         "SVGP, 512 inducing points": partial(svgp, num_inducing=512, steps=options.pick(2_000, 2)),

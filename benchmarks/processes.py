@@ -24,6 +24,7 @@ from torch.distributions import MultivariateNormal
 
 from gpytorch_partition import FastClusterKernel, RandomForestKernel, fit_exact_gp, settings
 from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.explain import proximities
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.operators import FlatLinearOperator, PartitionLinearOperator
 from gpytorch_partition.training.marginal_likelihood import maximize_marginal_likelihood
@@ -226,6 +227,35 @@ def histogram_boosting(split: Split) -> Moments:
     folds = KFold(5, shuffle=True, random_state=0)
     residuals = split.y - cross_val_predict(boosting, split.x, split.y, cv=folds)
     return _with_one_std(boosting.fit(split.x, split.y).predict(split.test_x), residuals)
+
+
+def neighbors_of_boosting(split: Split) -> Moments:
+    """
+    Take the standard deviation of the targets of the nearest training rows by shared leaves (IBUG, Brophy & Lowd 2022).
+
+    Their number and a factor are those with the largest density of a fifth of the rows, which a first fit leaves out.
+    """
+    order = np.random.default_rng(0).permutation(len(split.y))
+    held, rows = np.split(order, [len(order) // 5])
+    judged = Split(split.x[rows], split.y[rows], split.x[held], split.y[held])
+    numbers = [k for k in _NUMBERS_OF_NEIGHBORS if k < len(rows)]
+    mean, spreads = _boosted(judged, numbers)
+    factors = np.sqrt(np.mean(((judged.test_y - mean) / spreads) ** 2, 1))
+    best = int(np.argmin(np.log(spreads).mean(1) + np.log(factors)))  # negative log density, but for a constant
+    mean, spreads = _boosted(split, numbers[best : best + 1])
+    return mean, factors[best] * spreads[0]
+
+
+_NUMBERS_OF_NEIGHBORS = (8, 16, 32, 64, 128, 256)
+_LEAST_SPREAD = 0.01  # standard deviations of all targets: those of the nearest rows may be equal
+
+
+def _boosted(split: Split, numbers: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return predictions, and the deviations of the targets of so many nearest rows (`numbers x points`)."""
+    boosting = HistGradientBoostingRegressor(random_state=0).fit(split.x, split.y)
+    near, _ = proximities(boosting, split.x, split.test_x).nearest(numbers[-1])
+    spreads = np.stack([split.y[near[:, :number]].std(1) for number in numbers])
+    return boosting.predict(split.test_x), np.maximum(spreads, _LEAST_SPREAD * split.y.std())
 
 
 def _with_one_std(mean: np.ndarray, residuals: np.ndarray) -> Moments:

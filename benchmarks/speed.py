@@ -13,6 +13,7 @@ import torch
 from gpytorch.distributions import MultitaskMultivariateNormal
 from gpytorch.kernels import MultitaskKernel
 from gpytorch.likelihoods import MultitaskGaussianLikelihood
+from joblib.externals.loky import get_reusable_executor
 from torch import Tensor
 
 from gpytorch_partition import (
@@ -144,7 +145,9 @@ def _threaded(num_rows: int, source: str, number: int) -> Row:
     covariance, labelling = timed(lambda: PartitionKernel(partition)(x).evaluate_kernel())
     row = {"building": building, "labelling": labelling}
     calls = {columns: partial(covariance.matmul, torch.randn(num_rows, columns)) for columns in (1, 16)}
-    return row | {f"product, {columns} col.": time for columns, time in medians(calls, 9).items()}
+    row |= {f"product, {columns} col.": time for columns, time in medians(calls, 9).items()}
+    get_reusable_executor().shutdown()  # joblib's processes, for which the end of this one would wait five minutes
+    return row
 
 
 def training(options: Options) -> Iterator[Table]:

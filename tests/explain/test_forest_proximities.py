@@ -20,7 +20,7 @@ from sklearn.ensemble import (
 from sklearn.ensemble import RandomForestRegressor as Forest
 
 from gpytorch_partition import RandomForestKernel
-from gpytorch_partition.explain import proximities
+from gpytorch_partition.explain import geometric_importance, proximities
 from gpytorch_partition.partitions import ForestPartition
 from gpytorch_partition.partitions.ensembles.tree_values import tree_values
 
@@ -233,6 +233,36 @@ def test_trees_of_which_a_round_has_several_are_not_weighted(options):
         proximities(boosting, X, weighting="boosting")
 
 
+def test_geometric_importance_is_how_far_permuted_rows_move():
+    found = geometric_importance(FOREST, X, n_repeats=2, random_state=3)
+    random, moves = np.random.RandomState(3), np.zeros((2, 6))
+    for repeat, column in np.ndindex(2, 6):
+        moved = X.copy()
+        moved[:, column] = random.permutation(X[:, column])
+        moves[repeat, column] = 1 - proximities(FOREST, X, moved).matrix().diagonal().mean()
+    np.testing.assert_allclose(found, moves.mean(0), atol=1e-12)
+    assert found[:5].min() > found[5]  # the last column is noise
+
+
+@pytest.mark.parametrize("share", [0.5, 0.1])
+def test_geometric_importance_of_a_stump_is_the_chance_of_the_other_side(share):
+    sides = np.random.RandomState(0).rand(2_000, 3) < share
+    stump = Forest(3, max_depth=1, max_features=None, random_state=0).fit(sides, sides[:, 1])
+    found = geometric_importance(stump, sides, n_repeats=20, random_state=0)
+    own = sides[:, 1].mean()
+    np.testing.assert_allclose(found, [0, 2 * own * (1 - own), 0], atol=4 * 0.5 / (20 * 2_000) ** 0.5)
+
+
+def test_geometric_importance_weighs_trees_and_takes_missing_cells():
+    boosted = AdaBoostRegressor(n_estimators=5, random_state=0).fit(X, Y)
+    moved = X.copy()
+    moved[:, 0] = np.random.RandomState(1).permutation(X[:, 0])
+    found = geometric_importance(boosted, X[:, :6], n_repeats=1, random_state=1)[0]
+    assert found == pytest.approx(1 - proximities(boosted, X, moved).matrix().diagonal().mean())
+    holes = np.where(np.random.RandomState(0).rand(*X.shape) < 0.2, np.nan, X)
+    assert (geometric_importance(Forest(5, random_state=0).fit(holes, Y), holes, random_state=0) > 0).all()
+
+
 def test_no_rows_have_no_neighbors():
     for weighting in ("leaf", "oob"):
         found = proximities(FOREST, X, NEW[:0], weighting=weighting)
@@ -287,6 +317,8 @@ def test_rows_without_a_neighbor():
         (lambda: proximities(FOREST, csr_matrix(X)), TypeError, "[Ss]parse"),
         (lambda: proximities(FOREST, np.ma.masked_less(X, 0.1)), ValueError, "without a mask"),
         (lambda: proximities(FOREST, X).outlier_scores(Y[:5]), ValueError, "a class for each of 200 training rows"),
+        (lambda: geometric_importance(FOREST, X, n_repeats=0), ValueError, "n_repeats=0"),
+        (lambda: geometric_importance(OF_FRAME, FRAME[["f", *"abcde"]]), ValueError, "columns of the forest"),
     ],
 )
 def test_bad_arguments(call, error, told):
