@@ -52,7 +52,7 @@ class _Groups(NamedTuple):
 
     left: Incidence  # groups of the rows, numbered through the trees
     right: Tensor  # (m, N') groups of the others, numbered in each tree
-    parts: list[tuple[list[Tensor], float]]  # tables of the trees that are added up, and their unit
+    tables: list[Tensor]  # the weights that any two groups of a tree share
 
 
 def is_cheaper_than_product(left: Incidence, right: Incidence, layout: TreeLayout) -> bool:
@@ -108,38 +108,44 @@ def _groups_of(trees: _Trees, has_many: Tensor) -> _Groups:
     group_of_leaf = is_start.cumsum(0) - 1
     first = torch.searchsorted(starts, trees.tree_leaves[:-1])
     of_right = (group_of_leaf[trees.right] - first).T.contiguous()
-    parts = [*_summable_parts(_tables_of_groups(trees, has_many, starts))]
-    return _Groups(Incidence(group_of_leaf[trees.left], len(starts)), of_right, parts)
+    tables = _tables_of_groups(trees, has_many, starts)
+    return _Groups(Incidence(group_of_leaf[trees.left], len(starts)), of_right, tables)
 
 
 def _add_by_groups(total: Tensor, groups: list[_Groups]) -> None:
     """Add the weights that groups share to all pairs of their rows, by blocks of columns that fit in the cache."""
     size = max(1, _TABLE // max(each.left.num_clusters for each in groups))
+    unit = _unit(groups)
+    parts = [(each, part) for each in groups for part in _summable_parts(each.tables, unit)]
     for start, columns in zip(range(0, total.shape[1], size), total.split(size, 1)):
-        sums = columns.contiguous()
-        for each in groups:
+        sums = columns.new_zeros(columns.shape)
+        for each, tables in parts:
             own = each.right[:, start : start + size]
-            for tables, unit in each.parts:
-                chosen = [table.index_select(1, of_rows) for table, of_rows in zip(tables, own)]
-                sums.add_(each.left.row_values(torch.cat(chosen)), alpha=unit)
-        columns.copy_(sums)
+            chosen = [table.index_select(1, of_rows) for table, of_rows in zip(tables, own)]
+            sums += each.left.row_values(torch.cat(chosen))
+        columns.add_(sums, alpha=unit)
 
 
-def _summable_parts(tables: list[Tensor]) -> Iterator[tuple[list[Tensor], float]]:
+def _unit(groups: list[_Groups]) -> float:
+    """Return a power of two, whose whole multiples in tables have sums over some trees that are exact in float32."""
+    _, exponent = math.frexp(max(float(table.abs().max()) for each in groups for table in each.tables))
+    num_trees = max(len(each.tables) for each in groups)
+    return max(2.0 ** (exponent - _MANTISSA + (num_trees - 1).bit_length()), sys.float_info.min)
+
+
+def _summable_parts(tables: list[Tensor], unit: float) -> list[list[Tensor]]:
     """
-    Split tables into parts of float32 with a unit, whose sums are ten times as fast as those of float64.
+    Return tables in units, as parts of float32, whose sums are ten times as fast as those of float64.
 
-    The first part has whole numbers, whose sum over trees is exact. The second part is below 1 / 2, so that its sum,
+    The first part of float64 has whole numbers, whose sum is exact. The second part is below 1 / 2, so that its sum,
     rounded by 2^-24, changes the largest sum by some 2^-44 of itself.
     """
+    in_units = [table / unit for table in tables]
     if tables[0].dtype == torch.float32:
-        yield tables, 1.0
-        return
-    _, exponent = math.frexp(max(float(table.abs().max()) for table in tables))
-    unit = max(2.0 ** (exponent - _MANTISSA + (len(tables) - 1).bit_length()), sys.float_info.min)
-    whole = [(table / unit).round() for table in tables]
-    yield [table.float() for table in whole], unit
-    yield [(table / unit - part).float() for table, part in zip(tables, whole)], unit
+        return [in_units]
+    whole = [table.round() for table in in_units]
+    rest = [(table - part).float() for table, part in zip(in_units, whole)]
+    return [[table.float() for table in whole], rest]
 
 
 def _starts_of_groups(trees: _Trees, has_many: Tensor) -> Tensor:

@@ -87,8 +87,8 @@ def test_sums_over_shared_nodes(monkeypatch, num_rows, num_points, visits, table
 def test_sums_of_float64_are_exact_though_their_parts_are_of_float32(unit):
     sizes = (60,) * 40
     layout, rows = random_trees(sizes), rows_in(sizes, 300)
-    sizes_of_weights = 10.0 ** -torch.arange(layout.num_nodes).remainder(8)
-    weights = unit * sizes_of_weights * weights_of(layout.num_nodes).abs()
+    magnitudes = 10.0 ** -torch.arange(layout.num_nodes, dtype=torch.float64).remainder(8)
+    weights = unit * magnitudes * weights_of(layout.num_nodes).abs()
     expected = nodes_of(rows, layout) * (weights / unit) @ nodes_of(rows, layout).mT
     found = shared_path_sums(rows, rows, layout, weights) / unit
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-13 * float(expected.max()))
