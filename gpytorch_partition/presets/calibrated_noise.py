@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from linear_operator.settings import max_cholesky_size
 from sklearn.ensemble import RandomForestRegressor
 from torch import Tensor
 
@@ -18,9 +17,7 @@ from gpytorch_partition import settings
 from gpytorch_partition.composition.distributions import marginal_variances
 from gpytorch_partition.inputs.row_weights import RowWeights, noise_factors
 from gpytorch_partition.likelihoods import grow_residual_forest
-from gpytorch_partition.linalg.parallel import Submit, idle_threads
-from gpytorch_partition.linalg.random import drawn_from
-from gpytorch_partition.models import PartitionGP
+from gpytorch_partition.linalg.parallel import idle_threads
 from gpytorch_partition.presets.assembly import assembled
 from gpytorch_partition.presets.data import PartInputs, Split, TrainingData, folds
 from gpytorch_partition.presets.mean_error import deviations_of, mean_error_of
@@ -47,8 +44,8 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
     - The mean error is found, for :func:`~gpytorch_partition.presets.mean_error.centred`, and the threshold from which
       unspanned variance is added at prediction, which 95 % of new rows do not reach.
 
-    `own` data have no weights of outliers, since a row must count fully where it judges. Variances are exact where
-    solves are dense, else from 32 samples for at most 1,000 rows, of a fold and in all.
+    `own` data have no weights of outliers, since a row must count fully where it judges. Variances are of at
+    most 1,000 rows, of a fold and in all: exact where a factor takes less time than solves, else from 32 samples.
     """
     options = setup.options
     with stage("inducing points", level=2):
@@ -85,7 +82,7 @@ def _smoothing_evenly(choice: Choice, data: TrainingData, setup: Setup) -> Choic
 
 def _is_predicted_better(choice: Choice, models: list[_FoldModel], seen: _HeldOut, setup: Setup) -> bool:
     number = 1 + int(np.searchsorted(np.cumsum([len(model.points) for model in models]), _ENOUGH_SQUARES))
-    only_means = [model._replace(num_variances=0) for model in models[:number]]  # which draw no random numbers
+    only_means = [model._replace(num_variances=0) for model in models[:number]]
     errors = _predicted(choice, only_means, setup).residuals
     return is_worse(seen.residuals[: len(errors)].square(), errors.square())
 
@@ -100,13 +97,13 @@ def _predicted_folds(
                 is_enough = sum(model.num_variances for model in models) >= options.enough_variances
                 num_variances = 0 if is_enough else options.most_variances
                 models.append(_fold_model(choice, split, data, setup, weights, num_variances=num_variances))
-                found.append(_submitted(submit, choice, models[-1], setup))
+                found.append(submit(_held_out, choice, models[-1], options))
     return models, _joined(found)
 
 
 def _predicted(choice: Choice, models: list[_FoldModel], setup: Setup) -> _HeldOut:
     with idle_threads() as submit:
-        return _joined([_submitted(submit, choice, model, setup) for model in models])
+        return _joined([submit(_held_out, choice, model, setup.options) for model in models])
 
 
 def _residual_forest(
@@ -190,15 +187,7 @@ def _fold_model(
     return _FoldModel(parts, some, *of_rows, min(num_variances, len(points)))
 
 
-def _submitted(submit: Submit, choice: Choice, fold: _FoldModel, setup: Setup) -> Future[_HeldOut]:
-    with settings.iterative():
-        is_exact = len(fold.data.y) <= max_cholesky_size.value()
-    seed = None if is_exact or not fold.num_variances else setup.random.randint(2**31)
-    return submit(_held_out, choice, fold, setup.options, seed)
-
-
-def _held_out(choice: Choice, fold: _FoldModel, options: Options, seed: int | None) -> _HeldOut:
-    """Return predictions of the rows; a seed is that of samples for variances, None where these are exact."""
+def _held_out(choice: Choice, fold: _FoldModel, options: Options) -> _HeldOut:
     model = assembled(choice, fold.parts, fold.data, options).eval()
     x, y = fold.rows, fold.y
     variances = y.new_full((len(x),), math.nan)
@@ -206,8 +195,8 @@ def _held_out(choice: Choice, fold: _FoldModel, options: Options, seed: int | No
         with stage("predicting the fold", level=2):
             residuals = y - model(x).mean.to(y)
         if fold.num_variances:
-            with stage("variances", level=2):
-                variances[: fold.num_variances] = _variances(model, x[: fold.num_variances], seed, options).to(y)
+            with stage("variances", level=2), settings.num_variance_samples(options.num_variance_samples):
+                variances[: fold.num_variances] = marginal_variances(model(x[: fold.num_variances])).to(y)
     model.train()  # frees the factor of its solves: GPyTorch's hooks hold a model in a cycle until a collection
     return _HeldOut(fold.points, residuals, variances, fold.noise_factors)
 
@@ -260,10 +249,3 @@ def _with_factors(choice: Choice, seen: _HeldOut, log_ratios: Tensor, options: O
         held_out=HeldOutRows(seen.rows, seen.residuals, factor * seen.variances, factor * ratio * noise),
         log_density=-(loss + _NUM_FACTORS) / len(seen.rows),
     )
-
-
-def _variances(model: PartitionGP, x: Tensor, seed: int | None, options: Options) -> Tensor:
-    if seed is None:
-        return marginal_variances(model(x))
-    with drawn_from(seed):
-        return model(x).sample(torch.Size([options.num_variance_samples])).var(0)

@@ -188,6 +188,7 @@ class ConjugateGradients:
                 **options,
             )
             if found.converged:
+                noisy.iterations = found.iterations
                 return found
             noisy.has_failed = True
         raise UnconvergedError("conjugate gradients do not converge: solve in float64")

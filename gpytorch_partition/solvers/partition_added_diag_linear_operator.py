@@ -66,6 +66,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     """
 
     has_failed = False  #: whether conjugate gradients have not converged, so that they need not be tried again
+    iterations: int | None = None  #: of the last solve by conjugate gradients, from which costs of others are expected
     _nystrom_preconditioner: NystromPreconditioner | None = None
 
     def evaluate_kernel(self) -> LinearOperator:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import gpytorch
 import pytest
 import torch
@@ -129,6 +131,21 @@ class TestChoice:
         monkeypatch.setattr(method_costs, "of_feature_space", lambda *_: of_feature_space)
         monkeypatch.setattr(ClusterPosterior, "num_points", num_points)
         assert method_costs.cheapest_method(posterior) == method
+
+    @pytest.mark.parametrize(("iterations", "is_better"), [(1, False), (300, True)])
+    def test_the_iterations_of_an_earlier_solve_count(self, posterior, monkeypatch, iterations, is_better):
+        """By 300 of them, samples would take longer than a factor of A."""
+        monkeypatch.setattr(method_costs, "of_feature_space", lambda *_: float("inf"))
+        monkeypatch.setattr(ClusterPosterior, "num_points", 10**3)
+        posterior.noisy.iterations = iterations
+        with many_rows(), pytest.raises(UnconvergedError) if is_better else nullcontext():
+            assert method_costs.cheapest_method(posterior) == "samples"
+
+    def test_a_solve_leaves_its_iterations(self):
+        model = model_of("clusters").eval()
+        with many_rows(), torch.no_grad():
+            noisy = model(NEW).lazy_covariance_matrix.noisy
+        assert noisy.iterations > 0
 
     def _exact_methods(self, posterior):
         rows = posterior.covariance.left

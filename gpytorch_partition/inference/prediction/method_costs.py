@@ -10,7 +10,7 @@ clusters, q columns of a root, n test points and t samples, and a sample is expe
 | samples (fewer where the nearest rows tell most) | i t + 800 |
 | feature space of one kernel, up to 20,000 clusters | p^3 / 5,000 N |
 | factor of the coefficients of a root | q + q^3 / 5,000 N |
-| factor of A, up to 10,000 rows, and t solves | N / 3 + 2 t |
+| factor of A, up to 10,000 rows, and t solves | N / 3 + t |
 
 In float32 a product takes a fifth of the time, so work in float64 counts five times as many products. Known results
 take none. The factors are ratios of seconds on two cores of a server CPU for 100 trees, right to a factor of a few;
@@ -28,6 +28,7 @@ import torch
 
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior
+from gpytorch_partition.inference.prediction.local_conditioning import have_local_predictors
 from gpytorch_partition.inference.spaces.feature_space import cached_feature_space
 from gpytorch_partition.linalg.conjugate_gradients import UnconvergedError
 from gpytorch_partition.operators.algebra import structured_terms
@@ -40,13 +41,13 @@ _VARIANCE_FACTOR = 4  # iterations for a variance to within 1 %, over those for 
 _PREPARATION = 800  # products that prepare for samples
 _CUBES = 5_000  # cubes of a number of clusters, over N, of a factor and its inverse in the time of a product
 _FACTOR_SHARE = 3  # rows over products of a factor of A
-_PRODUCTS_OF_A_SOLVE = 2  # by that factor
 _DOUBLE_FACTOR = 5  # time in float64 over time in float32
 _EIGENVECTORS = 10**6  # cubes of clusters over rows, up to which eigenvectors take less time than Lanczos steps
 _CHOLESKY = 2 * 10**7  # the same of a Cholesky factor, which may take four times as long
 _MOST_CLUSTERS = 20_000  # for more the feature space is never chosen
 _MOST_EIGENVECTORS = 10_000  # clusters of an exact fit where Lanczos steps do not suffice: two minutes
-_MARGIN = 5  # samples of up to 10,000 rows were 2.4 to 4 times as fast as estimated, at a noise of .1 and .01
+_MARGIN = 1.5  # by which a factor of A must be faster: it takes 16 N^2 bytes
+_LOCAL_SHARE = 4  # samples over those that suffice where the nearest rows tell most
 _PAIR_BYTES = 5 * 8  # five numbers held for a pair of clusters: those of all pairs must fit in half of the memory
 
 
@@ -118,7 +119,7 @@ def of_direct(noisy: PartitionAddedDiagLinearOperator, num_solves: int) -> float
     if not is_small(noisy):
         return float("inf")
     factor = 0.0 if noisy.knows_direct else noisy.size(-1) / _FACTOR_SHARE
-    return (factor + _PRODUCTS_OF_A_SOLVE * num_solves) * _slowness(noisy)
+    return (factor + num_solves) * _slowness(noisy)
 
 
 def _factor(size: int, noisy: PartitionAddedDiagLinearOperator) -> float:
@@ -130,8 +131,9 @@ def _slowness(noisy: PartitionAddedDiagLinearOperator) -> float:
 
 
 def _iterations(noisy: PartitionAddedDiagLinearOperator) -> float:
-    """Return the iterations for a sample, no more than are tried before a better method is."""
-    return min(expected_iterations(noisy.size(-1), noise_ratio(noisy)), most_iterations(noisy))
+    """Return the iterations of the last solve, or those to expect, no more than are tried before a better method is."""
+    found = noisy.iterations or expected_iterations(noisy.size(-1), noise_ratio(noisy))
+    return min(found, most_iterations(noisy))
 
 
 def noise_ratio(noisy: PartitionAddedDiagLinearOperator) -> float:
@@ -209,5 +211,6 @@ def _products(posterior: ClusterPosterior) -> dict[str, float]:
     if by_factor and num_points > MOST_ROWS:
         products["samples"] = of_direct(noisy, num_samples)
     elif not by_factor and num_points > num_samples:
-        products["samples"] = of_samples(noisy, num_samples)
+        is_local = have_local_predictors(posterior.covariances)
+        products["samples"] = of_samples(noisy, num_samples // _LOCAL_SHARE if is_local else num_samples)
     return products

@@ -22,7 +22,7 @@ from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.tree_layout import TreeLayout
 
 # Limits within which these sums are cheaper than a product with the identity, which fills a table of nodes by rows.
-_FEWEST_LEAVES = 100  # leaves of a tree, on average: more than this
+_FEWEST_ENTRIES = 10_000  # leaves of a tree, on average, times rows on the right
 _MOST_HEIGHT = 300  # height of a tree, with which tables of groups grow
 _FEWEST_ROWS = 200  # rows on the right
 _MOST_LEFT_ROWS = 2  # rows on the left, in rows on the right
@@ -30,6 +30,8 @@ _FEW_PAIRS = 2**11  # pairs of rows in a node with few, at most: 45 squared
 _VISITS = 2**17  # (row, tree) pairs worked on at once
 _MOST_TREES = 16  # worked on at once: the more, the less exact are sums in float32
 _TABLE = 2**18  # entries of the table of groups by rows worked on at once
+_ENTRIES = 2**20  # entries of a sparse product held at once
+_SUMS_SHARE = 2  # sums held at once, over entries of the table
 _MANTISSA = 24  # bits of a whole number that float32 holds
 
 
@@ -57,7 +59,7 @@ class _Groups(NamedTuple):
 
 def is_cheaper_than_product(left: Incidence, right: Incidence, layout: TreeLayout) -> bool:
     """Return whether these sums take less time than a product with the identity: a half to a quarter, measured."""
-    have_many_leaves = layout.num_leaves > _FEWEST_LEAVES * layout.num_trees
+    have_many_leaves = layout.num_leaves * right.num_rows > _FEWEST_ENTRIES * layout.num_trees
     are_many = right.num_rows >= _FEWEST_ROWS and left.num_rows <= _MOST_LEFT_ROWS * right.num_rows
     return have_many_leaves and are_many and int(layout.num_steps.max()) <= _MOST_HEIGHT
 
@@ -114,7 +116,7 @@ def _groups_of(trees: _Trees, has_many: Tensor) -> _Groups:
 
 def _add_by_groups(total: Tensor, groups: list[_Groups]) -> None:
     """Add the weights that groups share to all pairs of their rows, by blocks of columns that fit in the cache."""
-    size = max(1, _TABLE // max(each.left.num_clusters for each in groups))
+    size = max(1, _TABLE // max(len(total) // _SUMS_SHARE, *(each.left.num_clusters for each in groups)))
     unit = _unit(groups)
     parts = [(each, part) for each in groups for part in _summable_parts(each.tables, unit)]
     for start, columns in zip(range(0, total.shape[1], size), total.split(size, 1)):
@@ -178,7 +180,7 @@ def _add_by_pairs(total: Tensor, trees: _Trees, has_few: Tensor) -> None:
     right = _sparse(trees.right, trees, has_few, weights.dtype)
     left = right if trees.left is trees.right else _sparse(trees.left, trees, has_few, weights.dtype)
     weighted = csr_array((weights[left.indices], left.indices, left.indptr), shape=left.shape)
-    columns, size = right.T.tocsr(), max(1, _TABLE // max(1, len(trees.right)))
+    columns, size = right.T.tocsr(), max(1, _ENTRIES // max(1, len(trees.right)))
     for start, rows in zip(range(0, len(total), size), total.split(size)):
         rows += torch.from_numpy((weighted[start : start + size] @ columns).toarray())
 

@@ -9,7 +9,7 @@ from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.tree_layout import lay_out_trees
 from gpytorch_partition.operators import FlatLinearOperator, PartitionLinearOperator, PathSumLinearOperator
 from gpytorch_partition.operators.cluster_operators import cluster_operator, shared_paths
-from gpytorch_partition.operators.cluster_operators.cluster_operator import shared_weights
+from gpytorch_partition.operators.cluster_operators.cluster_operator import shared_counts, shared_weights
 from gpytorch_partition.operators.cluster_operators.shared_paths import shared_path_sums
 from tests.operators.operator_zoo import below, dense, one_hot
 
@@ -64,6 +64,15 @@ def test_sums_of_weights(monkeypatch, num_rows, num_points, entries, code_dtype)
     expected = shared(left, right, weights_of(51))
     torch.testing.assert_close(shared_weights(left, right, weights_of(51)), expected)
     torch.testing.assert_close(shared_weights(left, right, weights_of(51).float()), expected.float())
+
+
+@pytest.mark.parametrize(("table", "columns"), [(2**18, 32), (60, 1)])
+@pytest.mark.parametrize(("num_rows", "num_points"), [(40, 40), (100, 7), (1, 30), (0, 5), (5, 0)])
+def test_counts_of_shared_clusters(monkeypatch, num_rows, num_points, table, columns):
+    monkeypatch.setattr(cluster_operator, "_TABLE", table)
+    monkeypatch.setattr(cluster_operator, "_FEWEST_COLUMNS", columns)
+    left, right = (rows_in((3, 1, 40, 7), n, seed) for seed, n in enumerate((num_rows, num_points)))
+    assert torch.equal(shared_counts(left, right).double(), shared(left, right, torch.ones(51, dtype=torch.float64)))
 
 
 @pytest.mark.parametrize("few", [0, 50, 2**62])
