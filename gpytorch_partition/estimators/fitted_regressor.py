@@ -249,7 +249,7 @@ class FittedRegressor:
     def quantiles(
         self, rows: np.ndarray, mean: np.ndarray, std: np.ndarray, probabilities: np.ndarray, include_noise: bool
     ) -> np.ndarray:
-        """Return quantiles of checked rows (`n x q`, or `n x T x q`), given their means and standard deviations."""
+        """Return predictive quantiles at checked rows (`n x q`, or `n x T x q`), from means and standard deviations."""
         noise = student_t_noise(self.likelihood) if include_noise else None
         if noise is None:
             return mean[..., None] + std[..., None] * norm.ppf(probabilities)
