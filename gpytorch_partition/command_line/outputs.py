@@ -41,7 +41,7 @@ def say_all(notes: Iterable[str], options: Namespace) -> None:
         say(note)
 
 
-def show(text: object = "", end: str = "\n", file: TextIO | None = None) -> None:
+def show(text: object, end: str = "\n", file: TextIO | None = None) -> None:
     """Print text without delay, with control characters as their codes (:func:`plain`)."""
     print(plain(text), end=end, file=file, flush=True)
 

@@ -40,7 +40,7 @@ from gpytorch_partition.estimators.fitted_regressor import (
     restored,
     state_of,
 )
-from gpytorch_partition.estimators.kernels import KERNELS, check_given, name_of, state_name
+from gpytorch_partition.estimators.kernels import NAMES, check_given, name_of, state_name
 from gpytorch_partition.estimators.reading import (
     FEWEST_ENTRIES,
     CountedRows,
@@ -83,8 +83,6 @@ from gpytorch_partition.presets.data import Blocks
 from gpytorch_partition.progress import doing, recorded_stages, verbosity
 from gpytorch_partition.tables.cells import as_pandas
 from gpytorch_partition.tables.chunks import ChunkSource
-
-NAMES = ("auto", *KERNELS)
 
 _WIDENS = (
     "kernel='auto' has a smooth part, whose intervals widen there; or leave these rows out, or fit to some from there"

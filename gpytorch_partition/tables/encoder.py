@@ -343,7 +343,7 @@ def is_table(X: Any) -> bool:
     return rows.ndim == 2 and rows.dtype.kind in "OUMmS"
 
 
-def as_table(X: Any, names: Sequence[str] = ()) -> Any:
+def as_table(X: Any, names: Sequence[str]) -> Any:
     """Return a table as a pandas frame or an array; a mapping with exactly the columns `names`, in their order."""
     if isinstance(X, Mapping):
         X = as_frame(X)
