@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gpytorch_partition.descriptions import counted
 from gpytorch_partition.estimators.checks import LARGEST, TrainingRange, check_magnitudes, warn_of_rounding
-from gpytorch_partition.estimators.kernels import name_of, resolved_kernel
+from gpytorch_partition.estimators.kernel_parameter import name_of, resolved_kernel
 from gpytorch_partition.estimators.regression_fit import Found, columns_of, target_unit
 from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization

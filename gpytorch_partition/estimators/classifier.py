@@ -29,7 +29,7 @@ from gpytorch_partition.estimators.checks import (
     telling_once,
     tends_to_frequencies,
 )
-from gpytorch_partition.estimators.kernels import (
+from gpytorch_partition.estimators.kernel_parameter import (
     NAMES,
     KernelLike,
     check_name,

@@ -24,7 +24,7 @@ from torch.distributions import StudentT
 from gpytorch_partition import settings
 from gpytorch_partition.composition.distributions import marginal_variances
 from gpytorch_partition.estimators.checks import TrainingRange
-from gpytorch_partition.estimators.kernels import KERNELS
+from gpytorch_partition.estimators.kernel_parameter import KERNELS
 from gpytorch_partition.estimators.regression_fit import new_likelihood
 from gpytorch_partition.estimators.scores import Judgement, interval_score
 from gpytorch_partition.inference.prediction.unknown_cells import UnknownCells, unknown_cells

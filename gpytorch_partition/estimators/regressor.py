@@ -40,7 +40,7 @@ from gpytorch_partition.estimators.fitted_regressor import (
     restored,
     state_of,
 )
-from gpytorch_partition.estimators.kernels import NAMES, check_given, name_of, state_name
+from gpytorch_partition.estimators.kernel_parameter import NAMES, check_given, name_of, state_name
 from gpytorch_partition.estimators.reading import (
     FEWEST_ENTRIES,
     CountedRows,
