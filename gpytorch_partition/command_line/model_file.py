@@ -18,7 +18,7 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from gpytorch_partition import files
 from gpytorch_partition.command_line import outputs
 from gpytorch_partition.command_line.outputs import CommandError
-from gpytorch_partition.command_line.table_files import Dialect, read_frame, texts_of, told_of
+from gpytorch_partition.command_line.table_files import Dialect, file_named_in_errors, read_frame, texts_of
 from gpytorch_partition.command_line.training_data import Roles, Table, check_columns, read_training_data
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.tables import TableEncoder
@@ -158,7 +158,7 @@ def read_new_rows(
     :raises CommandError: If the file cannot be read, or columns are missing or of another kind.
     """
     frame, told = read_frame(path, dialect, id_column)
-    with told_of(path):
+    with file_named_in_errors(path):
         check_columns(columns, frame, "", ": rename or add columns, whose cells may be empty")
         check_columns(required, frame, "--id: ")
         for name in columns:

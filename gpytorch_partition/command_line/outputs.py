@@ -41,13 +41,13 @@ def say_all(notes: Iterable[str], options: Namespace) -> None:
         say(note)
 
 
-def show(text: object = "", end: str = "\n", file: TextIO | None = None) -> None:
+def show(text: object, end: str = "\n", file: TextIO | None = None) -> None:
     """Print text without delay, with control characters as their codes (:func:`plain`)."""
     print(plain(text), end=end, file=file, flush=True)
 
 
 def plain(text: object) -> str:
-    """Return text with control characters, which would steer a terminal, as their codes."""
+    """Return text in which control characters are replaced by their codes, so that they cannot steer a terminal."""
     return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in str(text))
 
 

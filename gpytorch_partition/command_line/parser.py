@@ -13,7 +13,7 @@ from gpytorch_partition.command_line.explain import explain
 from gpytorch_partition.command_line.model_file import fit, predict
 from gpytorch_partition.command_line.outputs import plain
 from gpytorch_partition.command_line.table_files import column_name
-from gpytorch_partition.estimators.regressor import KERNELS, NAMES
+from gpytorch_partition.estimators.kernel_parameter import KERNELS, NAMES
 from gpytorch_partition.inputs.numbers import MOST_PARTITIONS
 
 _PROGRAM = "python -m gpytorch_partition"

@@ -68,21 +68,21 @@ def read_frame(path: Path, dialect: Dialect = Dialect(), id_column: str | None =
     if find_spec("pandas") is None or find_spec(library) is None:
         raise CommandError(f'{path} is read by {library} and pandas: pip install "gpytorch_partition[tables]"')
     notes: list[str] = []
-    with told_of(path, "cannot read ", _DAMAGED):
+    with file_named_in_errors(path, "cannot read ", _DAMAGED):
         if library == "pyarrow":
             frame = _of_parquet(path)
         else:
             frame, names, notes = (_of_workbook if library == "openpyxl" else _of_text)(path, dialect)
             frame.columns = _checked_names(names, frame)
             frame = _with_holes(frame, id_column)
-            notes = [*notes, *_told_of_rows(frame, has_names=len(names) > 0)] if len(frame) else []
+            notes = [*notes, *_notes_on_rows(frame, has_names=len(names) > 0)] if len(frame) else []
     if not len(frame):
         raise CommandError(f"expected rows of cells, got a header but no rows in {path}: give a file with rows")
     return frame.reset_index(drop=True), notes
 
 
 @contextmanager
-def told_of(path: Path, what: str = "", kinds: Any = (TypeError, ValueError)) -> Iterator[None]:
+def file_named_in_errors(path: Path, what: str = "", kinds: Any = (TypeError, ValueError)) -> Iterator[None]:
     """Turn errors that a file causes into a :class:`CommandError` that names it."""
     try:
         yield
@@ -149,7 +149,7 @@ def _of_text(path: Path, dialect: Dialect) -> tuple[Any, list[str], list[str]]:
     if dialect.header is None:
         return frame, [], notes
     names = list(read(io.StringIO(text), header=None, nrows=1).iloc[0])
-    return frame, names, [*notes, *_told_of_quotes(frame, sep if len(sep) > 1 else re.escape(sep))]
+    return frame, names, [*notes, *_notes_on_quotes(frame, sep if len(sep) > 1 else re.escape(sep))]
 
 
 def _decoded(data: bytes, encoding: str | None) -> tuple[str, list[str]]:
@@ -206,7 +206,7 @@ def _with_holes(frame: Any, id_column: str | None) -> Any:
     return stripped.mask(stripped.isin({name: _MARKS for name in frame if name != id_column}), None)[is_row]
 
 
-def _told_of_quotes(frame: Any, sep: str) -> Iterator[str]:
+def _notes_on_quotes(frame: Any, sep: str) -> Iterator[str]:
     width = frame.shape[1]
     for name in frame if width > 2 else ():
         for row, cell in frame[name][frame[name].str.contains("\n", regex=False)].items():
@@ -215,8 +215,8 @@ def _told_of_quotes(frame: Any, sep: str) -> Iterator[str]:
                 return
 
 
-def _told_of_rows(frame: Any, has_names: bool) -> Iterator[str]:
-    """Refuse a second line of names; yield what is told of names that are numbers, and of rows that sum up others."""
+def _notes_on_rows(frame: Any, has_names: bool) -> Iterator[str]:
+    """Refuse a second line of names; yield notes on names that are numbers, and on rows that sum up others."""
     head = frame.head(_LINES).map(lambda cell: None if cell is None or cell != cell else bool(_NUMBER.fullmatch(cell)))
     rest = head[1:]
     of_numbers = [name for name in frame if rest[name].notna().sum() >= _FEWEST and rest[name].fillna(True).all()]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from gpytorch_partition.command_line.outputs import listed
-from gpytorch_partition.command_line.table_files import Dialect, read_frame, texts_of, told_of
+from gpytorch_partition.command_line.table_files import Dialect, file_named_in_errors, read_frame, texts_of
 from gpytorch_partition.estimators.checks import check_magnitudes
 from gpytorch_partition.inputs.row_choice import rows_without_copies, told_of_copies
 from gpytorch_partition.inputs.row_weights import checked_weights
@@ -81,7 +81,7 @@ def read_training_data(path: Path, roles: Roles, dialect: Dialect = Dialect()) -
     """Return the training rows of a file; a :class:`CommandError` if it, or the role of a column, cannot be used."""
     with doing(f"reading {path}"):
         frame, notes = read_frame(path, dialect, roles.id)
-        with told_of(path):
+        with file_named_in_errors(path):
             _check_names(frame, roles)
             data = _Columns(frame, roles, dialect).training_data()
             return data._replace(notes=[*notes, *data.notes])
@@ -119,7 +119,7 @@ class _Columns:
             kept,
             roles.id,
             None if roles.id is None else _texts(columns.frame[roles.id], ""),
-            [*self._notes_of_rows(counted, kept), columns._told(reasons)],
+            [*self._notes_of_rows(counted, kept), columns._readings(reasons)],
             None if roles.weight is None else columns.values[roles.weight],
             columns._blocks(),
             [name for name in features if columns.kinds[name] in LEVELS] or None,
@@ -183,7 +183,7 @@ class _Columns:
         num_copies = len(counted) - len(kept)
         return notes + [told_of_copies(num_copies, len(counted))] * (num_copies > 0)
 
-    def _told(self, reasons: dict[str, str]) -> str:
+    def _readings(self, reasons: dict[str, str]) -> str:
         told = {**dict.fromkeys(self.frame, "left out: dropped"), **self.reader.readings_, **reasons}
         for role in ("target", "weight", "time", "id", "groups"):
             if (name := getattr(self.roles, role)) is not None:

@@ -28,7 +28,7 @@ from gpytorch_partition.distributed.dask_rows import (
     shards_of,
 )
 from gpytorch_partition.distributed.shards import Columns, Errors, Predictor, Sample, Units, names_of
-from gpytorch_partition.estimators.kernels import resolved_kernel
+from gpytorch_partition.estimators.kernel_parameter import resolved_kernel
 from gpytorch_partition.inputs.numbers import checked_count, random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import RandomForestKernel

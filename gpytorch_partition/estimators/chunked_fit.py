@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gpytorch_partition.descriptions import counted
 from gpytorch_partition.estimators.checks import LARGEST, TrainingRange, check_magnitudes, warn_of_rounding
-from gpytorch_partition.estimators.kernels import name_of, resolved_kernel
+from gpytorch_partition.estimators.kernel_parameter import name_of, resolved_kernel
 from gpytorch_partition.estimators.regression_fit import Found, columns_of, target_unit
 from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
@@ -45,14 +45,22 @@ Units: TypeAlias = tuple[Standardization, Standardization]  # of columns and tar
 
 @dataclass(frozen=True, eq=False)
 class ChunkedFit:
-    """A fit of an estimator to rows in chunks, read twice: for a sample that grows the kernel, and to count."""
+    """
+    Fit an estimator to rows in chunks, in two passes.
+
+    The first draws a sample, from which the kernel is built; the second counts the other rows.
+    """
 
     reader: Any  # the estimator: its parameters, and tables read as it does
 
     def run(
         self, source: ChunkSource, sample_rows: int, random: np.random.RandomState
     ) -> tuple[Found, Standardization, Standardization]:
-        """Fit a model whose kernel a sample grows; return it, and the standardizations of rows and targets."""
+        """
+        Build a kernel from a sample of the rows, and count all rows into its clusters.
+
+        :return: The fitted model, and the standardizations of the columns and of the targets.
+        """
         with stage("sampling rows"):
             bar = progress(source, "sampling rows", source.num_chunks)
             sample = RowSample(sample_rows, random).of(map(self._with_usable_numbers, bar))

@@ -29,8 +29,8 @@ from gpytorch_partition.estimators.checks import (
     telling_once,
     tends_to_frequencies,
 )
-from gpytorch_partition.estimators.kernels import (
-    KERNELS,
+from gpytorch_partition.estimators.kernel_parameter import (
+    NAMES,
     KernelLike,
     check_name,
     kernel_of_ensemble,
@@ -63,8 +63,6 @@ from gpytorch_partition.progress import doing, progress, recorded_stages, stage,
 from gpytorch_partition.tables import needs_view
 from gpytorch_partition.training.log_loss import ClassFit, calibrated, minimize_log_loss
 from gpytorch_partition.training.predictive_density import Fold, dense_covariances
-
-NAMES = ("auto", *KERNELS)
 
 _FEWEST_ROWS = 20  # fewer choose nothing
 _MOST_CHOOSING_ROWS = 1_000  # rows that choose weights and link

@@ -24,7 +24,7 @@ from torch.distributions import StudentT
 from gpytorch_partition import settings
 from gpytorch_partition.composition.distributions import marginal_variances
 from gpytorch_partition.estimators.checks import TrainingRange
-from gpytorch_partition.estimators.kernels import KERNELS
+from gpytorch_partition.estimators.kernel_parameter import KERNELS
 from gpytorch_partition.estimators.regression_fit import new_likelihood
 from gpytorch_partition.estimators.scores import Judgement, interval_score
 from gpytorch_partition.inference.prediction.unknown_cells import UnknownCells, unknown_cells
@@ -249,7 +249,7 @@ class FittedRegressor:
     def quantiles(
         self, rows: np.ndarray, mean: np.ndarray, std: np.ndarray, probabilities: np.ndarray, include_noise: bool
     ) -> np.ndarray:
-        """Return quantiles of checked rows (`n x q`, or `n x T x q`), given their means and standard deviations."""
+        """Return predictive quantiles at checked rows (`n x q`, or `n x T x q`), from means and standard deviations."""
         noise = student_t_noise(self.likelihood) if include_noise else None
         if noise is None:
             return mean[..., None] + std[..., None] * norm.ppf(probabilities)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gpytorch_partition.all_or_nothing import all_or_nothing, on_one_fit
 from gpytorch_partition.estimators.checks import check_count, check_magnitudes, check_n_jobs, check_positive
-from gpytorch_partition.estimators.kernels import KernelLike, resolved_kernel, sees_raw_columns
+from gpytorch_partition.estimators.kernel_parameter import KernelLike, resolved_kernel, sees_raw_columns
 from gpytorch_partition.estimators.reading import ReadsTables
 from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
@@ -111,7 +111,7 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
 
     :param n_components: Number k of components, at most N. (Default: 2.)
     :param kernel: `"fast_cluster"`, `"mondrian"`, `"forest"` (which needs targets: `fit(X, y)`), or any form of
-        :func:`~gpytorch_partition.estimators.kernels.resolved_kernel`. (Default: `"fast_cluster"`.)
+        :func:`~gpytorch_partition.estimators.kernel_parameter.resolved_kernel`. (Default: `"fast_cluster"`.)
     :param num_partitions: Number m of partitions of a named kernel. (Default: 200.)
     :param tol: Largest residual of an eigenvector, relative to the largest eigenvalue. (Default: 1e-9.)
     :param random_state: Seed of the partitions, and of the first vectors of block Lanczos.

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.estimators.checks import check_magnitudes
-from gpytorch_partition.estimators.kernels import OF_STATE, check_takes_unlabelled, name_of, sees_raw_columns
+from gpytorch_partition.estimators.kernel_parameter import OF_STATE, check_takes_unlabelled, name_of, sees_raw_columns
 from gpytorch_partition.explain.given_columns import model_column_names
 from gpytorch_partition.inputs.numbers import like_holes, refuse_mask
 from gpytorch_partition.inputs.row_choice import rows_without_copies, told_of_copies

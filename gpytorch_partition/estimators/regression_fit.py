@@ -24,7 +24,7 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.callers import level_of_caller
-from gpytorch_partition.estimators.kernels import (
+from gpytorch_partition.estimators.kernel_parameter import (
     check_columns,
     check_dense_size,
     kernel_and_rows,

@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from gpytorch.kernels import Kernel
@@ -40,7 +40,7 @@ from gpytorch_partition.estimators.fitted_regressor import (
     restored,
     state_of,
 )
-from gpytorch_partition.estimators.kernels import KERNELS, check_given, name_of, state_name
+from gpytorch_partition.estimators.kernel_parameter import NAMES, check_given, name_of, state_name
 from gpytorch_partition.estimators.reading import (
     FEWEST_ENTRIES,
     CountedRows,
@@ -84,8 +84,6 @@ from gpytorch_partition.progress import doing, recorded_stages, verbosity
 from gpytorch_partition.tables.cells import as_pandas
 from gpytorch_partition.tables.chunks import ChunkSource
 
-NAMES = ("auto", *KERNELS)
-
 _WIDENS = (
     "kernel='auto' has a smooth part, whose intervals widen there; or leave these rows out, or fit to some from there"
 )
@@ -95,6 +93,8 @@ _ENDS, _LEAST_OF_COPIES = np.array([0.05, 0.95]), 0.8  # of intervals, and the s
 _PARAMETERS = ("kernel", "categorical_features", "num_partitions", "max_iterations", "dtype")  # of a state
 _RESULTS = ("log_marginal_likelihood_value_", "at_bounds_", "n_iter_", "seconds_", "left_out_")  # of a state
 _LEARNED = ("_constant_columns", "_constants", "_counted_rows")  # of a state
+
+_Regressor = TypeVar("_Regressor", bound="PartitionGPRegressor")
 
 
 @dataclass(eq=False, repr=False)
@@ -207,7 +207,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         distinct = data.without_copies()
         with verbosity(self.verbose), recorded_stages() as self.seconds_, threads_for(len(distinct.y)):
             self._fit_rows(distinct, blocks, others)
-            if self._misses_copies(data.besides(distinct)):
+            if _misses_copies(self._known, data.besides(distinct)):
                 self._fit_rows(data, blocks, others)
         if self._known.has_several:
             self.at_bounds_ = noises_at_bound(self.model_, self.target_names_.tolist())
@@ -222,24 +222,6 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         with doing(f"fitting {len(targets):,} rows"):
             found = RegressionFit(x, targets, unit, *counted, **parameters).run(data.y, points, self.budget)
         self._learn(found, columns, unit)
-
-    def _misses_copies(self, copies: CountedRows) -> bool:
-        """Return whether intervals of the noise around the means hold too few of the copies, and warn then."""
-        known = self._known
-        if not len(copies.y) or known.has_several:
-            return False
-        mean, _ = known.moments(copies.X, with_std=False, include_noise=False)
-        deviation = np.sqrt(known.noise_of(known.points(copies.X)))
-        low, high = known.quantiles(copies.X, mean, deviation, _ENDS, include_noise=True).T
-        share = float(((low <= copies.y) & (copies.y <= high)).mean())
-        if share < _LEAST_OF_COPIES:
-            warnings.warn(
-                f"90 % intervals of the noise held {share:.0%} of the copies that were left out, so these rows recur, "
-                "as new rows do: the model is fitted again, to all rows",
-                UserWarning,
-                stacklevel=level_of_caller(),
-            )
-        return share < _LEAST_OF_COPIES
 
     @all_or_nothing
     def fit_chunks(self, chunks: Any, target: str | None = None, *, sample_rows: int = 100_000) -> Any:
@@ -590,26 +572,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
             predictions are not finite.
         """
         with files.reading_state(KIND):
-            return cls._of_state(state)
-
-    @classmethod
-    def _of_state(cls, state: dict[str, Any]) -> Self:
-        regressor, results, names = cls(), state["results"], state["feature_names"]
-        regressor.set_params(**state["parameters"])
-        _check_parameters(cls(**state["parameters"]).set_params(kernel="auto"))
-        regressor._parameters = tuple(state["parameters"][name] for name in _PARAMETERS)
-        regressor._fitted, regressor.encoder_ = fitted_of(state)
-        regressor.__dict__ |= {name: restored(results[name]) for name in (*_RESULTS, *_LEARNED)} | {"options_": None}
-        regressor._target_names = state["target_names"]
-        encoder = state["encoder"]
-        regressor.n_features_in_ = state["train_x"].shape[1] if encoder is None else len(encoder["columns"])
-        if names is not None:
-            regressor.feature_names_in_ = np.array(names, dtype=object)
-            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-                raise ValueError(f"expected names of columns as a list of texts, got {names!r:.60}: fit again")
-        if regressor._constants is not None and np.isnan(regressor._constants).shape != state["train_x"].shape[1:]:
-            raise ValueError("expected a number for each column that was constant in training, got others: fit again")
-        return regressor
+            return _with_state(cls(), state)
 
     @property
     def _known(self) -> FittedRegressor:
@@ -747,6 +710,44 @@ def _checked_blocks(kernel: Any, y: Any, groups: Any, time: Any) -> Blocks | Non
             f"kernel={kernel!r}: give kernel='auto' or a tree ensemble"
         )
     return blocks
+
+
+def _misses_copies(known: FittedRegressor, copies: CountedRows) -> bool:
+    """Return whether intervals of the noise around the means hold too few of the copies, and warn then."""
+    if not len(copies.y) or known.has_several:
+        return False
+    mean, _ = known.moments(copies.X, with_std=False, include_noise=False)
+    deviation = np.sqrt(known.noise_of(known.points(copies.X)))
+    low, high = known.quantiles(copies.X, mean, deviation, _ENDS, include_noise=True).T
+    share = float(((low <= copies.y) & (copies.y <= high)).mean())
+    if share < _LEAST_OF_COPIES:
+        warnings.warn(
+            f"90 % intervals of the noise held {share:.0%} of the copies that were left out, so these rows recur, "
+            "as new rows do: the model is fitted again, to all rows",
+            UserWarning,
+            stacklevel=level_of_caller(),
+        )
+    return share < _LEAST_OF_COPIES
+
+
+def _with_state(regressor: _Regressor, state: dict[str, Any]) -> _Regressor:
+    """Return a new regressor with the parameters and results of a state."""
+    results, names = state["results"], state["feature_names"]
+    regressor.set_params(**state["parameters"])
+    _check_parameters(type(regressor)(**state["parameters"]).set_params(kernel="auto"))
+    regressor._parameters = tuple(state["parameters"][name] for name in _PARAMETERS)
+    regressor._fitted, regressor.encoder_ = fitted_of(state)
+    regressor.__dict__ |= {name: restored(results[name]) for name in (*_RESULTS, *_LEARNED)} | {"options_": None}
+    regressor._target_names = state["target_names"]
+    encoder = state["encoder"]
+    regressor.n_features_in_ = state["train_x"].shape[1] if encoder is None else len(encoder["columns"])
+    if names is not None:
+        regressor.feature_names_in_ = np.array(names, dtype=object)
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError(f"expected names of columns as a list of texts, got {names!r:.60}: fit again")
+    if regressor._constants is not None and np.isnan(regressor._constants).shape != state["train_x"].shape[1:]:
+        raise ValueError("expected a number for each column that was constant in training, got others: fit again")
+    return regressor
 
 
 def _of_several(known: FittedRegressor) -> FittedRegressor:

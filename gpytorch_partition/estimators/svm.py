@@ -27,7 +27,7 @@ from torch import Tensor
 from gpytorch_partition.all_or_nothing import all_or_nothing, on_one_fit
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.estimators.checks import check_count, check_magnitudes, check_positive
-from gpytorch_partition.estimators.kernels import KernelLike
+from gpytorch_partition.estimators.kernel_parameter import KernelLike
 from gpytorch_partition.estimators.machines import KernelMachine, class_indicators
 from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.models.cluster_features import ClusterFeatures
@@ -158,8 +158,8 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
 
     :param C: Cost of a unit of hinge loss. Rows are not scaled by k(x, x), which is 1 for most kernels. (Default: 1.)
     :param kernel: `"forest"` (grown on indicators of the classes), `"fast_cluster"`, `"mondrian"`, or any form of
-        :func:`~gpytorch_partition.estimators.kernels.resolved_kernel`; a function gets indicators, `N` zeros and ones,
-        or `N x k`. (Default: `"forest"`.)
+        :func:`~gpytorch_partition.estimators.kernel_parameter.resolved_kernel`; a function gets indicators, `N` zeros
+        and ones, or `N x k`. (Default: `"forest"`.)
     :param num_partitions: As for :class:`~gpytorch_partition.estimators.PartitionKernelPCA`.
     :param random_state: Seed of the partitions, and of the order of rows in descent.
     :param class_weight: Positive factors of C by class, `"balanced"` or None, as in `SVC`. (Default: None.)

@@ -185,13 +185,9 @@ class PartitionKernel(ClusterKernel):
         self.partition.check_points(self._active(x))
         if torch.is_grad_enabled() and x.requires_grad and (self.training or not _depends_on_parameters_only(x)):
             raise RuntimeError(
-                f"{type(self).__name__} is piecewise constant in x: it has no gradient with respect to the inputs. "
-                "Detach inputs. Features of a network cannot be trained by it: train them with another kernel first, "
-                "build this one on them, and detach them in forward. Inducing points cannot be learned: give "
-                "learn_inducing_locations=False to their VariationalStrategy, or call "
-                "inducing_points.requires_grad_(False) of their InducingPointKernel. Acquisition functions are "
-                "optimized without gradients: by gpytorch_partition.botorch.optimize_acqf_cells, or BoTorch's "
-                "optimize_acqf_discrete."
+                f"expected x without gradients, as {type(self).__name__} is piecewise constant in x, got x with "
+                "them: detach it, fix inducing points (learn_inducing_locations=False or requires_grad_(False)), or "
+                "optimize without gradients (optimize_acqf_cells)"
             )
 
     def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:

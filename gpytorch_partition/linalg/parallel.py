@@ -21,6 +21,7 @@ Piece = TypeVar("Piece")
 # Numbers in a tensor up to which PyTorch runs an elementwise operation on the calling thread. Pieces of this size stay
 # in the cache and need no barriers, which cost more than the work itself where cores are shared.
 SERIAL_NUMEL = 2**15
+_ACCELERATOR_NUMEL = 2**24  # numbers in a piece of work, large enough to keep an accelerator busy
 _MOST_SERIAL_ROWS = 5_000
 
 
@@ -102,6 +103,11 @@ def _alone(work: Callable[..., Any], *args: Any) -> Any:
 def _begin_worker(openmp: ThreadpoolController) -> None:
     torch.get_num_threads()  # PyTorch sets the number of a new thread when it first reads it
     openmp.limit(limits=1)  # for the life of the thread
+
+
+def piece_numel(device: torch.device) -> int:
+    """Return the number of numbers in a piece of elementwise work on a device."""
+    return SERIAL_NUMEL if device.type == "cpu" else _ACCELERATOR_NUMEL
 
 
 def slices(total: int, size: int) -> list[slice]:

@@ -316,10 +316,6 @@ class ClusteringPartition(Partition):
         return self.site_counts.numel()
 
     @property
-    def num_features(self) -> int | None:
-        return int(self.num_columns) if self.is_fitted else None
-
-    @property
     def cluster_counts(self) -> Tensor:
         return self.num_clusters
 

@@ -17,11 +17,9 @@ from gpytorch_partition.clusters.tree_layout import TreeLayout, cut_at_depth, la
 from gpytorch_partition.descriptions import counted, ranged
 from gpytorch_partition.inputs.numbers import bits_of, floats_of, random_state_of
 from gpytorch_partition.inputs.training_rows import decode_missing
-from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each, slices
+from gpytorch_partition.linalg.parallel import for_each, piece_numel, slices
 from gpytorch_partition.partitions.ensembles import ZERO, Trees, trees_of
 from gpytorch_partition.partitions.partition import Partition
-
-_ACCELERATOR_NUMEL = 2**24  # (row, tree) pairs in a piece of work, large enough to keep an accelerator busy
 
 
 class ForestPartition(Partition):
@@ -117,10 +115,6 @@ class ForestPartition(Partition):
     @property
     def num_partitions(self) -> int:
         return self.tree_nodes.numel() - 1
-
-    @property
-    def num_features(self) -> int | None:
-        return int(self.num_columns) if self.is_fitted else None
 
     @property
     def cluster_counts(self) -> Tensor:
@@ -344,7 +338,7 @@ def _with_missing_as_zero(x: Tensor) -> Tensor:
 
 
 def _pieces(num_trees: int, x: Tensor) -> product[tuple[slice, slice]]:
-    numel = SERIAL_NUMEL if x.device.type == "cpu" else _ACCELERATOR_NUMEL
+    numel = piece_numel(x.device)  # (row, tree) pairs
     rows = max(1, min(x.shape[0], numel))
     return product(slices(num_trees, numel // rows), slices(x.shape[0], rows))
 

@@ -63,8 +63,9 @@ class Partition(torch.nn.Module):
 
     @property
     def num_features(self) -> int | None:
-        """Return the number D of columns that points must have; None if it does not matter."""
-        return None
+        """Return the number D of columns that points must have, by the buffer `num_columns`; None if none matters."""
+        columns = self._buffers.get("num_columns")
+        return int(columns) if columns is not None and self.is_fitted else None
 
     @property
     def cluster_counts(self) -> Tensor | None:

@@ -17,13 +17,12 @@ from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from torch import Tensor
 
 from gpytorch_partition.inputs.numbers import is_whole
-from gpytorch_partition.linalg.parallel import SERIAL_NUMEL
+from gpytorch_partition.linalg.parallel import piece_numel
 
 _CENTERED = (KMeans, MiniBatchKMeans, MeanShift, AffinityPropagation)  # points belong to the nearest center
 
 NOISES = ("alone", "together", "nearest")
 LARGEST = 1e300  # coordinates are clamped to this magnitude, so that sums of them do not overflow
-_ACCELERATOR_NUMEL = 2**24  # distances held at a time, enough to keep an accelerator busy
 
 
 class Sites(NamedTuple):
@@ -134,8 +133,7 @@ def label_nearest(x: Tensor, centers: Tensor, out: Tensor, seen: Callable[[Tenso
 
 def blocks(x: Tensor, out: Tensor, num_centers: int) -> zip:
     """Return blocks of rows and of their output, so small that one number per (row, center) fits in the cache."""
-    numel = SERIAL_NUMEL if x.device.type == "cpu" else _ACCELERATOR_NUMEL
-    size = max(1, numel // num_centers)
+    size = max(1, piece_numel(x.device) // num_centers)
     return zip(x.split(size), out.split(size))
 
 

@@ -74,7 +74,11 @@ class DefaultGP(PartitionGP):
         return type(found)(mean, found.lazy_covariance_matrix)
 
     def get_fantasy_model(self, inputs: Tensor, targets: Tensor, **kwargs: Any) -> Any:
-        """Return the model with more observations, of which its own share of predictions is the posterior mean."""
+        """
+        Return the model with more observations.
+
+        The process gets their targets less the trees' part and the offset, divided by its own share of predictions.
+        """
         x = self._as_rows(inputs)
         return super().get_fantasy_model(
             inputs, (targets - self._added(x).to(targets)) / self.share_of_rows(x), **kwargs

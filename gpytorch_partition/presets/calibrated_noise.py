@@ -117,8 +117,12 @@ def _residual_forest(
     return forest, ratios
 
 
-def widened(choice: Choice, data: TrainingData, setup: Setup) -> Choice:
-    """Return the choice of few rows with a threshold, without which all variance would vanish far from the rows."""
+def with_threshold(choice: Choice, data: TrainingData, setup: Setup) -> Choice:
+    """
+    Return a choice that is not calibrated with the threshold from which unspanned variance is added at prediction.
+
+    Without it, all variance of the smooth part would vanish far from the rows.
+    """
     setup = setup.again()
     fold = folds(len(data.x), setup.options.num_calibration_folds, setup.random, data.blocks)[0]
     return replace(choice, threshold=_threshold(choice, fold, data, setup))

@@ -31,7 +31,8 @@ class Blocks:
     """
     Hold groups or times of rows, which folds keep together (Roberts et al. 2017 on cross-validation by blocks).
 
-    Use it where new rows are of new groups, or of later times: held-out rows are then as new.
+    Use it where new rows are of new groups, or of later times: held-out rows then differ from the others as new
+    rows will.
     """
 
     labels: Tensor  #: `N` whole numbers from 0 (int64): the row's group, or the rank of its time.
@@ -281,12 +282,12 @@ def _blocks_of_time(times: np.ndarray, num_folds: int) -> list[Split]:
 
 def as_new_rows(x: Tensor, categories: Mapping[int, int], blocks: Blocks | None = None) -> Tensor:
     """
-    Return training rows (`N x D`) as new ones: levels that at most one other row has become missing cells.
+    Return training rows (`N x D`) with rare levels as missing cells, as new rows have them.
 
+    A level is rare if at most one other row has it; with groups, or stretches of time, only rows of other groups count.
     In columns of more than ten levels, :class:`~gpytorch_partition.tables.TableEncoder` learns no level of a single
     row. New rows have such levels as often as training rows have levels that at most one other row has. Without this,
-    log densities of held-out rows are too good where levels are rare. With groups, or stretches of time, only rows of
-    other groups count.
+    log densities of held-out rows are too good where levels are rare.
     """
     found = x.clone()
     for column, num_levels in categories.items():

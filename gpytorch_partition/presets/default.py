@@ -19,7 +19,7 @@ from gpytorch_partition.kernels import IterativeKernel
 from gpytorch_partition.partitions.ensembles.libraries import check_refittable, fitted_clone, is_fitted, num_columns_of
 from gpytorch_partition.presets.assembly import DefaultGP, assemble
 from gpytorch_partition.presets.boosted_mean import with_boosted_mean
-from gpytorch_partition.presets.calibrated_noise import calibrate, widened
+from gpytorch_partition.presets.calibrated_noise import calibrate, with_threshold
 from gpytorch_partition.presets.data import Blocks, TrainingData
 from gpytorch_partition.presets.heavy_tails import discounts_harm, with_heavy_tails, with_shape
 from gpytorch_partition.presets.mean_error import centred, with_mean_error
@@ -139,7 +139,7 @@ def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingD
         with stage("calibrating"):
             choice, data = _calibrated(choice, data, usual, own, setup)
     elif not choice.is_rough:
-        choice = widened(with_mean_error(choice) if own.has_equal_rows else choice, data, setup)
+        choice = with_threshold(with_mean_error(choice) if own.has_equal_rows else choice, data, setup)
     if own.has_equal_rows and setup.refit is None:
         choice = with_boosted_mean(choice, data, setup)
     choice = with_shape(widened_for_blocks(choice, chosen, data, setup), setup.options)

@@ -75,7 +75,7 @@ def usual_parts() -> tuple[str, ...]:
     return tuple(part.name for part in PARTS if not (part.is_rough or part.is_given))
 
 
-def unfitted_parts(num_columns: int, view_columns: int | None = None) -> dict[str, Kernel]:
+def unfitted_parts(num_columns: int, view_columns: int | None) -> dict[str, Kernel]:
     """Return all parts for `load_state_dict`, by name, for rows of so many columns, and views of `view_columns`."""
     if view_columns is None:
         return {part.name: part.unfitted(num_columns) for part in PARTS}

@@ -180,7 +180,7 @@ class _Trial:
     @cached_property
     def predictions(self) -> tuple[Tensor, Tensor]:
         """Means and variances with the constant noise."""
-        return held_out_predictions(self.candidate.folds, self.y, self.candidate.fit, noise_factors=self.factors)
+        return held_out_predictions(self.candidate.folds, self.y, self.candidate.fit, self.factors)
 
     @cached_property
     def judged(self) -> Tensor:
@@ -193,7 +193,7 @@ class _Trial:
         return self.candidate.rows[self.judged]
 
     def _held_out(self, fit: PredictiveFit, ratios: Tensor) -> HeldOutRows:
-        means, variances = held_out_predictions(self.candidate.folds, self.y, fit, ratios, self.factors)
+        means, variances = held_out_predictions(self.candidate.folds, self.y, fit, self.factors, ratios)
         columns = self.y - means, variances, fit.noise_at(ratios) * self.factors
         return HeldOutRows(self.seen, *(values[self.judged] for values in columns))
 

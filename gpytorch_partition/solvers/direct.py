@@ -108,7 +108,7 @@ def _root_at(root: IncidenceLinearOperator, points: LoadedRows) -> IncidenceLine
 
 
 def feature_factor(covariance: LinearOperator, noise: Tensor) -> FeatureFactor | None:
-    """Return the factor, without gradients; None where none exists, or rounding in float64 spoils it."""
+    """Return the factor L made from a sparse root, without gradients; None without a root, or if it is too inexact."""
     if not has_feature_factor(covariance) or not bool((noise > 0).all()):
         return None
     try:

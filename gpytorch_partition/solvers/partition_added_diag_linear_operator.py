@@ -183,8 +183,8 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @property
     def in_double(self) -> PartitionAddedDiagLinearOperator:
-        """Return the operator in float64, with its graph; itself, which it must not hold, if all parts are float64."""
-        return self if self.is_double else self._converted
+        """Return the operator in float64, with its graph: the operator itself, if all its parts are float64."""
+        return self if self.is_double else self._converted  # not cached: it would hold itself
 
     @cached_property
     @torch.enable_grad()  # it is kept, and may be wanted first by a solve, which has no graph
@@ -214,7 +214,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @cached_property
     def feature_factor(self) -> FeatureFactor | None:
-        """Return the factor for predictions by a sparse root of K; None if there is none, or rounding spoils it."""
+        """Return the factor L made from a sparse root of K; None if K has none, or float64 is too inexact for it."""
         return feature_factor(self._linear_op.evaluate_kernel(), self._diag_tensor._diagonal())
 
     @property

@@ -31,7 +31,7 @@ _SCALARS = (bool, np.bool_, int, float, np.integer, np.floating, Decimal, Fracti
 
 
 class Cells(NamedTuple):
-    """A column of N cells."""
+    """Hold one column's N cells as numbers, levels or dates, with notes on how they were read."""
 
     kind: str
     values: np.ndarray  # float64, NaN is missing; levels, None is missing; or datetime64, NaT is missing

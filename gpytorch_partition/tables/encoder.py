@@ -168,7 +168,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     @property
     def kinds_(self) -> dict[str, str]:
-        """Return the kind of each column of the table by name, as :mod:`gpytorch_partition.tables.cells` calls them."""
+        """
+        Return the kind of each column of the table, by name.
+
+        A kind is `"numbers"`, `"text"`, `"category"`, `"ordered category"` or `"dates"`; columns that are left out are
+        `"empty"`, `"id"` (another text in every row) or `"index"` (numbers of rows, without a name).
+        """
         return {column.name: column.kind for column in self._known}
 
     @property
@@ -338,8 +343,8 @@ def is_table(X: Any) -> bool:
     return rows.ndim == 2 and rows.dtype.kind in "OUMmS"
 
 
-def as_table(X: Any, names: Sequence[str] = ()) -> Any:
-    """Return a table as a frame of pandas or an array; the columns of a mapping in the order of the names, if given."""
+def as_table(X: Any, names: Sequence[str]) -> Any:
+    """Return a table as a pandas frame or an array; a mapping with exactly the columns `names`, in their order."""
     if isinstance(X, Mapping):
         X = as_frame(X)
         return X[list(names)] if {*names} == {*X.columns} else X

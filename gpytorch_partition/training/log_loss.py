@@ -120,7 +120,7 @@ def minimize_log_loss(
     return ClassFit(weights, replace(usual, width=width, power=power), held_out_loss(found)[0])
 
 
-def calibrated(fit: ClassFit, excess: Tensor, indicators: Tensor, row_weights: Tensor | None = None) -> ClassFit:
+def calibrated(fit: ClassFit, excess: Tensor, indicators: Tensor, row_weights: Tensor | None) -> ClassFit:
     """Return the same weights with the link of least log loss, given the `excess` of rows that a model has not seen."""
     start, deviations = np.log([float(fit.link.width), float(fit.link.power)]), np.array(_DEVIATIONS[1:])
     link = replace(fit.link, share=1 / (len(excess) + 1))

@@ -21,7 +21,7 @@ from sklearn.metrics import root_mean_squared_error
 
 from gpytorch_partition.__main__ import main
 from gpytorch_partition.command_line import compare, explain, load_model, outputs, parser
-from gpytorch_partition.estimators import PartitionGPRegressor, kernels
+from gpytorch_partition.estimators import PartitionGPRegressor, kernel_parameter
 from gpytorch_partition.estimators.scores import Judgement
 
 KERNELS = ("forest", "fast_cluster", "mondrian")
@@ -389,7 +389,7 @@ class TestCompare:
 
     def test_the_reference_is_dense_up_to_its_limit(self, folder, monkeypatch):
         """Estimators refuse kernels without a structure from fewer rows on."""
-        monkeypatch.setattr(kernels, "MOST_DENSE_ROWS", 20)
+        monkeypatch.setattr(kernel_parameter, "MOST_DENSE_ROWS", 20)
         assert compared() == 0
         assert read("compare/table.csv")[-1]["model"] == "rbf_ard"
 

@@ -24,7 +24,7 @@ from gpytorch_partition.estimators import (
     PartitionSVC,
     PartitionSVR,
 )
-from gpytorch_partition.estimators.kernels import resolved_kernel
+from gpytorch_partition.estimators.kernel_parameter import resolved_kernel
 from gpytorch_partition.lifetimes import fit_along_lifetimes
 from gpytorch_partition.models import (
     ClusterFeatures,

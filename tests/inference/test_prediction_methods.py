@@ -324,7 +324,7 @@ class TestSmallNoise:
         with (
             linear_settings.max_cg_iterations(20),
             pytest.warns(match="unfinished"),
-            pytest.raises(UnconvergedError, match="Raise the noise"),
+            pytest.raises(UnconvergedError, match="raise the noise"),
         ):
             covariance_of(Cell("forest", torch.float64, "few rows", 1.0, 1e-8))
 

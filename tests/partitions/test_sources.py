@@ -20,6 +20,7 @@ from sklearn.mixture import GaussianMixture
 from gpytorch_partition.inputs.kernel_columns import Columns
 from gpytorch_partition.kernels.landmark_kernel import LandmarkPartition
 from gpytorch_partition.kernels.partition_mixture_kernel import JointPartition
+from gpytorch_partition.linalg import parallel
 from gpytorch_partition.partitions import (
     CallablePartition,
     ClusteringPartition,
@@ -31,11 +32,9 @@ from gpytorch_partition.partitions import (
     Partition,
     RandomBinningPartition,
     SampledPartition,
-    forest,
     grow_forest,
     hashed_cells,
     partition,
-    sites,
 )
 from gpytorch_partition.partitions.mondrian import mondrian_partition, process
 
@@ -164,7 +163,7 @@ def test_labels_depend_on_the_point_alone(source, fitted, monkeypatch):
     assert fitted.labels(points[:0]).shape == (0, fitted.num_partitions)
     some = points[::3]
     for size, threads in ((1, 1), (7, 4)):
-        for module in (sites, hashed_cells, forest, mondrian_partition):
+        for module in (parallel, hashed_cells, mondrian_partition):
             monkeypatch.setattr(module, "SERIAL_NUMEL", size)
         monkeypatch.setattr(partition, "_LABELS_PER_CHUNK", 5 * size)
         monkeypatch.setattr(mondrian_partition, "_POINT_NUMEL", 10 * size)

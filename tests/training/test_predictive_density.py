@@ -71,7 +71,7 @@ def test_gradients_are_finite_differences():
 
 
 def test_predictions_of_rows_held_out():
-    means, variances = held_out_predictions(FOLDS, Y, FIT, RATIOS, FACTORS)
+    means, variances = held_out_predictions(FOLDS, Y, FIT, FACTORS, RATIOS)
     std = (variances + FIT.noise_at(RATIOS) * FACTORS).sqrt()
     for fold in FOLDS:
         expected = norm.logpdf(Y[fold.held_out], means[fold.held_out], std[fold.held_out]).sum()

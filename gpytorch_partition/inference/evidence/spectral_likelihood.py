@@ -109,7 +109,13 @@ def krylov_measures(
 def lanczos_measure(
     run: LanczosRun, num_rows: int, forms: tuple[Tensor, Tensor], lower_forms: tuple[Tensor, Tensor]
 ) -> SpectralMeasure:
-    """Return the measure of N rows with the traces of a run, whose vectors may have another length, and these forms."""
+    """
+    Return the measure of `num_rows` rows from a Lanczos run, which has the traces, and given quadratic forms.
+
+    :param run: The run; its vectors may have another length than the rows, as in cluster space.
+    :param forms: Nodes and coefficients of the quadratic forms, as in the fields of :class:`SpectralMeasure`.
+    :param lower_forms: The same of their lower bounds.
+    """
     size = run.basis.shape[1]
 
     def measure(forms: tuple[Tensor, Tensor], traces: tuple[Tensor, Tensor]) -> SpectralMeasure:

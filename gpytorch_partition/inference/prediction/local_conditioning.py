@@ -56,9 +56,11 @@ class LocalPredictors(NamedTuple):
         self, points: Sequence[LoadedRows], blocks: Iterator[TargetDraws], num_samples: int
     ) -> Tensor | None:
         r"""
-        Return posterior variances (`n`) from the number of draws, :math:`\rho^2` times the samples, that is as exact.
+        Return posterior variances (`n`) from draws of the targets; None if that takes more than half the samples.
 
-        The mean of :math:`\rho^2` over the points is that of the first block. None if it is large.
+        They are the variances of the predictors' errors less the mean squares of posterior means less predictions. As
+        many draws are taken as make them as exact as `num_samples` samples: :math:`\rho^2` for each, on average over
+        the points, as the first block estimates it.
         """
         first = next(blocks)
         squares, least = self._squared_differences(points, first), _LEAST_SHARE * self.variances

@@ -306,11 +306,9 @@ def _checked(noisy: PartitionAddedDiagLinearOperator, offset: Tensor) -> Tensor:
     error = float((found.residual.square() / noise).mean(-2).max()) ** 0.5
     if not found.converged and not error <= LARGEST_MEAN_ERROR:
         raise UnconvergedError(
-            f"the predictive means would be wrong by up to {error:.2g} standard deviations of the noise, which is "
-            f"{noisy.noise_share:.1e} of the prior variance: conjugate gradients did not converge in "
-            f"{found.iterations} iterations of float64. Raise the noise (a constraint of the likelihood), lower the "
-            "outputscale, raise linear_operator.settings.max_cg_iterations, or take fewer rows or clusters: up to "
-            f"{MOST_ROWS:,} rows or {MOST_COLUMNS:,} clusters are factorized"
+            f"expected means off by {LARGEST_MEAN_ERROR:g} standard deviations of the noise at most, got {error:.2g} "
+            f"after {found.iterations} iterations with noise of {noisy.noise_share:.1e} of the prior variance: raise "
+            f"the noise or max_cg_iterations, or take up to {MOST_ROWS:,} rows or {MOST_COLUMNS:,} clusters"
         )
     return found.solution
 

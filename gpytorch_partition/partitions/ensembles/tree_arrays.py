@@ -45,7 +45,7 @@ class Trees(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """One tree of n nodes, the root first, as its library numbers them; only `children` is read at leaves."""
+    """Hold one tree of n nodes, the root first, as its library numbers them. At leaves only `children` is used."""
 
     children: NDArray[Any]  # (n, 2) left and right child; negative at leaves
     column: NDArray[Any]  # (n,)

@@ -42,6 +42,7 @@ from gpytorch_partition.presets.default import check_regression_ensemble
 from gpytorch_partition.tables import NumberView, needs_view, view_in_folds
 
 KERNELS = {"forest": RandomForestKernel, "fast_cluster": FastClusterKernel, "mondrian": MondrianKernel}
+NAMES = ("auto", *KERNELS)
 
 #: The type of the parameter `kernel` of estimators.
 KernelLike: TypeAlias = Any  # a name, a function (x, y) -> kernel, a kernel, or a tree ensemble
