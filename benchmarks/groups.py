@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,15 @@ from torch import Tensor
 from gpytorch_partition import GroupKernel, MembershipKernel, fit_exact_gp, settings
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.models import PartitionGP
+from gpytorch_partition.tables import TableEncoder
 
 from .datasets import read_arrays, scores
 from .intervals import FEW_TREES
-from .processes import moments_of
+from .processes import Moments, moments_of
 from .report import Options, Row, Table, grid, held_gib, measured, medians, peak_gib, timed
 
 POINTS, VARIANCES = 1_000, 16
+STATISTICS, CODES = "CatBoost, statistics of targets", "CatBoost, codes of a TableEncoder"
 LEVELS = 50, 10, 5  # regions, towns of a region, shops of a town
 
 
@@ -133,7 +136,7 @@ def categories(options: Options) -> Iterator[Table]:
         order = np.random.RandomState(0).permutation(len(y))
         train, test = order[:size], order[size : 3 * size]
         y = (y - y[train].mean()) / y[train].std()
-        predict = _lightgbm if method.startswith("LightGBM") else _process
+        predict = PREDICTING.get(method.partition(",")[0], _process)
         arguments = table.iloc[train], y[train], table.iloc[test], method, options.pick(None, FEW_TREES)
         moments, seconds = timed(lambda: predict(*arguments))
         return {**scores(y[test], *moments), "seconds": seconds}
@@ -141,10 +144,14 @@ def categories(options: Options) -> Iterator[Table]:
     methods = [f"{kernel}, {view}" for kernel in ("forest", "auto") for view in VIEWS] + ["LightGBM, sets"]
     title = (
         f"Tables with categories, {size} training rows, one random split. Sets: the table as it is; codes: categories "
-        "as arbitrary numbers; one-hot: up to 20 columns each (of LightGBM, deviations by residuals of five folds)"
+        "as arbitrary numbers; one-hot: up to 20 columns each (of boosting, deviations by residuals of five folds)"
     )
     jobs = grid(problem=problems, method=methods)
     yield from measured(options, "categories", title, jobs, scored)
+    if find_spec("catboost"):
+        title = f"Categories by CatBoost (500 rounds), {size} training rows, one random split"
+        jobs = grid(problem=problems, method=[STATISTICS, CODES])
+        yield from measured(options, "category_statistics", title, jobs, scored)
 
 
 def _process(table: pd.DataFrame, y: np.ndarray, new: pd.DataFrame, method: str, options: Any) -> Any:
@@ -180,10 +187,29 @@ def _lightgbm(table: pd.DataFrame, y: np.ndarray, new: pd.DataFrame, method: str
 
     both = pd.concat([table, new])
     both = both.assign(**{name: both[name].astype("category") for name in both.select_dtypes(exclude="number")})
-    model, rows = LGBMRegressor(random_state=0, verbose=-1, n_jobs=1), both[: len(table)]
-    residuals = y - cross_val_predict(model, rows, y, cv=5)
-    mean = model.fit(rows, y).predict(both[len(table) :])
-    return mean, np.full(len(new), np.sqrt(np.mean(residuals**2)))
+    return _boosted(LGBMRegressor(random_state=0, verbose=-1, n_jobs=1), both, y)
+
+
+def _catboost(table: pd.DataFrame, y: np.ndarray, new: pd.DataFrame, method: str, options: Any) -> Any:
+    from catboost import CatBoostRegressor
+
+    both, fitting = pd.concat([table, new]), {}
+    if method == STATISTICS:
+        fitting["cat_features"] = list(both.select_dtypes(exclude="number"))
+    else:
+        both = pd.DataFrame(TableEncoder().fit(table).transform(both))
+    model = CatBoostRegressor(iterations=500, random_seed=0, verbose=False, allow_writing_files=False)
+    return _boosted(model, both, y, **fitting)
+
+
+def _boosted(model: Any, both: pd.DataFrame, y: np.ndarray, **fitting: Any) -> Moments:
+    rows, points = both[: len(y)], both[len(y) :]
+    residuals = y - cross_val_predict(model, rows, y, cv=5, params=fitting)
+    mean = model.fit(rows, y, **fitting).predict(points)
+    return mean, np.full(len(points), np.sqrt(np.mean(residuals**2)))
+
+
+PREDICTING = {"LightGBM": _lightgbm, "CatBoost": _catboost}
 
 
 # Problems.

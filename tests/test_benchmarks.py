@@ -13,11 +13,14 @@ import pandas as pd
 import pytest
 import torch
 from scipy.stats import multivariate_normal, norm
+from sklearn.ensemble import AdaBoostClassifier
 from sklearn.metrics.pairwise import laplacian_kernel
+from sklearn.tree import DecisionTreeClassifier
 
 from benchmarks import evidence, honest
 from benchmarks.__main__ import main
-from benchmarks.datasets import table_sets
+from benchmarks.datasets import classes, table_sets
+from benchmarks.kernels_and_ensembles import _decoupling
 from benchmarks.mondrian_figures import fourier_features, searched
 from benchmarks.papers import against_standard, inverses
 from benchmarks.processes import ALONE, JOINT, density_scores
@@ -49,6 +52,7 @@ OTHERS = [
     ),
     *("machines", "gp_classification", "gp_classification_mean", "diagnosis"),
     *("weights_by_folds", "noise_at_bound", "function_intervals", "fitted_ensembles", "categories"),
+    *(["category_statistics"] if find_spec("catboost") else []),
     *("several_targets", "devices"),
     *(("botorch_runs", "botorch_searches") if find_spec("botorch") else ()),
     *(("dask_counts", "dask_messages", "dask_products", "dask_forest") if find_spec("distributed") else ()),
@@ -58,6 +62,17 @@ OTHERS = [
 def run(*arguments):
     command = [sys.executable, "-m", "benchmarks", *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def test_adaboost_leaves_its_last_tree_a_coin_toss():
+    """Kernels and Ensembles, section 3.4; the errors before are those that scikit-learn has stored."""
+    *_, table = _decoupling(Options(is_smoke=True))
+    x, y, _ = classes(Options(is_smoke=True), "spambase")
+    for row in table.rows:
+        tree = DecisionTreeClassifier(max_depth=row["depth"])
+        boosting = AdaBoostClassifier(tree, n_estimators=5, random_state=0).fit(x, y)
+        assert row["weighted error, mean"] == pytest.approx(boosting.estimator_errors_.mean(), rel=1e-12)
+        assert row["largest distance from 1/2 after"] < 1e-12
 
 
 @pytest.mark.slow

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -26,6 +29,7 @@ from gpytorch_partition.estimators import (
     svm,
 )
 from gpytorch_partition.presets import Options
+from gpytorch_partition.tables import TableEncoder
 from tests.faults.estimators_zoo import classes, numbers, rare, rows
 
 EQUIVALENCE = "check_sample_weight_equivalence_on_dense_data"
@@ -105,3 +109,20 @@ def test_cross_validation_and_selection_in_a_pipeline():
     selector = ParallelEvolutionSelector(n_universes=4, random_state=0)
     pipeline = make_pipeline(StandardScaler(), selector, PartitionSVR(10.0, num_partitions=20, random_state=0))
     assert np.isfinite(pipeline.fit(X, numbers(X)).predict(X)).all()
+
+
+@pytest.mark.parametrize("new", [TableEncoder, PartitionKernelPCA, partial(ParallelEvolutionSelector, n_universes=2)])
+def test_transformers_return_frames_with_their_names(new):
+    frame = pd.DataFrame(np.random.RandomState(0).rand(60, 3), columns=["a", "b", "c"])
+    transformer = new().set_output(transform="pandas")
+    found = transformer.fit(frame, frame["a"] > 0.5).transform(frame)
+    assert list(found.columns) == list(transformer.get_feature_names_out())
+    assert found.index.equals(frame.index)
+
+
+def test_sparse_features_have_names_but_no_frames():
+    rows = np.random.RandomState(0).rand(60, 3)
+    features = PartitionFeatures().fit(rows)
+    assert len(features.get_feature_names_out()) == features.transform(rows).shape[1]
+    with pytest.raises(ValueError, match="sparse"):
+        features.set_output(transform="pandas").transform(rows)
