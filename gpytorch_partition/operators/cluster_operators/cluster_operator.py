@@ -158,7 +158,7 @@ class FlatLinearOperator(ClusterOperator):
     def dense_block(self, left: Incidence, right: Incidence) -> Tensor | None:
         if has_few_pairs(left, right):
             return shared_weights(left, right, self._diagonal())
-        return self.weights.detach() * shared_counts(left, right) if self.has_equal_weights else None
+        return self.weights.detach().double() * shared_counts(left, right) if self.has_equal_weights else None
 
     def _size(self) -> torch.Size:
         return torch.Size((self.num_clusters, self.num_clusters))
