@@ -92,6 +92,13 @@ def test_sums_over_shared_nodes(monkeypatch, num_rows, num_points, visits, table
     torch.testing.assert_close(single, expected.float(), rtol=1e-5, atol=1e-5)
 
 
+def test_entries_are_exact_though_the_weight_is_of_float32():
+    rows, weight = rows_in((3, 4, 2), 50), torch.tensor([1 / 3])
+    scale = torch.tensor(1.0, dtype=torch.float64)
+    found = PartitionLinearOperator(scale, FlatLinearOperator(weight, num_clusters=9), left=rows, right=rows).to_dense()
+    torch.testing.assert_close(found, shared(rows, rows, weight.double()), rtol=0, atol=1e-15)
+
+
 @pytest.mark.parametrize("unit", [1e-300, 1.0, 1e300])
 def test_sums_of_float64_are_exact_though_their_parts_are_of_float32(unit):
     sizes = (60,) * 40
