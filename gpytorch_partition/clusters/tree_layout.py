@@ -158,7 +158,11 @@ def lay_out_trees(left: Tensor, right: Tensor, tree_nodes: Tensor, is_auxiliary:
 
 def _inner_levels(left: Tensor, right: Tensor, roots: Tensor) -> list[Tensor]:
     levels, level = [], roots[left[roots] != roots]
+    num_reached = len(roots)
     while level.numel():
+        num_reached += 2 * level.numel()
+        if num_reached > left.numel():
+            raise ValueError("expected trees, got a node that is the child of several: the state is damaged")
         levels.append(level)
         # Side by side from left to right: memory is then read in order.
         children = torch.stack([left[level], right[level]], 1).view(-1)

@@ -98,6 +98,7 @@ def left_out(regressor: PartitionGPRegressor) -> list[str]:
 def predict(options: Namespace) -> None:
     """Write the predictions of a model file for the rows of a file."""
     if options.output is not None:
+        outputs.check_is_text(Path(options.output))
         outputs.check_writable(Path(options.output), options.data, options.model)
     model = load_model(options.model)
     id_column, required = options.id or model.id, [options.id] * (options.id is not None)

@@ -17,6 +17,7 @@ from gpytorch_partition.files import replacing
 INSTALL = 'pip install "gpytorch_partition[plot]"'
 _MOST_LISTED = 20
 _LONGEST = 200  # characters of a text that is listed
+_OTHER_FORMATS = (".gz", ".bz2", ".xz", ".zip", ".zst", ".parquet", ".xlsx", ".xls", ".json", ".feather")
 
 
 class CommandError(Exception):
@@ -58,6 +59,12 @@ def has_matplotlib() -> bool:
 def save_figure(path: Path, figure: Any) -> None:
     with cannot_write(path), replacing(path) as file:
         figure.savefig(file, format="png")
+
+
+def check_is_text(path: Path) -> None:
+    """Refuse the name of a file of another format, which would hold comma-separated text."""
+    if path.suffix.lower() in _OTHER_FORMATS:
+        raise CommandError(f"expected a name such as predictions.csv, got {path}: predictions are text with commas")
 
 
 def save_table(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:

@@ -200,10 +200,13 @@ def _checked_names(names: Sequence[object], frame: Any) -> list[str]:
 
 
 def _with_holes(frame: Any, id_column: str | None) -> Any:
-    """Drop empty rows and repeated headers, replace marks of missing cells by None, and compose letters (NFC)."""
+    """Drop empty rows at the end and repeated headers, turn marks of missing cells to None, compose letters (NFC)."""
     stripped = frame.apply(lambda each: each if each.name == id_column else each.str.strip().str.normalize("NFC"))
-    is_row = ~((stripped == "") | (stripped == frame.columns)).all(axis=1)
-    return stripped.mask(stripped.isin({name: _MARKS for name in frame if name != id_column}), None)[is_row]
+    named = stripped.loc[:, ~frame.columns.str.startswith("Unnamed: ")]
+    is_header = (named == named.columns).all(axis=1) & (named.shape[1] > 1)
+    is_at_end = (stripped == "").all(axis=1)[::-1].cummin()[::-1]
+    marked = stripped.isin({name: _MARKS for name in frame if name != id_column})
+    return stripped.mask(marked, None)[~(is_header | is_at_end)]
 
 
 def _notes_on_quotes(frame: Any, sep: str) -> Iterator[str]:

@@ -185,9 +185,10 @@ class PartitionKernel(ClusterKernel):
         self.partition.check_points(self._active(x))
         if torch.is_grad_enabled() and x.requires_grad and (self.training or not _depends_on_parameters_only(x)):
             raise RuntimeError(
-                f"expected x without gradients, as {type(self).__name__} is piecewise constant in x, got x with "
-                "them: detach it, fix inducing points (learn_inducing_locations=False or requires_grad_(False)), or "
-                "optimize without gradients (optimize_acqf_cells)"
+                f"expected x without gradients, got x with them: {type(self).__name__} is piecewise constant in x and "
+                "has no gradient with respect to the inputs: detach them, fix inducing points (learn_inducing_locations"
+                "=False or requires_grad_(False)), or optimize without gradients (optimize_acqf_cells, "
+                "optimize_acqf_discrete)"
             )
 
     def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:

@@ -141,6 +141,11 @@ class DeferredKernel(_WrapperKernel):
         self._build_on(x1, x2)
         return super().num_outputs_per_input(x1, x2)
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        if self.base_kernel is None and any(key.startswith(f"{prefix}base_kernel.") for key in state_dict):
+            args[-1].append("expected a built DeferredKernel to load a state into: call it on its training rows first")
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
     def _build_on(self, x1: Tensor, x2: Tensor) -> None:
         if self.base_kernel is not None:
             return

@@ -38,8 +38,9 @@ def as_read(cells: Cells, notations: Sequence[str] = NUMBER_NOTATIONS) -> Cells:
             best, values = notation, found
         if len(values) == len(texts):
             break
-    others = len(texts) - len(values)
-    if not values or (others and len(values) < max(20, 10 * others)):
+    others = {*texts} - {*values}
+    has_codes = any(each.isdecimal() and each[0] == "0" for each in others)  # such as 04623
+    if not values or has_codes or (others and len(values) < max(20, 10 * len(others))):
         return cells
     mark = best[0] * any("." in text or "," in text for text in texts)
     return _valued(cells, texts, values, best)._replace(mark=mark, doubt=_doubt(values, best, notations))

@@ -174,6 +174,13 @@ def test_a_chain_as_deep_as_it_has_splits():
     assert layout.depth[layout.leaf_nodes].tolist() == [*range(1, 301), 300]
 
 
+@pytest.mark.parametrize("child", [0, 2])
+def test_a_cycle_is_an_error(child):
+    left, right = torch.tensor([1, child, 2]), torch.tensor([2, 2, 2])
+    with pytest.raises(ValueError, match="the child of several"):
+        lay_out_trees(left, right, torch.tensor([0, 3]))
+
+
 @pytest.mark.parametrize("nodes_at_once", [1, 40, 2**18])
 def test_groups_of_trees_of_any_size_give_the_same_sums(nodes_at_once, monkeypatch):
     monkeypatch.setattr(tree_sums, "_NODES_PER_GROUP", nodes_at_once)

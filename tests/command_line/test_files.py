@@ -100,7 +100,12 @@ class TestFiles:
             ("a  b\n1  2\n", {"sep": r"\s+"}, {"a": ["1"], "b": ["2"]}),
             ("a::b\n1::2\n", {"sep": "::"}, {"a": ["1"], "b": ["2"]}),
             ('a,b\n"one\ntwo ""2""",1\n\nx,2\n', {}, {"a": ['one\ntwo "2"', "x"], "b": ["1", "2"]}),
-            ("a,b,\n1,2,\na,b,\n,,\n3,n/a,\n,,\n", {}, {"a": ["1", "3"], "b": ["2", None], "Unnamed: 2": [None] * 2}),
+            (
+                "a,b,\n1,2,\na,b,\n,,\n3,n/a,\n,,\n",
+                {},
+                {"a": ["1", None, "3"], "b": ["2", None, None], "Unnamed: 2": [None] * 3},
+            ),
+            ("color\ncolor\nred\n", {"sep": ","}, {"color": ["color", "red"]}),
             ("Title\na,b\n1,2\n", {"sep": ",", "header": 1}, {"a": ["1"], "b": ["2"]}),
             ("Title\n\na,b\n1,2\n", {"header": 2}, {"a": ["1"], "b": ["2"]}),  # blank lines count
             ("a,b,y\nS,B,1\n10,2,3\n", {}, {"a": ["S", "10"], "b": ["B", "2"], "y": ["1", "3"]}),

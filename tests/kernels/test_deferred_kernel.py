@@ -117,3 +117,13 @@ def test_a_model_of_botorch_gives_it_transformed_rows():
     best = botorch.acquisition.LogExpectedImprovement(model, best_f=Y.max())
     bounds = torch.tensor([[0.0] * 3, [1_000.0] * 3], dtype=torch.float64)
     assert torch.isfinite(cells.optimize_acqf_cells(best, bounds, q=1)[1])
+
+
+def test_a_state_before_the_first_call_is_refused():
+    built = DeferredKernel(forest)
+    built(X).to_dense()
+    fresh = DeferredKernel(forest)
+    with pytest.raises(RuntimeError, match="call it on its training rows first"):
+        fresh.load_state_dict(built.state_dict())
+    fresh(X).to_dense()
+    fresh.load_state_dict(built.state_dict())
