@@ -39,11 +39,15 @@ def as_read(cells: Cells, notations: Sequence[str] = NUMBER_NOTATIONS) -> Cells:
         if len(values) == len(texts):
             break
     others = {*texts} - {*values}
-    has_codes = any(each.isdecimal() and each[0] == "0" for each in others)  # such as 04623
-    if not values or has_codes or (others and len(values) < max(20, 10 * len(others))):
+    if not values or any(map(_is_code, texts)) or (others and len(values) < max(20, 10 * len(others))):
         return cells
     mark = best[0] * any("." in text or "," in text for text in texts)
     return _valued(cells, texts, values, best)._replace(mark=mark, doubt=_doubt(values, best, notations))
+
+
+def _is_code(text: str) -> bool:
+    """Return whether digits are a name: 04623, or a number that float64 cannot tell from its neighbors."""
+    return text.isdecimal() and len(text) > 1 and (text[0] == "0" or int(text) > 2**53)
 
 
 def as_in_fit(cells: Cells, notation: str, name: str) -> Cells:

@@ -60,6 +60,7 @@ def test_numbers(cells, numbers, notation):
         ["5 kg", "6 kg"],
         ["04623", "10115"],  # names
         ["04623", *(str(number) for number in range(20_000, 20_300))],  # a few of many
+        ["9007199254740993", "9007199254740992", "5"],  # the same in float64
         ["$5", "€6", "£7"],
         ["5 %", "0.05"],
         ["(1)", "(2)"],
