@@ -200,6 +200,8 @@ def shared_weights(left: Incidence, right: Incidence, weights: Tensor) -> Tensor
 
 def shared_counts(left: Incidence, right: Incidence) -> Tensor:
     """Return in how many partitions two rows share a cluster (`N x N'`), on the CPU, exact in float32."""
+    if left.num_rows < right.num_rows:
+        return shared_counts(right, left).mT
     counts = torch.empty(left.num_rows, right.num_rows)
     size = max(_FEWEST_COLUMNS, _TABLE // max(1, right.num_clusters))
     for codes, columns in zip(right.codes.split(size), counts.split(size, 1)):

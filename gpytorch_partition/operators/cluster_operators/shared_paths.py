@@ -22,9 +22,8 @@ from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.tree_layout import TreeLayout
 
 # Limits within which these sums are cheaper than a product with the identity, which fills a table of nodes by rows.
-_FEWEST_ENTRIES = 10_000  # leaves of a tree, on average, times rows on the right
+_FEWEST = 7e6  # leaves of a tree, on average, times the square of the rows (the fewer of left and right)
 _MOST_HEIGHT = 300  # height of a tree, with which tables of groups grow
-_FEWEST_ROWS = 200  # rows on the right
 _MOST_LEFT_ROWS = 2  # rows on the left, in rows on the right
 _FEW_PAIRS = 2**11  # pairs of rows in a node with few, at most: 45 squared
 _VISITS = 2**17  # (row, tree) pairs worked on at once
@@ -58,10 +57,12 @@ class _Groups(NamedTuple):
 
 
 def is_cheaper_than_product(left: Incidence, right: Incidence, layout: TreeLayout) -> bool:
-    """Return whether these sums take less time than a product with the identity: a half to a quarter, measured."""
-    have_many_leaves = layout.num_leaves * right.num_rows > _FEWEST_ENTRIES * layout.num_trees
-    are_many = right.num_rows >= _FEWEST_ROWS and left.num_rows <= _MOST_LEFT_ROWS * right.num_rows
-    return have_many_leaves and are_many and int(layout.num_steps.max()) <= _MOST_HEIGHT
+    """Return whether these sums take less time than a product with the identity, which is made for each row."""
+    fewest = min(left.num_rows, right.num_rows)
+    are_many = fewest**2 * layout.num_leaves > _FEWEST * layout.num_trees
+    return (
+        are_many and left.num_rows <= _MOST_LEFT_ROWS * right.num_rows and int(layout.num_steps.max()) <= _MOST_HEIGHT
+    )
 
 
 def shared_path_sums(left: Incidence, right: Incidence, layout: TreeLayout, node_weights: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from gpytorch_partition.clusters.tree_layout import lay_out_trees
 from gpytorch_partition.operators import FlatLinearOperator, PartitionLinearOperator, PathSumLinearOperator
 from gpytorch_partition.operators.cluster_operators import cluster_operator, shared_paths
 from gpytorch_partition.operators.cluster_operators.cluster_operator import shared_counts, shared_weights
-from gpytorch_partition.operators.cluster_operators.shared_paths import shared_path_sums
+from gpytorch_partition.operators.cluster_operators.shared_paths import is_cheaper_than_product, shared_path_sums
 from tests.operators.operator_zoo import below, dense, one_hot
 
 
@@ -108,6 +108,12 @@ def test_sums_of_float64_are_exact_though_their_parts_are_of_float32(unit):
     expected = nodes_of(rows, layout) * (weights / unit) @ nodes_of(rows, layout).mT
     found = shared_path_sums(rows, rows, layout, weights) / unit
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-13 * float(expected.max()))
+
+
+@pytest.mark.parametrize(("num_rows", "is_cheaper"), [(1, False), (30, False), (300, True)])
+def test_few_rows_take_a_product(num_rows, is_cheaper):
+    layout, others = random_trees((250, 200)), rows_in((250, 200), 300)
+    assert is_cheaper_than_product(rows_in((250, 200), num_rows), others, layout) == is_cheaper
 
 
 def test_rows_with_themselves_are_exactly_symmetric():
