@@ -60,9 +60,8 @@ def is_cheaper_than_product(left: Incidence, right: Incidence, layout: TreeLayou
     """Return whether these sums take less time than a product with the identity, which is made for each row."""
     fewest = min(left.num_rows, right.num_rows)
     are_many = fewest**2 * layout.num_leaves > _FEWEST * layout.num_trees
-    return (
-        are_many and left.num_rows <= _MOST_LEFT_ROWS * right.num_rows and int(layout.num_steps.max()) <= _MOST_HEIGHT
-    )
+    are_low = int(layout.num_steps.max()) <= _MOST_HEIGHT
+    return are_many and are_low and left.num_rows <= _MOST_LEFT_ROWS * right.num_rows
 
 
 def shared_path_sums(left: Incidence, right: Incidence, layout: TreeLayout, node_weights: Tensor) -> Tensor:
