@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import reduce
 from operator import add
@@ -15,6 +16,7 @@ from linear_operator import to_linear_operator
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
+from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.descriptions import counted, ranged
 from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
 from gpytorch_partition.inputs.numbers import ShapedBuffers, bits_of, checked_count, floats_of, same_bits
@@ -143,7 +145,8 @@ class DeferredKernel(_WrapperKernel):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         if self.base_kernel is None and any(key.startswith(f"{prefix}base_kernel.") for key in state_dict):
-            args[-1].append("expected a built DeferredKernel to load a state into: call it on its training rows first")
+            told = "a DeferredKernel that is not built ignores its state: call it on its training rows, then load"
+            warnings.warn(told, UserWarning, stacklevel=level_of_caller())
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _build_on(self, x1: Tensor, x2: Tensor) -> None:

@@ -198,8 +198,8 @@ def test_nothing_becomes_dense(name):
         with torch.no_grad():
             model(NEW).variance.sum().item()
             model(torch.cat([NEW] * 60)).mean.sum().item()  # 2,400 test points
-        if name == "clusters":  # codes, the Nystrom factor's 100 columns, a block; N x N is 360,000 numbers
-            assert watch.largest <= max(100 * N, 2**18)
+        if name == "clusters":  # the table of codes, the Nystrom factor's 100 columns, a block; N x N is 600 columns
+            assert watch.largest <= max(100 * N, 2**16)
         fantasy = model.get_fantasy_model(NEW[:3], torch.zeros(3))
         with torch.no_grad():
             fantasy(NEW[3:]).variance.sum().item()

@@ -117,7 +117,6 @@ def of_columns(product: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tenso
 
 
 _ENTRIES = 2**22  # entries of the sparse product held at a time, at most, of 12 bytes each
-_TABLE, _FEWEST_COLUMNS = 2**18, 32  # entries of the table of clusters by rows at once; rows at least
 _COST_OF_PAIR = 2  # time for a pair, in entries of the table of clusters by rows that a product with the identity fills
 
 
@@ -156,9 +155,7 @@ class FlatLinearOperator(ClusterOperator):
         return DiagLinearOperator(self._diagonal().double().sqrt())
 
     def dense_block(self, left: Incidence, right: Incidence) -> Tensor | None:
-        if has_few_pairs(left, right):
-            return shared_weights(left, right, self._diagonal())
-        return self.weights.detach().double() * shared_counts(left, right) if self.has_equal_weights else None
+        return shared_weights(left, right, self._diagonal()) if has_few_pairs(left, right) else None
 
     def _size(self) -> torch.Size:
         return torch.Size((self.num_clusters, self.num_clusters))
@@ -196,19 +193,6 @@ def shared_weights(left: Incidence, right: Incidence, weights: Tensor) -> Tensor
     for codes, rows in zip(left.codes.split(size), torch.from_numpy(result).split(size)):
         (_sparse(codes, values) @ columns).toarray(out=rows.numpy())
     return torch.from_numpy(result)
-
-
-def shared_counts(left: Incidence, right: Incidence) -> Tensor:
-    """Return in how many partitions two rows share a cluster (`N x N'`), on the CPU, exact in float32."""
-    if left.num_rows < right.num_rows:
-        return shared_counts(right, left).mT
-    counts = torch.empty(left.num_rows, right.num_rows)
-    size = max(_FEWEST_COLUMNS, _TABLE // max(1, right.num_clusters))
-    for codes, columns in zip(right.codes.split(size), counts.split(size, 1)):
-        table = torch.zeros(right.num_clusters, len(codes))
-        table[codes.T.long(), torch.arange(len(codes))] = 1
-        columns.copy_(left.row_values(table))
-    return counts
 
 
 def _sizes(incidence: Incidence) -> Tensor:

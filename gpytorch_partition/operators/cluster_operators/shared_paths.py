@@ -27,11 +27,12 @@ _MOST_HEIGHT = 300  # height of a tree, with which tables of groups grow
 _MOST_LEFT_ROWS = 2  # rows on the left, in rows on the right
 _FEW_PAIRS = 2**11  # pairs of rows in a node with few, at most: 45 squared
 _VISITS = 2**17  # (row, tree) pairs worked on at once
-_MOST_TREES = 16  # worked on at once: the more, the less exact are sums in float32
+_MOST_TREES = 16  # worked on at once, so that sums of parts in float32 are exact
 _TABLE = 2**18  # entries of the table of groups by rows worked on at once
 _ENTRIES = 2**20  # entries of a sparse product held at once
 _SUMS_SHARE = 2  # sums held at once, over entries of the table
 _MANTISSA = 24  # bits of a whole number that float32 holds
+_FINE = 2.0**20  # 16 halves in these units are below 2^24
 
 
 class _Trees(NamedTuple):
@@ -139,15 +140,16 @@ def _summable_parts(tables: list[Tensor], unit: float) -> list[list[Tensor]]:
     """
     Return tables in units, as parts of float32, whose sums are ten times as fast as those of float64.
 
-    The first part of float64 has whole numbers, whose sum is exact. The second part is below 1 / 2, so that its sum,
-    rounded by 2^-24, changes the largest sum by some 2^-44 of itself.
+    The parts of float64 are whole numbers, multiples of 2^-20 below 1, and the rest. Sums of the first two are exact,
+    and that of the rest is rounded by less than a sum of float64.
     """
     in_units = [table / unit for table in tables]
     if tables[0].dtype == torch.float32:
         return [in_units]
     whole = [table.round() for table in in_units]
-    rest = [(table - part).float() for table, part in zip(in_units, whole)]
-    return [[table.float() for table in whole], rest]
+    fine = [((table - part) * _FINE).round() / _FINE for table, part in zip(in_units, whole)]
+    rest = [table - part - small for table, part, small in zip(in_units, whole, fine)]
+    return [[table.float() for table in part] for part in (whole, fine, rest)]
 
 
 def _starts_of_groups(trees: _Trees, has_many: Tensor) -> Tensor:

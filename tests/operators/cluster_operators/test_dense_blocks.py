@@ -9,7 +9,7 @@ from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.tree_layout import lay_out_trees
 from gpytorch_partition.operators import FlatLinearOperator, PartitionLinearOperator, PathSumLinearOperator
 from gpytorch_partition.operators.cluster_operators import cluster_operator, shared_paths
-from gpytorch_partition.operators.cluster_operators.cluster_operator import shared_counts, shared_weights
+from gpytorch_partition.operators.cluster_operators.cluster_operator import shared_weights
 from gpytorch_partition.operators.cluster_operators.shared_paths import is_cheaper_than_product, shared_path_sums
 from tests.operators.operator_zoo import below, dense, one_hot
 
@@ -66,15 +66,6 @@ def test_sums_of_weights(monkeypatch, num_rows, num_points, entries, code_dtype)
     torch.testing.assert_close(shared_weights(left, right, weights_of(51).float()), expected.float())
 
 
-@pytest.mark.parametrize(("table", "columns"), [(2**18, 32), (60, 1)])
-@pytest.mark.parametrize(("num_rows", "num_points"), [(40, 40), (100, 7), (1, 30), (0, 5), (5, 0)])
-def test_counts_of_shared_clusters(monkeypatch, num_rows, num_points, table, columns):
-    monkeypatch.setattr(cluster_operator, "_TABLE", table)
-    monkeypatch.setattr(cluster_operator, "_FEWEST_COLUMNS", columns)
-    left, right = (rows_in((3, 1, 40, 7), n, seed) for seed, n in enumerate((num_rows, num_points)))
-    assert torch.equal(shared_counts(left, right).double(), shared(left, right, torch.ones(51, dtype=torch.float64)))
-
-
 @pytest.mark.parametrize("few", [0, 50, 2**62])
 @pytest.mark.parametrize(("visits", "table"), [(2**20, 2**22), (80, 100), (1, 1)])
 @pytest.mark.parametrize(("num_rows", "num_points"), [(60, 60), (60, 11), (1, 40), (0, 5), (5, 0)])
@@ -92,13 +83,6 @@ def test_sums_over_shared_nodes(monkeypatch, num_rows, num_points, visits, table
     torch.testing.assert_close(single, expected.float(), rtol=1e-5, atol=1e-5)
 
 
-def test_entries_are_exact_though_the_weight_is_of_float32():
-    rows, weight = rows_in((3, 4, 2), 50), torch.tensor([1 / 3])
-    scale = torch.tensor(1.0, dtype=torch.float64)
-    found = PartitionLinearOperator(scale, FlatLinearOperator(weight, num_clusters=9), left=rows, right=rows).to_dense()
-    torch.testing.assert_close(found, shared(rows, rows, weight.double()), rtol=0, atol=1e-15)
-
-
 @pytest.mark.parametrize("unit", [1e-300, 1.0, 1e300])
 def test_sums_of_float64_are_exact_though_their_parts_are_of_float32(unit):
     sizes = (60,) * 40
@@ -107,7 +91,7 @@ def test_sums_of_float64_are_exact_though_their_parts_are_of_float32(unit):
     weights = unit * magnitudes * weights_of(layout.num_nodes).abs()
     expected = nodes_of(rows, layout) * (weights / unit) @ nodes_of(rows, layout).mT
     found = shared_path_sums(rows, rows, layout, weights) / unit
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-13 * float(expected.max()))
+    torch.testing.assert_close(found, expected, rtol=0, atol=4e-15 * float(expected.max()))
 
 
 @pytest.mark.parametrize(("num_rows", "is_cheaper"), [(1, False), (30, False), (300, True)])
