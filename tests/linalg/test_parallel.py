@@ -145,8 +145,9 @@ def test_a_default_model_is_the_same_on_any_number_of_threads(most_dense_rows, t
     assert np.array_equal(predicted(), on_two)
     assert not differences(before, process_state())
     torch.set_num_threads(1)
-    # Sums of several threads are rounded otherwise, which iterations magnify.
-    np.testing.assert_allclose(predicted(), on_two, rtol=1e-8 if most_dense_rows == 2_000 else 0.01)
+    # Sums of several threads are rounded otherwise, which iterations magnify; some means are near 0, targets near 1.
+    rtol, atol = (1e-8, 0.0) if most_dense_rows == 2_000 else (2e-3, 1e-4)
+    np.testing.assert_allclose(predicted(), on_two, rtol=rtol, atol=atol)
 
 
 OWN = {"prefix": "libscipy_openblas"}
