@@ -162,11 +162,13 @@ def _inner_levels(left: Tensor, right: Tensor, roots: Tensor) -> list[Tensor]:
     while level.numel():
         num_reached += 2 * level.numel()
         if num_reached > left.numel():
-            raise ValueError("expected trees, got a node that is the child of several: the state is damaged")
+            break  # a cycle
         levels.append(level)
         # Side by side from left to right: memory is then read in order.
         children = torch.stack([left[level], right[level]], 1).view(-1)
         level = children[left[children] != children]
+    if num_reached != left.numel():
+        raise ValueError("expected trees, got a node that is no child, or the child of several: the state is damaged")
     return levels
 
 

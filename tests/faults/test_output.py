@@ -71,6 +71,13 @@ class TestFullDisk:
             assert Path("model.gp").read_bytes() == before
             assert names() == listed
 
+    @pytest.mark.parametrize("name", ["out.parquet", "out.csv.gz", "OUT.XLSX"])
+    def test_predictions_of_another_format_are_refused(self, folder, capsys, name):
+        assert fit() == 0
+        assert main(["predict", "model.gp", "data.csv", "--output", name]) == 2
+        assert f"expected a name such as predictions.csv, got {name}" in capsys.readouterr().err
+        assert not Path(name).exists()
+
     def test_of_predictions(self, folder, capsys):
         assert fit() == 0
         Path("out.csv").write_text("old")
