@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -32,8 +32,9 @@ class LandmarkPartition(Partition):
     """Put all points in one cluster, and hold the inducing points (`k x D`) of a low-rank kernel."""
 
     num_partitions = 1
-    # Loadings are cached with the rows, a few hundred numbers per row: of training rows and of two other sets.
-    num_cached = 3
+    # Loadings are cached with the rows, a few hundred numbers per row: of training rows and of two other sets;
+    # with inducing points, the factor of their covariance.
+    num_cached = 4
 
     bits: Tensor  # (k, D) bit patterns of the inducing points, float64
 
@@ -92,6 +93,7 @@ def choose_landmarks(x: Tensor, num_landmarks: int | None, random: np.random.Ran
 # Added to the diagonal of the inducing points' covariance, relative to its mean: its factor stays accurate in float64.
 _RELATIVE_JITTER = 1e-8
 _ENTRIES = 2**22  # largest number of covariances between rows and inducing points that are held at once
+_ROOT: Key[Tensor] = Key("root")  # cache key of the Cholesky factor of the covariance of inducing points
 _LOADINGS: Key[Tensor] = Key("loadings")  # cache key of the loadings of a set of rows
 
 
@@ -234,22 +236,33 @@ class LandmarkKernel(ClusterKernel):
     def _loadings(self, x: Tensor, rows: Incidence, dtype: torch.dtype) -> Tensor:
         """Loadings of points: cached with their rows, unless gradients are needed."""
         x = x if rows.batch_shape else x[(0,) * (x.dim() - 2)]
+        return self._cached_unless_trained(_LOADINGS, x, rows, lambda: self._new_loadings(x, dtype), dtype)
+
+    def _cached_unless_trained(
+        self, key: Key[Tensor], x: Tensor, rows: Incidence, compute: Callable[[], Tensor], *options: Any
+    ) -> Tensor:
         is_trained = x.requires_grad or any(parameter.requires_grad for parameter in self.base_kernel.parameters())
         if is_trained and torch.is_grad_enabled():
-            return self._new_loadings(x, dtype)
-        return rows.cache.get(_LOADINGS, self, lambda: self._new_loadings(x, dtype), dtype)
+            return compute()
+        return rows.cache.get(key, self, compute, *options)
 
     def _new_loadings(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         r"""The loadings :math:`\kappa(x, Z) L^{-\top}` (`*batch x N x k`), computed in float64 and then converted."""
         landmarks, size = self.landmarks.landmarks, max(1, _ENTRIES // self.num_landmarks)
-        within = self._dense(landmarks, landmarks)
-        jitter = _RELATIVE_JITTER * within.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
-        root = stable_cholesky(within + jitter * torch.eye(self.num_landmarks).to(within))
+        points = self.landmarks.incidences(landmarks, landmarks)[0]
+        root = self._cached_unless_trained(_ROOT, landmarks, points, self._new_root)
         blocks = [
             torch.linalg.solve_triangular(root.mT, cross, upper=True, left=False).to(dtype)
             for cross in (self._dense(block, landmarks) for block in x.double().split(size, -2))
         ]
         return torch.cat(blocks, -2)
+
+    def _new_root(self) -> Tensor:
+        """The Cholesky factor L of the covariance of inducing points (`*batch x k x k`)."""
+        landmarks = self.landmarks.landmarks
+        within = self._dense(landmarks, landmarks)
+        jitter = _RELATIVE_JITTER * within.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
+        return stable_cholesky(within + jitter * torch.eye(self.num_landmarks).to(within))
 
     def _dense(self, x1: Tensor, x2: Tensor) -> Tensor:
         with eager_kernels():

@@ -228,8 +228,11 @@ class Partition(torch.nn.Module):
             self.__dict__.pop(name, None)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Partition:
-        self._forget_derived()
-        return super()._apply(fn, recurse)
+        tensors = list(self.tensors().values())
+        super()._apply(fn, recurse)
+        if not self.has_tensors(tensors):  # `to` a place where they are keeps codes
+            self._forget_derived()
+        return self
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         missing = [prefix + name for name in self._buffers if prefix + name not in state_dict]

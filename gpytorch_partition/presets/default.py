@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -154,11 +155,17 @@ def _calibrated(
 ) -> tuple[Choice, TrainingData]:
     """Calibrate the choice; return the usual one where models of most rows predict better without discounts."""
     again = setup.again()
-    found = calibrate(choice, data, setup, own)
+    found = _calibrate(choice, data, setup, own)
     if data is own:
         return found, data
-    other = calibrate(usual, own, again, own)
+    other = _calibrate(usual, own, again, own)
     return (other, own) if discounts_harm(found, data, other, own) else (found, data)
+
+
+def _calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingData) -> Choice:
+    found = calibrate(choice, data, setup, own)
+    gc.collect()  # GPyTorch's hooks hold the kernels of folds, with their factors, in cycles
+    return found
 
 
 def default_kernel(

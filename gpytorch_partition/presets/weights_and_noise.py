@@ -45,9 +45,13 @@ class HeldOutRows:
     variances: Tensor  # (n,) of the function
     noise: Tensor  # (n,) variances, divided by weights of rows
 
+    def log_densities(self) -> Tensor:
+        """Return the Gaussian log densities of the errors (`n`), in nats."""
+        return gaussian_log_densities(self.errors, self.variances + self.noise)
+
     def log_density(self) -> float:
-        """Return the mean Gaussian log density of the errors, in nats."""
-        return float(gaussian_log_densities(self.errors, self.variances + self.noise).mean())
+        """Return the mean of these log densities."""
+        return float(self.log_densities().mean())
 
     def precisions(self, tails: HeavyTails) -> Tensor:
         """Return the expected precision of the noise of each row (`n`), near 0 for outliers."""
@@ -60,7 +64,7 @@ class HeldOutRows:
 
 _LOSS = 0.1  # squared errors that varying noise may lose, as a share; and 2 standard errors
 _MOST_LOG_FACTOR = 10.0  # log ratio of the noise of new observations to that of training rows
-_NEGLIGIBLE = 1.0  # nats that held-out rows may lose by parts left out; small parts may matter if noise varies
+_NEGLIGIBLE = 1.0  # nats that held-out rows may lose by parts left out, beside 2 standard errors
 _NO_ROWS = HeldOutRows(*[torch.empty(0, dtype=torch.int64)] * 4)
 
 
@@ -200,7 +204,7 @@ class _Trial:
     def choice(self, fit: PredictiveFit, ratios: Tensor, forest: RandomForestRegressor | None) -> Choice:
         held_out, less = self._held_out(fit, ratios), _without_negligible(fit, self.options)
         by_less = self._held_out(less, ratios)
-        if (held_out.log_density() - by_less.log_density()) * len(self.seen) < _NEGLIGIBLE:
+        if not _is_clear(held_out.log_densities() - by_less.log_densities()):
             fit, held_out = less, by_less
         density = held_out.log_density() - self.num_values / len(self.seen)
         factor = _allowance(self.num_held_out, self.num_values, len(self.all_y), self.options)
@@ -326,6 +330,11 @@ def _folds(inputs: PartInputs) -> tuple[list[str], list[Fold], list[Tensor]]:
 def _fold(parts: Iterable[Kernel], inputs: PartInputs, kept: np.ndarray, held_out: np.ndarray) -> Fold:
     covariances = dense_covariances(parts, inputs.x_without(held_out))
     return Fold.of(covariances, torch.from_numpy(kept), torch.from_numpy(held_out))
+
+
+def _is_clear(losses: Tensor) -> bool:
+    """Return whether the nats (`n`) that rows lose by parts left out are no chance: small parts may matter."""
+    return bool(losses.sum() > max(_NEGLIGIBLE, 2 * losses.std() * len(losses) ** 0.5))
 
 
 def _without_negligible(fit: PredictiveFit, options: Options) -> PredictiveFit:

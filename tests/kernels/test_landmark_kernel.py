@@ -79,6 +79,7 @@ def test_frozen_lengthscales_are_learned_and_loadings_computed_once(evaluations)
             model(NEW + shift).variance.sum().item()
     assert evaluations.count(300) == 1
     assert evaluations.count(20) == 3
+    assert evaluations.count(25) == 1  # the factor of the inducing points
     kernel.base_kernel.lengthscale = 2 * lengthscale
     expected = _nystrom(kernel.base_kernel, kernel.landmarks.landmarks, X, X).float()
     torch.testing.assert_close(kernel(X).to_dense(), expected, rtol=0, atol=1e-5)

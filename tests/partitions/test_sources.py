@@ -303,6 +303,12 @@ class TestCodes:
             source.incidences(test, X)
         assert calls.count(80) == 1
 
+    def test_a_move_to_where_a_source_is_keeps_codes(self):
+        source = FastClusterPartition(X, 5, random_state=0)
+        codes = source.incidences(X, X)[0]
+        assert source.to("cpu", torch.float64).incidences(X, X)[0] is codes
+        assert source.to("meta")._cached(X) is None
+
     def test_rows_changed_in_place_are_not_mistaken_for_the_old_ones(self):
         x, source = X.clone(), CallablePartition(floors)
         before = source.incidences(x, x)[0].codes.clone()

@@ -137,6 +137,15 @@ def test_a_small_part_beside_a_strong_trend_is_kept():
     assert weights_and_noise._without_negligible(replace(fit, outputscales=weights / 1e9), Options()).outputscales.all()
 
 
+def test_parts_are_kept_if_many_rows_lose_without_them():
+    """A single row whose noise is small may lose more than all others."""
+    many, one = torch.full((1_000,), 0.01), torch.zeros(1_000)
+    one[0] = 9.0
+    assert weights_and_noise._is_clear(many)
+    assert not weights_and_noise._is_clear(one)
+    assert not weights_and_noise._is_clear(many / 20)
+
+
 @pytest.mark.slow
 def test_parts_that_matter_where_noise_is_least_are_kept(monkeypatch):
     """Weights at their bound carry the function where targets are the same number; noise is large elsewhere."""
