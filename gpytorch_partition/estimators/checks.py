@@ -89,10 +89,14 @@ def check_magnitudes(values: np.ndarray, name: str) -> None:
 
 
 def warn_of_rounding(values: np.ndarray, name: str = "targets") -> None:
-    """Warn of a column of numbers (`N` or `N x D`, NaN where missing) that differ by about the rounding of float64."""
+    """
+    Warn of a column of numbers (`N` or `N x D`, NaN where missing) that differ by about the rounding of float64.
+
+    Whole numbers from 2^53 that are equal in float64 may have differed before.
+    """
     low, high = np.fmin.reduce(values), np.fmax.reduce(values)
     spread, size = np.atleast_1d(high - low), np.atleast_1d(np.fmax(np.abs(low), np.abs(high)))
-    is_lost = (spread > 0) & (spread <= _ROUNDED * np.finfo(np.float64).eps * size)
+    is_lost = (spread <= _ROUNDED * np.finfo(np.float64).eps * size) & ((spread > 0) | (size >= 2.0**53))
     if is_lost.any():
         warnings.warn(
             f"{name} differ by {spread[is_lost].max():.3g}, which float64 hardly tells apart at their size, "

@@ -165,6 +165,9 @@ class TestData:
         columns = np.column_stack([2**53 + np.arange(len(X)), np.arange(len(X)) % 7])
         with pytest.warns(UserWarning, match="numbers of a column of X differ by 148.*hardly tells apart"):
             small("mondrian").fit(columns, Y)
+        columns[:, 0] = 10**18 + np.arange(len(X)) % 50
+        with pytest.warns(UserWarning, match="numbers of a column of X differ by 0.*hardly tells apart"):
+            small("mondrian").fit(columns, Y)
 
     def test_parameters_set_after_the_fit_are_not_saved(self):
         model = small("mondrian").fit(X, Y)
