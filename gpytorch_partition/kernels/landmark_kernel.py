@@ -94,6 +94,8 @@ def choose_landmarks(x: Tensor, num_landmarks: int | None, random: np.random.Ran
 _RELATIVE_JITTER = 1e-8
 _ENTRIES = 2**22  # largest number of covariances between rows and inducing points that are held at once
 _ROOT: Key[Tensor] = Key("root")  # cache key of the Cholesky factor of the covariance of inducing points
+# Attributes that PyTorch's modules have, whose tensors are compared as a state, and whether the kernel is trained.
+_STATE = {*vars(torch.nn.Module()), "distance_module"}
 _LOADINGS: Key[Tensor] = Key("loadings")  # cache key of the loadings of a set of rows
 
 
@@ -244,7 +246,7 @@ class LandmarkKernel(ClusterKernel):
         is_trained = x.requires_grad or any(parameter.requires_grad for parameter in self.base_kernel.parameters())
         if is_trained and torch.is_grad_enabled():
             return compute()
-        return rows.cache.get(key, self, compute, *options)
+        return rows.cache.get(key, self, compute, _settings(self.base_kernel), *options)
 
     def _new_loadings(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         r"""The loadings :math:`\kappa(x, Z) L^{-\top}` (`*batch x N x k`), computed in float64 and then converted."""
@@ -278,6 +280,20 @@ class LandmarkKernel(ClusterKernel):
             if saved.shape != own.shape:
                 self.base_kernel = _frozen_matern(saved.shape[-1]).to(own)
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def _settings(kernel: Kernel) -> list[tuple[type, dict[str, Any]]]:
+    """Return the class of each module of a kernel, with its values other than parameters, such as Matern's `nu`."""
+    return [
+        (type(module), {name: _comparable(value) for name, value in vars(module).items() if name not in _STATE})
+        for module in kernel.modules()
+    ]
+
+
+def _comparable(value: Any) -> Any:
+    if isinstance(value, Tensor | np.ndarray):
+        return value.tolist()
+    return value if isinstance(value, int | float | str | tuple) else id(value)
 
 
 def _frozen_matern(num_columns: int) -> MaternKernel:

@@ -7,7 +7,7 @@ import copy
 import gpytorch
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel, RBFKernel
+from gpytorch.kernels import Kernel, MaternKernel, PolynomialKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 
 from gpytorch_partition import LandmarkKernel, encode_missing
@@ -56,6 +56,33 @@ def test_nearly_singular_landmarks_are_accurate_in_float32():
     base.lengthscale = 10.0
     kernel = LandmarkKernel.from_kernel(base, X[:100])
     torch.testing.assert_close(kernel(X).to_dense(), base(X).to_dense(), rtol=0, atol=1e-4)
+
+
+class OwnRBF(Kernel):
+    width = 1.0
+
+    def forward(self, x1, x2, diag=False, **params):
+        squares = self.covar_dist(x1, x2, square_dist=True, diag=diag) / self.width
+        return squares.neg().exp()
+
+
+@pytest.mark.parametrize(
+    ("base", "name", "value"),
+    [
+        (MaternKernel(nu=0.5), "nu", 2.5),
+        (PolynomialKernel(power=2), "power", 3),
+        (ScaleKernel(MaternKernel(nu=0.5)), "base_kernel", RBFKernel().double()),
+        (OwnRBF(), "width", 0.1),
+        (OwnRBF(), "width", torch.tensor(0.1)),
+    ],
+)
+def test_settings_of_the_base_kernel_that_change(base, name, value):
+    kernel = LandmarkKernel.from_kernel(base.requires_grad_(False), X[:9]).double()
+    kernel(X.double()).to_dense()
+    setattr(kernel.base_kernel, name, value)
+    kernel.requires_grad_(False)
+    fresh = LandmarkKernel.from_kernel(copy.deepcopy(kernel.base_kernel), X[:9])
+    assert torch.equal(kernel(X.double()).to_dense(), fresh(X.double()).to_dense())
 
 
 def test_loadings_in_blocks_of_rows(monkeypatch):
