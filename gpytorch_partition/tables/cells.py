@@ -40,7 +40,7 @@ class Cells(NamedTuple):
     note: str = ""  # for the log, on how cells were read
     notation: str = ""  # of numbers or dates that were text
     mark: str = ""  # the decimal mark of numbers that were text, if they have any mark
-    doubt: str = ""  # how numbers or dates that were text could be read otherwise
+    doubt: str = ""  # how numbers or dates that were text could be read otherwise, or what whole numbers lose
 
     def without(self, missing: Sequence[float]) -> Cells:
         """Return the cells, with these numbers as missing cells."""
@@ -71,7 +71,8 @@ def read_cells(column: Any, name: str, zone: str | None = None) -> Cells:
     if isinstance(column.dtype, pandas.PeriodDtype):
         column = column.dt.to_timestamp()
     if pandas.api.types.is_numeric_dtype(column.dtype) and column.dtype.kind != "c":
-        return _numbers(column.to_numpy(dtype=np.float64, na_value=np.nan))
+        numbers = _numbers(column.to_numpy(dtype=np.float64, na_value=np.nan))
+        return numbers._replace(doubt=_rounding(column, numbers.values) if column.dtype.kind in "iu" else "")
     if isinstance(column.dtype, np.dtype | pandas.DatetimeTZDtype) and column.dtype.kind == "M":
         return _dates(column, {str(column.dt.tz)} if column.dt.tz else set(), zone)
     return _objects(column.astype(object), column.isna().to_numpy(), name, zone)
@@ -116,6 +117,14 @@ def names_of(names: Sequence[Any]) -> str:
 
 def _numbers(values: np.ndarray, note: str = "") -> Cells:
     return Cells(EMPTY if len(values) and np.isnan(values).all() else NUMBERS, values, note=note)
+
+
+def _rounding(column: Any, numbers: np.ndarray) -> str:
+    if not np.nanmax(np.abs(numbers), initial=0.0) >= 2**53:
+        return ""
+    before, after = column.nunique(), len(np.unique(numbers[~np.isnan(numbers)]))
+    told = f"differences that float64 does not hold ({before:,} whole numbers become {after:,})"
+    return told if after < before else ""
 
 
 def _category(column: Any, name: str) -> Cells:

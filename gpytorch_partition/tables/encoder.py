@@ -253,14 +253,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if {each.mark for each in cells if each.kind == NUMBERS and not each.doubt} - {""} == {","}:
             notations = [each for each in notations if each[0] == ","]
             for number, each in enumerate(cells):
-                if each.kind == NUMBERS and each.doubt:
+                if each.kind == NUMBERS and each.doubt and each.notation:
                     cells[number] = as_read(raw[number], notations)
         cells = [each.without(self.missing) for each in cells]
         for name, each in zip(table, cells):
             if each.doubt:
-                read = f"its {each.kind} are text, read as {written_in(each.notation)}, and could have {each.doubt}"
-                told = f"column {name!r}: {read}: convert the column, so that it can be read in one way only"
-                warnings.warn(told, MisreadColumnWarning, stacklevel=level_of_caller())
+                warnings.warn(_warning(name, each), MisreadColumnWarning, stacklevel=level_of_caller())
         return cells
 
     def _notations(self) -> list[str]:
@@ -312,6 +310,15 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 f"{len(names) - 1} or a flag for each, got {names_of(unknown)}"
             )
         return {known[one] for one in wanted}
+
+
+def _warning(name: str, cells: Cells) -> str:
+    if not cells.notation:
+        return (
+            f"column {name!r}: its {cells.kind} could have {cells.doubt}: convert the column to text, which keeps them"
+        )
+    read = f"are text, read as {written_in(cells.notation)}, and could have {cells.doubt}"
+    return f"column {name!r}: its {cells.kind} {read}: convert the column, so that it can be read in one way only"
 
 
 def _is_learned(column: _Column) -> bool:
@@ -441,7 +448,8 @@ def _check_finite(name: str, cells: Cells) -> None:
 def _of_fit(column: _Column, values: Any, missing: Sequence[float]) -> Cells:
     """Return cells of new rows, if their kind is that of the column in `fit`; text is read as its numbers or dates."""
     cells = read_cells(values, column.name, column.zone)
-    if cells.kind == TEXT and column.zone is None and column.kind in (NUMBERS, DATES):
+    is_text_in_fit = column.zone is None or column.notation
+    if cells.kind == TEXT and is_text_in_fit and column.kind in (NUMBERS, DATES):
         notation = column.notation or (ISO if column.kind == DATES else NUMBER_NOTATIONS[0])
         cells = as_in_fit(cells, notation, column.name)
     cells = cells.without(missing)
@@ -507,7 +515,7 @@ def _reading(column: _Column) -> str:
         return LEFT_OUT[column.kind]
     if column.kind in LEVELS:
         return f"{CATEGORY if column.kind == TEXT else column.kind} of {len(column.levels or []):,} levels"
-    is_usual = column.notation in ("", NUMBER_NOTATIONS[0]) and not column.is_open
+    is_usual = not column.notation or (column.notation == NUMBER_NOTATIONS[0] and not column.is_open)
     shown = column.kind + ("" if is_usual else f" as {written_in(column.notation)}")
     shown += f" ({', '.join(['days', *column.parts])})" * (column.kind == DATES)
     shown += f" on the clock of {column.zone}" if column.zone else ""

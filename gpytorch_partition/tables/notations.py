@@ -20,6 +20,7 @@ ISO = "ISO8601"
 
 _LIKE_DATES = re.compile(r"\d{1,4}[-/. ]*(\d|[a-z]{3})|[a-z]{3,9} \d", re.IGNORECASE)
 _LIKE_ISO = re.compile(r"(1[5-9]|2[01])\d\d([-/.])\d{1,2}(\2\d{1,2}([T ].+)?)?")  # the number 0815-1 is no month
+_ZONED = re.compile(r".*\d:\d\d.*(Z|UTC|[-+]\d\d(:?\d\d)?)", re.IGNORECASE)  # a time with its zone
 _DAYS = (
     *(f"%{first}{mark}%{second}{mark}%{year}" for mark in "./-" for first, second in ("dm", "md") for year in "Yy"),
     *("%d-%b-%Y", "%d-%b-%y", "%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%d%b%Y"),
@@ -39,7 +40,12 @@ def as_read(cells: Cells, notations: Sequence[str] = NUMBER_NOTATIONS) -> Cells:
         if len(values) == len(texts):
             break
     others = {*texts} - {*values}
-    if not values or any(map(_is_code, texts)) or (others and len(values) < max(20, 10 * len(others))):
+    if (
+        not values
+        or any(map(_is_code, texts))
+        or _merges(values)
+        or (others and len(values) < max(20, 10 * len(others)))
+    ):
         return cells
     mark = best[0] * any("." in text or "," in text for text in texts)
     return _valued(cells, texts, values, best)._replace(mark=mark, doubt=_doubt(values, best, notations))
@@ -48,6 +54,12 @@ def as_read(cells: Cells, notations: Sequence[str] = NUMBER_NOTATIONS) -> Cells:
 def _is_code(text: str) -> bool:
     """Return whether digits are a name: 04623, or a number that float64 cannot tell from its neighbors."""
     return text.isdecimal() and len(text) > 1 and (text[0] == "0" or int(text) > 2**53)
+
+
+def _merges(values: dict[str, Any]) -> bool:
+    """Return whether float64 makes one number of large ones, as of 9,007,199,254,740,993 and its neighbors."""
+    large = [value for value in values.values() if isinstance(value, float) and 2**53 <= abs(value) < np.inf]
+    return len({*large}) < len(large)
 
 
 def as_in_fit(cells: Cells, notation: str, name: str) -> Cells:
@@ -78,7 +90,8 @@ def _valued(cells: Cells, texts: Sequence[str], values: dict[str, Any], notation
     found = [missing if text is None else values.get(text.strip(), missing) for text in cells.values.tolist()]
     others = sorted({*texts} - {*values})
     note = f"{names_of(others)} among its {kind} taken for missing cells" if others else ""
-    return Cells(kind, np.array(found, missing.dtype), note=note, notation=notation)
+    zone = "UTC" if notation == ISO and any(map(_ZONED.fullmatch, values)) else None
+    return Cells(kind, np.array(found, missing.dtype), zone=zone, note=note, notation=notation)
 
 
 def _rivals(notation: str, notations: Sequence[str]) -> list[str]:
@@ -92,6 +105,8 @@ def _doubt(values: dict[str, Any], notation: str, notations: Sequence[str]) -> s
     others = (_values([*values], rival) for rival in _rivals(notation, notations))
     if any(len(found) == len(values) and found != values for found in others):
         return "the month first (pd.to_datetime reads both)" if notation in _OF_DATES else "the other decimal mark"
+    if notation == ISO and 0 < sum(map(bool, map(_ZONED.fullmatch, values))) < len(values):
+        return "another time zone where none is written (UTC)"
     is_late = "%y" in notation and max(values.values()) > np.datetime64("now")
     return "years a century earlier, as some are to come (write four digits)" if is_late else ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -104,6 +105,36 @@ def test_dates(written, dates):
 def test_time_zones_are_taken_to_utc():
     found = as_read(text(["2024-02-03T04:05+02:00", "2024-02-03"]))
     assert found.values.tolist() == [pd.Timestamp("2024-02-03 02:05"), pd.Timestamp("2024-02-03")]
+    assert "another time zone" in found.doubt
+
+
+CLOCK = DAYS.dt.strftime("%Y-%m-%d %H:%M")
+ZONES = (CLOCK, DAYS), (CLOCK + "+05:00", CLOCK + "Z", DAYS.dt.tz_localize("UTC"))
+
+
+@pytest.mark.parametrize(
+    ("of_fit", "new"), [pair for one, other in (ZONES, ZONES[::-1]) for pair in product(one, other)]
+)
+def test_clocks_of_a_zone_are_no_other_clocks(of_fit, new):
+    encoder = TableEncoder().fit({"when": of_fit})
+    with pytest.raises(TypeError, match="time zone"):
+        encoder.transform({"when": new})
+    encoder.transform({"when": of_fit})
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "Int64"])
+def test_whole_numbers_that_float64_makes_one_are_told(dtype):
+    near, far = (pd.Series(10**18 + step * np.arange(30)).astype(dtype) for step in (1, 10**9))
+    with pytest.warns(MisreadColumnWarning, match="30 whole numbers become 1.: convert the column to text"):
+        TableEncoder().fit({"a": near})
+    with warnings.catch_warnings(action="error"):
+        TableEncoder().fit({"a": far})
+
+
+@pytest.mark.parametrize("written", ["{:,}", "-{}", "{}.0", "${}"])
+def test_numbers_that_float64_makes_one_are_names(written):
+    found = as_read(text([written.format(10**18 + number) for number in range(30)]))
+    assert len(set(found.values)) == 30
 
 
 class TestNewRows:
