@@ -313,12 +313,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
 
 def _warning(name: str, cells: Cells) -> str:
+    told = f"column {name!r}: its {cells.kind}"
+    if cells.kind == TEXT:
+        return f"{told} could have {cells.doubt}: write all cells alike"
     if not cells.notation:
-        return (
-            f"column {name!r}: its {cells.kind} could have {cells.doubt}: convert the column to text, which keeps them"
-        )
+        return f"{told} could have {cells.doubt}: convert the column to text, which keeps them"
     read = f"are text, read as {written_in(cells.notation)}, and could have {cells.doubt}"
-    return f"column {name!r}: its {cells.kind} {read}: convert the column, so that it can be read in one way only"
+    return f"{told} {read}: convert the column, so that it can be read in one way only"
 
 
 def _is_learned(column: _Column) -> bool:

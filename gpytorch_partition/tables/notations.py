@@ -18,6 +18,7 @@ from gpytorch_partition.tables.cells import DATES, NUMBERS, Cells, names_of, pan
 NUMBER_NOTATIONS = (".,", ",.", ". ", ", ", ".'", ",'")
 ISO = "ISO8601"
 
+_MIXED = 0.9  # share of different texts that are numbers or dates in some notation, from which they hardly are names
 _LIKE_DATES = re.compile(r"\d{1,4}[-/. ]*(\d|[a-z]{3})|[a-z]{3,9} \d", re.IGNORECASE)
 _LIKE_ISO = re.compile(r"(1[5-9]|2[01])\d\d([-/.])\d{1,2}(\2\d{1,2}([T ].+)?)?")  # the number 0815-1 is no month
 _ZONED = re.compile(r".*\d:\d\d.*(Z|UTC|[-+]\d\d(:?\d\d)?)", re.IGNORECASE)  # a time with its zone
@@ -30,23 +31,22 @@ _OF_DATES = (ISO, *(day + clock for day in _DAYS for clock in ("", " %H:%M", " %
 
 def as_read(cells: Cells, notations: Sequence[str] = NUMBER_NOTATIONS) -> Cells:
     """Read text of training rows as numbers or dates if all cells, or all but a few of many, fit one notation."""
-    texts, best, values = cells.distinct_texts(), "", dict[str, Any]()
+    texts, best, values, readable = cells.distinct_texts(), "", dict[str, Any](), set[str]()
     signs = (*sorted({*"".join(texts)} & {*"$€£¥%"}), "")
     some = texts[:100] if any(map(_LIKE_DATES.match, texts)) else []
     of_dates = (each for each in _OF_DATES if 2 * len(_values(some, each)) > len(some))
     for notation in chain((each + sign for sign in signs for each in notations), of_dates if some else ()):
         if len(found := _values(texts, notation)) > len(values):
             best, values = notation, found
+        readable |= found.keys()
         if len(values) == len(texts):
             break
     others = {*texts} - {*values}
-    if (
-        not values
-        or any(map(_is_code, texts))
-        or _merges(values)
-        or (others and len(values) < max(20, 10 * len(others)))
-    ):
+    if not values or any(map(_is_code, texts)) or _merges(values):
         return cells
+    if others and len(values) < max(20, 10 * len(others)):
+        are_mixed = len(readable) >= max(20, _MIXED * len(texts))
+        return cells._replace(doubt="numbers in more than one notation" if are_mixed else "")
     mark = best[0] * any("." in text or "," in text for text in texts)
     return _valued(cells, texts, values, best)._replace(mark=mark, doubt=_doubt(values, best, notations))
 

@@ -122,6 +122,14 @@ def test_clocks_of_a_zone_are_no_other_clocks(of_fit, new):
     encoder.transform({"when": of_fit})
 
 
+def test_numbers_in_two_notations_are_names_with_a_warning():
+    cells = [f"{number}.5%" if number % 2 else f"0.{number}" for number in range(10, 70)]
+    with pytest.warns(
+        MisreadColumnWarning, match="could have numbers in more than one notation: write all cells alike"
+    ):
+        TableEncoder().fit({"a": cells * 2})
+
+
 @pytest.mark.parametrize("dtype", ["int64", "uint64", "Int64"])
 def test_whole_numbers_that_float64_makes_one_are_told(dtype):
     near, far = (pd.Series(10**18 + step * np.arange(30)).astype(dtype) for step in (1, 10**9))
