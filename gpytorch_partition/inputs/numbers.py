@@ -16,20 +16,29 @@ from torch import Tensor
 # Numbers and dates that may stand for missing cells.
 _LIKE_HOLES = re.compile(r"-?(9+|8+|7+)|.*e\+([2-9]\d|\d{3})")
 _DATES_LIKE_HOLES = re.compile(r"9999-.*|2[1-9]99-12-31|2099-12-31|1[89]00-01-01|1970-01-01|0001-01-01")
+_ALONE = 10  # ranges of the others by which a number is far from them
+_FEWEST_OTHERS = 20
 MOST_PARTITIONS = 2**20  # a row holds a code of each
 
 
 def like_holes(values: np.ndarray, are_days: bool = False) -> list[str]:
-    """Return how many cells are -999, 1e30 or such (of days since 1970: 9999-12-31), far from all others, as texts."""
-    values = values[np.isfinite(values)]
+    """
+    Return how many cells are -999, 1e30 or such (of days since 1970: 9999-12-31), far from all others, as texts.
+
+    A single number that is ten times as far from the others as these are from each other counts too: models of a few
+    hundred rows with such a target predicted no better than a constant.
+    """
+    values = values[np.isfinite(values)].astype(np.float64)  # no booleans, which have no differences
     for extreme in (np.max, np.min) if len(values) else ():
         end = extreme(values)
         shown = str(np.datetime64(int(end), "D")) if are_days else f"{end:.12g}"
-        if (_DATES_LIKE_HOLES if are_days else _LIKE_HOLES).fullmatch(shown):
-            others = values[values != end]
-            count, spread = len(values) - len(others), np.ptp(others) if len(others) else 0.0
-            if 0 < spread < 2 * abs(end - extreme(others)) and (count > 1 or len(shown) > 2):
-                return [f"{count:,} cells are {shown}", *like_holes(others, are_days)]
+        others = values[values != end]
+        count, spread = len(values) - len(others), np.ptp(others) if len(others) else 0.0
+        is_mark = (_DATES_LIKE_HOLES if are_days else _LIKE_HOLES).fullmatch(shown) and (count > 1 or len(shown) > 2)
+        is_alone = count == 1 and len(others) >= _FEWEST_OTHERS
+        distance = abs(end - extreme(others)) if spread else 0.0
+        if distance > (spread / 2 if is_mark else _ALONE * spread if is_alone else np.inf):
+            return [f"{count:,} cells are {shown}", *like_holes(others, are_days)]
     return []
 
 

@@ -260,6 +260,7 @@ def test_an_index_is_left_out_with_a_warning(name):
     [
         ([-999.0, 2.0, 0.5, 3.0, -999.0, NAN], "2 cells are -999, far from all others"),
         ([1e30, 2.0, 0.5, 3.0], "1 cells are 1e.30, far"),
+        ([*range(30), 1234.0], "1 cells are 1234, far"),
         ([-9999.0, -999.0, 0.5, 3.0, 2.0], "1 cells are -9999, .*; 1 cells are -999, "),
         ([1.0, 5.0, 9.0, 99.0, 99.0, 4.0], "2 cells are 99, far"),
         ([1.0, 5.0, 9.0, 99.0, 4.0], ""),
