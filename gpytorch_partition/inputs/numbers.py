@@ -25,8 +25,7 @@ def like_holes(values: np.ndarray, are_days: bool = False) -> list[str]:
     """
     Return how many cells are -999, 1e30 or such (of days since 1970: 9999-12-31), far from all others, as texts.
 
-    A single number that is ten times as far from the others as these are from each other counts too: models of a few
-    hundred rows with such a target predicted no better than a constant.
+    A single number that is ten times as far from the others as these are from each other counts too.
     """
     values = values[np.isfinite(values)].astype(np.float64)  # no booleans, which have no differences
     for extreme in (np.max, np.min) if len(values) else ():

@@ -116,8 +116,10 @@ class LandmarkKernel(ClusterKernel):
     intervals there are too narrow. :class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood` adds the missing
     diagonal, for a scale and a noise chosen with it.
 
-    Learning costs some seconds (1,000 rows), loadings :math:`O(N k^2)` and k numbers per row; with trained lengthscales
-    (`kernel.base_kernel.requires_grad_(True)`) in every step. The kernel has gradients with respect to x.
+    Learning costs some seconds (1,000 rows). The Cholesky factor of the inducing points takes :math:`O(k^3)` and
+    :math:`8 k^2` bytes, loadings :math:`O(N k^2)` and k numbers per row. Both are kept for later calls, and computed in
+    every step of training with trained lengthscales (`kernel.base_kernel.requires_grad_(True)`). The kernel has
+    gradients with respect to x.
 
     **Use float64** (inputs, targets and model): float32 represents N outputscales plus the noise only up to a ratio of
     some :math:`10^6`.
