@@ -51,9 +51,10 @@ def threads_for(num_rows: int) -> Iterator[None]:
     Compute with one thread of OpenMP where training rows are few, and with all threads elsewhere.
 
     OpenMP's threads wait for each other by spinning, thousands of times in the fit of a small table: beside
-    other processes most of its time. The limit, 5,000 rows, holds in the calling thread only.
+    other processes most of its time. The limit, 5,000 rows, holds in the calling thread only. Inside, nothing
+    changes.
     """
-    if num_rows > _MOST_SERIAL_ROWS:
+    if num_rows > _MOST_SERIAL_ROWS or _IDLE.get() is not None:
         yield
         return
     idle = _Idle(torch.get_num_threads(), ThreadpoolController().select(user_api="openmp"))

@@ -18,7 +18,7 @@ from gpytorch_partition.inference.evidence.lengthscales import learn_lengthscale
 from gpytorch_partition.inputs.row_weights import noise_factors
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.likelihoods.scale_mixture import expected_precisions, gaussian_log_densities, log_densities
-from gpytorch_partition.linalg.parallel import idle_threads
+from gpytorch_partition.linalg.parallel import idle_threads, threads_for
 from gpytorch_partition.presets.data import PartInputs, TrainingData, folds, random_rows
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import ENSEMBLE, ROUGH, new_parts
@@ -135,10 +135,12 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
     # Rounded, so that units of the data, which change the last digits only, do not change the choice.
     x, y = data.x.float().double(), data.y.float().double()
     new_x = data.columns.apply(data.new_rows).float().double()
-    trial = _Trial(_best_candidate(replace(PartInputs.of(data, setup), x=x, y=y, new_x=new_x)), data, y, setup.options)
-    with stage("noise", level=2):
-        forest, log_ratios = _noise_forest(trial, setup)
-        return _varying(trial, forest, log_ratios)
+    inputs = replace(PartInputs.of(data, setup), x=x, y=y, new_x=new_x)
+    with threads_for(setup.options.num_choosing(len(y))):
+        trial = _Trial(_best_candidate(inputs), data, y, setup.options)
+        with stage("noise", level=2):
+            forest, log_ratios = _noise_forest(trial, setup)
+            return _varying(trial, forest, log_ratios)
 
 
 def _varying(trial: _Trial, forest: RandomForestRegressor, log_ratios: Tensor) -> Choice:
@@ -262,11 +264,10 @@ def _best_candidate(inputs: PartInputs) -> Candidate:
     rows = torch.from_numpy(random_rows(len(y), options.num_choosing(len(y)), setup.random, inputs.blocks))
     some = inputs.of_rows(rows)
     names, parts, of_folds = _folds(some)
-    with stage("lengthscales", level=2):
-        lengthscales = _lengthscales(some)
-    with stage("weights", level=2):
+    with stage("lengthscales and weights", level=2), idle_threads() as submit:
+        lengthscales = submit(_lengthscales, _numbers_seen(some), some)
         fit = maximize_predictive_density(parts, y[rows], noise_factors=noise_factors(some.weights, len(rows)))
-        found = Candidate(names, parts, rows, fit, lengthscales)
+        found = Candidate(names, parts, rows, fit, lengthscales.result())
     may_be_rough = not inputs.has_view and inputs.blocks is None and setup.refit is None
     if may_be_rough and options.calibrates(len(y)) and x.shape[1] <= options.most_rough_columns:
         with stage("rough parts", level=2):
@@ -303,10 +304,14 @@ def unseen_log_ratios(forest: RandomForestRegressor, data: TrainingData, residua
     return found
 
 
-def _lengthscales(inputs: PartInputs) -> Tensor:
+def _numbers_seen(inputs: PartInputs) -> Tensor:
+    """Return the rows that parts compare as numbers (`N x k`)."""
+    return inputs.seen_in_folds() if inputs.has_view else inputs.x
+
+
+def _lengthscales(seen: Tensor, inputs: PartInputs) -> Tensor:
     if inputs.setup.refit is not None:  # a user's ensemble is the only part
         return torch.ones(inputs.x.shape[1], dtype=torch.float64)
-    seen = inputs.seen_in_folds() if inputs.has_view else inputs.x
     factors = None if inputs.weights is None else noise_factors(inputs.weights, len(inputs.y))
     return learn_lengthscales(seen, inputs.y, factors, has_prior=True)
 
@@ -319,7 +324,8 @@ def _folds(inputs: PartInputs) -> tuple[list[str], list[Fold], list[Tensor]]:
     with idle_threads() as submit:
         for kept, held_out in splits:
             with stage(f"fold {len(found) + 1} of {len(splits)}", level=2):
-                lengthscales = _lengthscales(inputs.of_rows(kept[: setup.options.num_lengthscale_rows]))
+                some = inputs.of_rows(kept[: setup.options.num_lengthscale_rows])
+                lengthscales = _lengthscales(_numbers_seen(some), some)
                 parts = new_parts(inputs.of_rows(kept, lengthscales=lengthscales), wanted)
                 parts = {name: part for name, part in parts.items() if name not in omitted}
                 found.append(submit(_fold, parts.values(), inputs, kept, held_out))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -117,9 +118,14 @@ def maximize_predictive_density(
     position = np.array([*weights.log().tolist(), math.log(start.noise), exponent])
     bounds = [_LOG_WEIGHTS] * num_weights + [_LOG_NOISE, exponents]
 
+    def loss_at(fold: Fold, values: np.ndarray, found: Future[Any]) -> tuple[float, np.ndarray]:
+        return _loss_of(fold, targets, ratios, values, *found.result())
+
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
         total, gradient = 0.0, np.zeros_like(values)
-        for each in [submit(_loss_of, fold, targets, ratios, values, noise_factors) for fold in folds]:
+        # In two steps, so that two threads share three folds evenly; the second waits for a first that has begun.
+        predicted = [submit(_at, fold, targets, ratios, values, noise_factors) for fold in folds]
+        for each in [submit(loss_at, fold, values, found) for fold, found in zip(folds, predicted)]:
             part, part_gradient = each.result()
             total, gradient = total + part / num_held_out, gradient + part_gradient / num_held_out
         gradient[-2] -= _NOISE_BONUS / num_held_out
@@ -155,12 +161,17 @@ def held_out_predictions(
     return means, variances
 
 
-def _loss_of(
+def _at(
     fold: Fold, targets: Tensor, log_ratios: Tensor, values: np.ndarray, noise_factors: Tensor | float = 1.0
+) -> tuple[_Prediction, Tensor]:
+    """Return predictions of a fold by the values that are searched, and the variances of the noise (`N`)."""
+    noise = (float(values[-2]) + float(values[-1]) * log_ratios).exp() * noise_factors
+    return _predicted(fold, targets, torch.from_numpy(values[:-2]).exp(), noise), noise
+
+
+def _loss_of(
+    fold: Fold, targets: Tensor, log_ratios: Tensor, values: np.ndarray, found: _Prediction, noise: Tensor
 ) -> tuple[float, np.ndarray]:
-    outputscales, exponent = torch.from_numpy(values[:-2]).exp(), float(values[-1])
-    noise = (float(values[-2]) + exponent * log_ratios).exp() * noise_factors
-    found = _predicted(fold, targets, outputscales, noise)
     variances = found.variances + noise[fold.held_out]
     errors = targets[fold.held_out] - found.means
     loss = -gaussian_log_densities(errors, variances).sum()
@@ -169,6 +180,7 @@ def _loss_of(
     by_noise = torch.zeros_like(noise)
     by_noise[fold.kept], by_noise[fold.held_out] = by_kept, by_variance
     by_noise = by_noise * noise
+    outputscales = torch.from_numpy(values[:-2]).exp()
     gradient = [*(by_weights * outputscales), by_noise.sum(), by_noise @ log_ratios]
     return loss.item(), np.array(gradient, dtype=float)
 
@@ -232,7 +244,8 @@ def maximize_shared_density(folds: Sequence[Fold], targets: Tensor) -> SharedFit
         total, gradient = 0.0, np.zeros_like(position)
         for number, fold in own:
             values = np.array([*(weights + scales[number]), noise[number], 0.0])
-            part, by = _loss_of(fold, targets[:, number], torch.zeros_like(targets[:, number]), values)
+            inputs = fold, targets[:, number], torch.zeros_like(targets[:, number]), values
+            part, by = _loss_of(*inputs, *_at(*inputs))
             total += part
             gradient[:num_parts] += by[:num_parts]
             gradient[num_parts + number] += by[:num_parts].sum()

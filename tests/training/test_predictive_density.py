@@ -13,6 +13,7 @@ from scipy.stats import multivariate_normal, norm
 from gpytorch_partition.training.predictive_density import (
     Fold,
     PredictiveFit,
+    _at,
     _loss_of,
     held_out_predictions,
     maximize_predictive_density,
@@ -54,19 +55,24 @@ def density(fold, fit):
     return total
 
 
+def loss_of(fold, values):
+    inputs = fold, Y, RATIOS, values
+    return _loss_of(*inputs, *_at(*inputs, FACTORS))
+
+
 def test_the_density_is_that_of_the_joint_distribution():
     values = np.array([*FIT.outputscales.log(), math.log(FIT.noise), FIT.exponent])
     for fold in FOLDS:
-        loss, _ = _loss_of(fold, Y, RATIOS, values, FACTORS)
+        loss, _ = loss_of(fold, values)
         assert -loss == pytest.approx(density(fold, FIT), abs=1e-8)
 
 
 def test_gradients_are_finite_differences():
     values, step = np.array([-0.2, -1.0, -2.5, 0.8]), 1e-6
-    _, gradient = _loss_of(FOLDS[0], Y, RATIOS, values, FACTORS)
+    _, gradient = loss_of(FOLDS[0], values)
     for i, direction in enumerate(np.eye(4)):
         moved = (values + sign * step * direction for sign in (1, -1))
-        above, below = (_loss_of(FOLDS[0], Y, RATIOS, each, FACTORS)[0] for each in moved)
+        above, below = (loss_of(FOLDS[0], each)[0] for each in moved)
         assert gradient[i] == pytest.approx((above - below) / (2 * step), abs=1e-5)
 
 
