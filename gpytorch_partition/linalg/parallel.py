@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -51,8 +52,8 @@ def threads_for(num_rows: int) -> Iterator[None]:
     Compute with one thread of OpenMP where training rows are few, and with all threads elsewhere.
 
     OpenMP's threads wait for each other by spinning, thousands of times in the fit of a small table: beside
-    other processes most of its time. The limit, 5,000 rows, holds in the calling thread only. Inside, nothing
-    changes.
+    other processes most of its time. The limit, 5,000 rows, holds in the calling thread only. Inside another
+    call, nothing changes.
     """
     if num_rows > _MOST_SERIAL_ROWS or _IDLE.get() is not None:
         yield
@@ -101,6 +102,11 @@ def _alone(work: Callable[..., Any], *args: Any) -> Any:
     return work(*args)
 
 
+@cache
+def _openmp() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="openmp")
+
+
 def _begin_worker(openmp: ThreadpoolController) -> None:
     torch.get_num_threads()  # PyTorch sets the number of a new thread when it first reads it
     openmp.limit(limits=1)  # for the life of the thread
@@ -127,7 +133,7 @@ def for_each(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
         for piece in pieces:
             work(piece)
         return
-    with ThreadPoolExecutor(num_threads) as pool:
+    with ThreadPoolExecutor(num_threads, initializer=_begin_worker, initargs=(_openmp(),)) as pool:
         for _ in pool.map(work, pieces):
             pass
 

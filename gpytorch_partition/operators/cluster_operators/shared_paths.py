@@ -20,6 +20,7 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.tree_layout import TreeLayout
+from gpytorch_partition.linalg.parallel import for_each
 
 # Limits within which these sums are cheaper than a product with the identity, which fills a table of nodes by rows.
 _FEWEST = 7e6  # leaves of a tree, on average, times the square of the rows (the fewer of left and right)
@@ -50,11 +51,11 @@ class _Trees(NamedTuple):
 
 
 class _Groups(NamedTuple):
-    """The groups of rows in some trees, and the weights that any two of them share."""
+    """The groups of rows in some trees, up to G in each, and the weights that any two of them share."""
 
-    left: Incidence  # groups of the rows, numbered through the trees
+    left: Incidence  # groups of the rows, G numbers for each tree
     right: Tensor  # (m, N') groups of the others, numbered in each tree
-    tables: list[Tensor]  # the weights that any two groups of a tree share
+    tables: Tensor  # (m, G, G) the weights that any two groups of a tree share
 
 
 def is_cheaper_than_product(left: Incidence, right: Incidence, layout: TreeLayout) -> bool:
@@ -109,10 +110,12 @@ def _groups_of(trees: _Trees, has_many: Tensor) -> _Groups:
     starts = _starts_of_groups(trees, has_many)
     is_start = torch.zeros_like(trees.leaf_nodes).index_fill_(0, starts, 1)
     group_of_leaf = is_start.cumsum(0) - 1
-    first = torch.searchsorted(starts, trees.tree_leaves[:-1])
-    of_right = (group_of_leaf[trees.right] - first).T.contiguous()
-    tables = _tables_of_groups(trees, has_many, starts)
-    return _Groups(Incidence(group_of_leaf[trees.left], len(starts)), of_right, tables)
+    first = torch.searchsorted(starts, trees.tree_leaves)
+    of_left, of_right = (group_of_leaf[codes] - first[:-1] for codes in (trees.left, trees.right))
+    tables = _tables_of_groups(trees, has_many, starts, int(first.diff().max()))
+    num_trees, size, _ = tables.shape
+    left = Incidence(of_left + size * torch.arange(num_trees), num_trees * size)
+    return _Groups(left, of_right.T.contiguous(), tables)
 
 
 def _add_by_groups(total: Tensor, groups: list[_Groups]) -> None:
@@ -120,36 +123,38 @@ def _add_by_groups(total: Tensor, groups: list[_Groups]) -> None:
     size = max(1, _TABLE // max(len(total) // _SUMS_SHARE, *(each.left.num_clusters for each in groups)))
     unit = _unit(groups)
     parts = [(each, part) for each in groups for part in _summable_parts(each.tables, unit)]
-    for start, columns in zip(range(0, total.shape[1], size), total.split(size, 1)):
-        sums = columns.new_zeros(columns.shape)
+
+    def add(start: int) -> None:
+        columns = slice(start, start + size)
+        sums = total.new_zeros(total[:, columns].shape)
         for each, tables in parts:
-            own = each.right[:, start : start + size]
-            chosen = [table.index_select(1, of_rows) for table, of_rows in zip(tables, own)]
-            sums += each.left.row_values(torch.cat(chosen))
-        columns.add_(sums, alpha=unit)
+            chosen = tables.gather(2, each.right[:, None, columns].expand(-1, tables.shape[1], -1))
+            sums += each.left.row_values(chosen.flatten(0, 1))
+        total[:, columns].add_(sums, alpha=unit)
+
+    for_each(add, range(0, total.shape[1], size))
 
 
 def _unit(groups: list[_Groups]) -> float:
     """Return a power of two, whose whole multiples in tables have sums over some trees that are exact in float32."""
-    _, exponent = math.frexp(max(float(table.abs().max()) for each in groups for table in each.tables))
+    _, exponent = math.frexp(max(float(each.tables.abs().max()) for each in groups))
     num_trees = max(len(each.tables) for each in groups)
     return max(2.0 ** (exponent - _MANTISSA + (num_trees - 1).bit_length()), sys.float_info.min)
 
 
-def _summable_parts(tables: list[Tensor], unit: float) -> list[list[Tensor]]:
+def _summable_parts(tables: Tensor, unit: float) -> list[Tensor]:
     """
     Return tables in units, as parts of float32, whose sums are ten times as fast as those of float64.
 
     The parts of float64 are whole numbers, multiples of 2^-20 below 1, and the rest. Sums of the first two are exact,
     and that of the rest is rounded by less than a sum of float64.
     """
-    in_units = [table / unit for table in tables]
-    if tables[0].dtype == torch.float32:
+    in_units = tables / unit
+    if tables.dtype == torch.float32:
         return [in_units]
-    whole = [table.round() for table in in_units]
-    fine = [((table - part) * _FINE).round() / _FINE for table, part in zip(in_units, whole)]
-    rest = [table - part - small for table, part, small in zip(in_units, whole, fine)]
-    return [[table.float() for table in part] for part in (whole, fine, rest)]
+    whole = in_units.round()
+    fine = ((in_units - whole) * _FINE).round() / _FINE
+    return [part.float() for part in (whole, fine, in_units - whole - fine)]
 
 
 def _starts_of_groups(trees: _Trees, has_many: Tensor) -> Tensor:
@@ -159,21 +164,17 @@ def _starts_of_groups(trees: _Trees, has_many: Tensor) -> Tensor:
     return trees.low[is_group].sort().values
 
 
-def _tables_of_groups(trees: _Trees, has_many: Tensor, starts: Tensor) -> list[Tensor]:
-    """For each tree and any two of its groups the total weight of the nodes with many pairs that hold both."""
-    bounds = torch.searchsorted(starts, trees.tree_leaves)
+def _tables_of_groups(trees: _Trees, has_many: Tensor, starts: Tensor, size: int) -> Tensor:
+    """For each tree and any two of its groups, at most `size`, the total weight of the nodes of many pairs in both."""
     nodes = has_many.nonzero().squeeze(1)
-    per_tree = torch.diff(torch.searchsorted(nodes, trees.tree_nodes)).tolist()
-    ranges = torch.searchsorted(starts, torch.stack([trees.low[nodes], trees.high[nodes]]))
-    tables = []
-    for here, weights, (start, stop) in zip(
-        ranges.split(per_tree, 1), trees.weights[nodes].split(per_tree), zip(bounds[:-1].tolist(), bounds[1:].tolist())
-    ):
-        table = np.zeros((stop - start,) * 2, dtype=weights.numpy().dtype)
-        for low, high, weight in zip(*(here - start).tolist(), weights.numpy()):
-            table[low:high, low:high] += weight
-        tables.append(torch.from_numpy(table))
-    return tables
+    tree_of_node = torch.searchsorted(trees.tree_nodes, nodes, right=True) - 1
+    first = torch.searchsorted(starts, trees.tree_leaves)[tree_of_node]
+    ranges = [(torch.searchsorted(starts, ends[nodes]) - first).tolist() for ends in (trees.low, trees.high)]
+    weights = trees.weights[nodes].numpy()
+    tables = np.zeros((len(trees.tree_nodes) - 1, size, size), dtype=weights.dtype)
+    for tree, low, high, weight in zip(tree_of_node.tolist(), *ranges, weights):
+        tables[tree, low:high, low:high] += weight
+    return torch.from_numpy(tables)
 
 
 def _add_by_pairs(total: Tensor, trees: _Trees, has_few: Tensor) -> None:
