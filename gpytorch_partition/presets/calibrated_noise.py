@@ -29,6 +29,7 @@ from gpytorch_partition.training.predictive_density import EXPONENTS, fit_factor
 
 _NUM_FACTORS = 2  # chosen by the judging rows, which they fit better than new rows
 _ENOUGH_SQUARES = 1_000  # squared errors that suffice to compare two choices
+_ENOUGH_ERRORS = 500  # errors that suffice to notice clear harm
 
 
 def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingData) -> Choice:
@@ -48,14 +49,7 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
     most 1,000 rows, of a fold and in all: exact where a factor takes less time than solves, else from 32 samples.
     """
     options = setup.options
-    with stage("inducing points", level=2):
-        choice = replace(choice, noise=choice.noise + _unspanned_variance(choice, data, setup))
-    splits = folds(len(data.x), options.num_calibration_folds, setup.random, data.blocks)
-    splits = [split for split in splits if len(np.setdiff1d(split[1], choice.rows))]  # whole groups may have chosen
-    models, seen = _predicted_folds(choice, splits, data, setup, own.weights)
-    even = _smoothing_evenly(choice, data, setup)
-    if even is not None and _is_predicted_better(even, models, seen, setup):
-        choice, seen = even, _predicted(even, models, setup)
+    choice, models, seen = _predicted_first(choice, data, setup, own, options.enough_residuals)
     with stage("noise", level=2):
         forest, ratios = _residual_forest(choice, seen, data, setup)
         choice = _with_noise(choice, seen, forest, options)
@@ -67,8 +61,36 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
         choice = replace(choice, offset=mean_error, deviations=deviations_of(choice, ratios[judged.rows]))
     unit = float((data.unit.scale / own.unit.scale).log())
     with stage("inducing points", level=2):
-        threshold = _threshold(choice, splits[0], data, setup)
+        threshold = _threshold(choice, models[0].fold, data, setup)
     return replace(choice, log_density=choice.log_density - unit, threshold=threshold)
+
+
+def held_out_errors(choice: Choice, data: TrainingData, setup: Setup, own: TrainingData) -> tuple[Tensor, Tensor]:
+    """Return the numbers of 500 held-out rows or more, and their errors (`n` each), before noise is calibrated."""
+    enough = min(_ENOUGH_ERRORS, setup.options.enough_residuals)
+    _, _, seen = _predicted_first(choice, data, setup, own, enough, enough_variances=0)
+    return seen.rows, data.unit.scale * seen.residuals
+
+
+def _predicted_first(
+    choice: Choice,
+    data: TrainingData,
+    setup: Setup,
+    own: TrainingData,
+    enough_residuals: int,
+    enough_variances: int | None = None,
+) -> tuple[Choice, list[_FoldModel], _HeldOut]:
+    """Return the choice, which may smooth evenly, and its predictions of rows that did not choose, without a fold."""
+    with stage("inducing points", level=2):
+        choice = replace(choice, noise=choice.noise + _unspanned_variance(choice, data, setup))
+    splits = folds(len(data.x), setup.options.num_calibration_folds, setup.random, data.blocks)
+    splits = [split for split in splits if len(np.setdiff1d(split[1], choice.rows))]  # whole groups may have chosen
+    enough = enough_residuals, setup.options.enough_variances if enough_variances is None else enough_variances
+    models, seen = _predicted_folds(choice, splits, data, setup, own.weights, *enough)
+    even = _smoothing_evenly(choice, data, setup)
+    if even is not None and _is_predicted_better(even, models, seen, setup):
+        choice, seen = even, _predicted(even, models, setup)
+    return choice, models, seen
 
 
 def _smoothing_evenly(choice: Choice, data: TrainingData, setup: Setup) -> Choice | None:
@@ -88,13 +110,19 @@ def _is_predicted_better(choice: Choice, models: list[_FoldModel], seen: _HeldOu
 
 
 def _predicted_folds(
-    choice: Choice, splits: list[Split], data: TrainingData, setup: Setup, weights: RowWeights | None
+    choice: Choice,
+    splits: list[Split],
+    data: TrainingData,
+    setup: Setup,
+    weights: RowWeights | None,
+    enough_residuals: int,
+    enough_variances: int,
 ) -> tuple[list[_FoldModel], _HeldOut]:
     options, models, found = setup.options, list[_FoldModel](), list[Future[_HeldOut]]()
     with idle_threads() as submit:
         for split in splits:
-            if sum(len(model.points) for model in models) < options.enough_residuals:
-                is_enough = sum(model.num_variances for model in models) >= options.enough_variances
+            if sum(len(model.points) for model in models) < enough_residuals:
+                is_enough = sum(model.num_variances for model in models) >= enough_variances
                 num_variances = 0 if is_enough else options.most_variances
                 models.append(_fold_model(choice, split, data, setup, weights, num_variances=num_variances))
                 found.append(submit(_held_out, choice, models[-1], options))
@@ -165,6 +193,7 @@ def _unspanned(choice: Choice, fold: Split, data: TrainingData, setup: Setup) ->
 
 
 class _FoldModel(NamedTuple):
+    fold: Split
     parts: dict[str, Kernel]
     data: TrainingData  # of the rows kept
     rows: Tensor  # (n, D) the rows predicted
@@ -188,7 +217,7 @@ def _fold_model(
         names = choice.outputscales.keys() | (choice.constant.outputscales if choice.constant else {})
         parts = new_parts(PartInputs.of(some, setup, choice.lengthscales), names)
     of_rows = data.new_rows[points], points, data.y[points], noise_factors(weights, len(data.y))[points]
-    return _FoldModel(parts, some, *of_rows, min(num_variances, len(points)))
+    return _FoldModel(fold, parts, some, *of_rows, min(num_variances, len(points)))
 
 
 def _held_out(choice: Choice, fold: _FoldModel, options: Options) -> _HeldOut:

@@ -20,7 +20,7 @@ from gpytorch_partition.kernels import IterativeKernel
 from gpytorch_partition.partitions.ensembles.libraries import check_refittable, fitted_clone, is_fitted, num_columns_of
 from gpytorch_partition.presets.assembly import DefaultGP, assemble
 from gpytorch_partition.presets.boosted_mean import with_boosted_mean
-from gpytorch_partition.presets.calibrated_noise import calibrate, with_threshold
+from gpytorch_partition.presets.calibrated_noise import calibrate, held_out_errors, with_threshold
 from gpytorch_partition.presets.data import Blocks, TrainingData
 from gpytorch_partition.presets.heavy_tails import discounts_harm, with_heavy_tails, with_shape
 from gpytorch_partition.presets.mean_error import centred, with_mean_error
@@ -153,19 +153,13 @@ def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingD
 def _calibrated(
     choice: Choice, data: TrainingData, usual: Choice, own: TrainingData, setup: Setup
 ) -> tuple[Choice, TrainingData]:
-    """Calibrate the choice; return the usual one where models of most rows predict better without discounts."""
-    again = setup.again()
-    found = _calibrate(choice, data, setup, own)
-    if data is own:
-        return found, data
-    other = _calibrate(usual, own, again, own)
-    return (other, own) if discounts_harm(found, data, other, own) else (found, data)
-
-
-def _calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingData) -> Choice:
+    """Calibrate the choice, or the usual one where models of most rows predict better without discounts."""
+    if data is not own:
+        by_both = [held_out_errors(*each, setup.again(), own) for each in ((choice, data), (usual, own))]
+        choice, data = (usual, own) if discounts_harm(*by_both) else (choice, data)
     found = calibrate(choice, data, setup, own)
     gc.collect()  # GPyTorch's hooks hold the kernels of folds, with their factors, in cycles
-    return found
+    return found, data
 
 
 def default_kernel(

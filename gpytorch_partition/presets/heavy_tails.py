@@ -69,19 +69,21 @@ def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[
     return (found, weighted) if is_better else (choice, data)
 
 
-def discounts_harm(choice: Choice, data: TrainingData, usual: Choice, own: TrainingData) -> bool:
+def discounts_harm(discounted: tuple[Tensor, Tensor], usual: tuple[Tensor, Tensor]) -> bool:
     """
-    Return whether models that discount outliers predict held-out rows clearly worse than `usual` models of `own` data.
+    Return whether models that discount outliers predict held-out rows clearly worse than usual ones.
 
     Few rows that choose may take for an outlier what many rows explain, such as a holiday. Choices of other parts may
     hold out other rows: errors of the common ones are compared, or where these are less than half, of any pairs.
+
+    :param discounted: Numbers of the rows, and their errors (`n` each).
+    :param usual: The same of the usual models.
     """
-    rows, others = choice.held_out.rows.numpy(), usual.held_out.rows.numpy()
-    places = np.intersect1d(rows, others, return_indices=True)[1:]
+    (rows, errors), (other_rows, other_errors) = discounted, usual
+    places = np.intersect1d(rows.numpy(), other_rows.numpy(), return_indices=True)[1:]
     if 2 * len(places[0]) < len(rows):
-        places = (np.arange(min(len(rows), len(others))),) * 2
-    squares = (data.unit.scale * choice.held_out.errors).square()[places[0]]
-    return is_worse(squares, (own.unit.scale * usual.held_out.errors).square()[places[1]])
+        places = (np.arange(min(len(rows), len(other_rows))),) * 2
+    return is_worse(errors.square()[places[0]], other_errors.square()[places[1]])
 
 
 def _squared_error(choice: Choice, data: TrainingData) -> float:

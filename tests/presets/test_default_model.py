@@ -420,6 +420,19 @@ def test_so_many_folds_that_there_are_enough_residuals(enough, folds, monkeypatc
     assert sizes[0] == pytest.approx(folds / 5 * 250, abs=15)
 
 
+@pytest.mark.parametrize(("most", "enough", "folds"), [(10**6, 60, 2), (30, 10**6, 1)])
+def test_errors_that_compare_choices_are_those_that_calibrate_without_variances(most, enough, folds, monkeypatch):
+    monkeypatch.setattr(calibrated_noise, "_ENOUGH_ERRORS", enough)
+    calls = recorded_calls(monkeypatch, lambda _, wanted, found: (wanted, found.rows, found.residuals))
+    data = TrainingData(X, 3.0 * (STEPS + 0.1 * NORMAL))
+    rows, errors = calibrated_noise.held_out_errors(FORESTS_ONLY, data, setup(enough_residuals=most), data)
+    assert [wanted for wanted, *_ in calls] == folds * [0]
+    calibrated_noise.calibrate(FORESTS_ONLY, data, setup(), data)
+    seen, residuals = (torch.cat(parts[folds : 2 * folds]) for parts in list(zip(*calls))[1:])
+    assert torch.equal(rows, seen)
+    torch.testing.assert_close(errors, float(data.unit.scale) * residuals, rtol=0, atol=0)
+
+
 class Forest:
     """Predicts these log ratios of held-out rows."""
 
