@@ -179,6 +179,8 @@ def _tables_of_groups(trees: _Trees, has_many: Tensor, starts: Tensor, size: int
 
 def _add_by_pairs(total: Tensor, trees: _Trees, has_few: Tensor) -> None:
     """Add the weights of the nodes with few pairs (`V`, bool), pair by pair."""
+    if not bool(has_few.any()):
+        return
     weights = trees.weights.numpy()
     right = _sparse(trees.right, trees, has_few, weights.dtype)
     left = right if trees.left is trees.right else _sparse(trees.left, trees, has_few, weights.dtype)
