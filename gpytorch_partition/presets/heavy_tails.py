@@ -21,7 +21,6 @@ from gpytorch_partition.training.predictive_density import DEGREES_OF_FREEDOM, H
 _LEAST_PRECISION = 1e-6  # of a row, so that its noise stays finite
 _MOST_ROUNDS = 3  # of EM, where all rows choose; else one
 _NUM_FOLDS = 2  # of all rows, where few of them chose
-_MOST_ROWS = 2_000  # of a fold's model, which has about as large errors as those of the rows that chose
 _OUTLIER = 0.5  # precision below which a row is an outlier; usual rows have about 1
 _FEWEST_OUTLIERS = 10  # from which their side counts
 _ONE_SIDED = 0.8  # share on one side, plus one outlier, from which they are the targets' long tail
@@ -177,7 +176,7 @@ def _all_held_out(choice: Choice, data: TrainingData, own_weights: Tensor, setup
     # With times, the first block is held out as well: rows between others show which are outliers.
     blocks = None if data.blocks is None or data.blocks.are_times else data.blocks
     for kept, held_out in folds(len(data.x), _NUM_FOLDS, setup.random, blocks):
-        points, kept = torch.from_numpy(held_out), setup.random.permutation(kept)[:_MOST_ROWS]
+        points = torch.from_numpy(held_out)
         found = _held_out(choice, data, torch.from_numpy(kept), points[others[points]], setup)
         parts.append(replace(found, noise=found.noise / own_weights[found.rows]))
     columns = zip(*((part.rows, part.errors, part.variances, part.noise) for part in parts))
