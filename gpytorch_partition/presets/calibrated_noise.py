@@ -29,16 +29,17 @@ from gpytorch_partition.training.predictive_density import EXPONENTS, fit_factor
 
 _NUM_FACTORS = 2  # chosen by the judging rows, which they fit better than new rows
 _ENOUGH_SQUARES = 1_000  # squared errors that suffice to compare two choices
-_ENOUGH_ERRORS = 500  # errors that suffice to notice clear harm
 
 
-def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingData) -> Choice:
+class Calibration:
     """
-    Return the choice with variances that suit models of all rows.
+    Hold predictions of rows that did not choose by models of four fifths of the rows, to calibrate variances by them.
+
+    At first some 1,000 rows are predicted, which suffice to compare two choices.
 
     - The mean variance of the smooth part that inducing points do not span is added to the noise.
-    - Models of four fifths of the rows predict held-out rows that did not choose. If constant noise has clearly smaller
-      squared errors, noise varies for new observations only. A forest of the residuals models how it varies.
+    - If constant noise has clearly smaller squared errors, noise varies for new observations only. A forest of the
+      residuals models how it varies.
     - A factor of all variances, one of the noise, and its exponent maximize the density of these rows. The models
       predict again with that noise, and both factors are chosen again: the noise's second one for new observations
       alone, so that the stated density is that of models with these means and variances.
@@ -48,49 +49,64 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
     `own` data have no weights of outliers, since a row must count fully where it judges. Variances are of at
     most 1,000 rows, of a fold and in all: exact where a factor takes less time than solves, else from 32 samples.
     """
-    options = setup.options
-    choice, models, seen = _predicted_first(choice, data, setup, own, options.enough_residuals)
-    with stage("noise", level=2):
-        forest, ratios = _residual_forest(choice, seen, data, setup)
-        choice = _with_noise(choice, seen, forest, options)
-        judging = [model.judging() for model in models if model.num_variances]
-        judged = _predicted(choice, judging, setup)
-        choice = _with_factors(choice, judged, ratios[judged.rows], options)
-    if own.has_equal_rows:
-        mean_error = mean_error_of(seen.residuals, deviations_of(choice, ratios[seen.rows]))
-        choice = replace(choice, offset=mean_error, deviations=deviations_of(choice, ratios[judged.rows]))
-    unit = float((data.unit.scale / own.unit.scale).log())
-    with stage("inducing points", level=2):
-        threshold = _threshold(choice, models[0].fold, data, setup)
-    return replace(choice, log_density=choice.log_density - unit, threshold=threshold)
 
+    def __init__(self, choice: Choice, data: TrainingData, setup: Setup, own: TrainingData) -> None:
+        self._data, self._setup, self._own = data, setup, own
+        with stage("inducing points", level=2):
+            self._choice = replace(choice, noise=choice.noise + _unspanned_variance(choice, data, setup))
+        splits = folds(len(data.x), setup.options.num_calibration_folds, setup.random, data.blocks)
+        # Whole groups may have chosen.
+        self._splits = [split for split in splits if len(np.setdiff1d(split[1], choice.rows))]
+        self._models, self._found = list[_FoldModel](), list[_HeldOut]()
+        self._predict_folds(min(_ENOUGH_SQUARES, setup.options.enough_residuals))
+        even = _smoothing_evenly(self._choice, data, setup)
+        if even is not None and self._is_predicted_better(even):
+            self._choice, self._found = even, [_predicted(even, self._models, setup)]
 
-def held_out_errors(choice: Choice, data: TrainingData, setup: Setup, own: TrainingData) -> tuple[Tensor, Tensor]:
-    """Return the numbers of 500 held-out rows or more, and their errors (`n` each), before noise is calibrated."""
-    enough = min(_ENOUGH_ERRORS, setup.options.enough_residuals)
-    _, _, seen = _predicted_first(choice, data, setup, own, enough, enough_variances=0)
-    return seen.rows, data.unit.scale * seen.residuals
+    def errors(self) -> tuple[Tensor, Tensor]:
+        """Return the numbers of some 1,000 rows, and their errors (`n` each) before noise is calibrated."""
+        seen = _together(self._found)
+        return seen.rows, self._data.unit.scale * seen.residuals
 
+    def calibrated(self) -> Choice:
+        """Return the choice with variances that suit models of all rows."""
+        data, setup, options = self._data, self._setup, self._setup.options
+        self._predict_folds(options.enough_residuals)
+        seen = _together(self._found)
+        with stage("noise", level=2):
+            forest, ratios = _residual_forest(self._choice, seen, data, setup)
+            choice = _with_noise(self._choice, seen, forest, options)
+            judging = [model.judging() for model in self._models if model.num_variances]
+            judged = _predicted(choice, judging, setup)
+            choice = _with_factors(choice, judged, ratios[judged.rows], options)
+        if self._own.has_equal_rows:
+            mean_error = mean_error_of(seen.residuals, deviations_of(choice, ratios[seen.rows]))
+            choice = replace(choice, offset=mean_error, deviations=deviations_of(choice, ratios[judged.rows]))
+        unit = float((data.unit.scale / self._own.unit.scale).log())
+        with stage("inducing points", level=2):
+            threshold = _threshold(choice, self._splits[0], data, setup)
+        return replace(choice, log_density=choice.log_density - unit, threshold=threshold)
 
-def _predicted_first(
-    choice: Choice,
-    data: TrainingData,
-    setup: Setup,
-    own: TrainingData,
-    enough_residuals: int,
-    enough_variances: int | None = None,
-) -> tuple[Choice, list[_FoldModel], _HeldOut]:
-    """Return the choice, which may smooth evenly, and its predictions of rows that did not choose, without a fold."""
-    with stage("inducing points", level=2):
-        choice = replace(choice, noise=choice.noise + _unspanned_variance(choice, data, setup))
-    splits = folds(len(data.x), setup.options.num_calibration_folds, setup.random, data.blocks)
-    splits = [split for split in splits if len(np.setdiff1d(split[1], choice.rows))]  # whole groups may have chosen
-    enough = enough_residuals, setup.options.enough_variances if enough_variances is None else enough_variances
-    models, seen = _predicted_folds(choice, splits, data, setup, own.weights, *enough)
-    even = _smoothing_evenly(choice, data, setup)
-    if even is not None and _is_predicted_better(even, models, seen, setup):
-        choice, seen = even, _predicted(even, models, setup)
-    return choice, models, seen
+    def _predict_folds(self, enough_residuals: int) -> None:
+        """Predict more folds, until there are enough residuals in all."""
+        found = list[Future[_HeldOut]]()
+        with idle_threads() as submit:
+            for split in self._splits[len(self._models) :]:
+                if sum(len(model.points) for model in self._models) < enough_residuals:
+                    self._models.append(self._fold_model(split))
+                    found.append(submit(_held_out, self._choice, self._models[-1], self._setup.options))
+        self._found += [each.result() for each in found]
+
+    def _fold_model(self, split: Split) -> _FoldModel:
+        options = self._setup.options
+        is_enough = sum(model.num_variances for model in self._models) >= options.enough_variances
+        inputs = self._choice, split, self._data, self._setup, self._own.weights
+        return _fold_model(*inputs, num_variances=0 if is_enough else options.most_variances)
+
+    def _is_predicted_better(self, choice: Choice) -> bool:
+        only_means = [model._replace(num_variances=0) for model in self._models]
+        errors = _predicted(choice, only_means, self._setup).residuals
+        return is_worse(_together(self._found).residuals.square(), errors.square())
 
 
 def _smoothing_evenly(choice: Choice, data: TrainingData, setup: Setup) -> Choice | None:
@@ -102,36 +118,10 @@ def _smoothing_evenly(choice: Choice, data: TrainingData, setup: Setup) -> Choic
     return replace(even, exponent=choice.exponent, noise_forest=choice.noise_forest)
 
 
-def _is_predicted_better(choice: Choice, models: list[_FoldModel], seen: _HeldOut, setup: Setup) -> bool:
-    number = 1 + int(np.searchsorted(np.cumsum([len(model.points) for model in models]), _ENOUGH_SQUARES))
-    only_means = [model._replace(num_variances=0) for model in models[:number]]
-    errors = _predicted(choice, only_means, setup).residuals
-    return is_worse(seen.residuals[: len(errors)].square(), errors.square())
-
-
-def _predicted_folds(
-    choice: Choice,
-    splits: list[Split],
-    data: TrainingData,
-    setup: Setup,
-    weights: RowWeights | None,
-    enough_residuals: int,
-    enough_variances: int,
-) -> tuple[list[_FoldModel], _HeldOut]:
-    options, models, found = setup.options, list[_FoldModel](), list[Future[_HeldOut]]()
-    with idle_threads() as submit:
-        for split in splits:
-            if sum(len(model.points) for model in models) < enough_residuals:
-                is_enough = sum(model.num_variances for model in models) >= enough_variances
-                num_variances = 0 if is_enough else options.most_variances
-                models.append(_fold_model(choice, split, data, setup, weights, num_variances=num_variances))
-                found.append(submit(_held_out, choice, models[-1], options))
-    return models, _joined(found)
-
-
 def _predicted(choice: Choice, models: list[_FoldModel], setup: Setup) -> _HeldOut:
     with idle_threads() as submit:
-        return _joined([submit(_held_out, choice, model, setup.options) for model in models])
+        found = [submit(_held_out, choice, model, setup.options) for model in models]
+    return _together([each.result() for each in found])
 
 
 def _residual_forest(
@@ -193,7 +183,6 @@ def _unspanned(choice: Choice, fold: Split, data: TrainingData, setup: Setup) ->
 
 
 class _FoldModel(NamedTuple):
-    fold: Split
     parts: dict[str, Kernel]
     data: TrainingData  # of the rows kept
     rows: Tensor  # (n, D) the rows predicted
@@ -217,7 +206,7 @@ def _fold_model(
         names = choice.outputscales.keys() | (choice.constant.outputscales if choice.constant else {})
         parts = new_parts(PartInputs.of(some, setup, choice.lengthscales), names)
     of_rows = data.new_rows[points], points, data.y[points], noise_factors(weights, len(data.y))[points]
-    return _FoldModel(fold, parts, some, *of_rows, min(num_variances, len(points)))
+    return _FoldModel(parts, some, *of_rows, min(num_variances, len(points)))
 
 
 def _held_out(choice: Choice, fold: _FoldModel, options: Options) -> _HeldOut:
@@ -234,8 +223,8 @@ def _held_out(choice: Choice, fold: _FoldModel, options: Options) -> _HeldOut:
     return _HeldOut(fold.points, residuals, variances, fold.noise_factors)
 
 
-def _joined(found: list[Future[_HeldOut]]) -> _HeldOut:
-    return _HeldOut(*map(torch.cat, zip(*(each.result() for each in found))))
+def _together(parts: list[_HeldOut]) -> _HeldOut:
+    return _HeldOut(*map(torch.cat, zip(*parts)))
 
 
 def _comparable(seen: _HeldOut, noise: float) -> Tensor:

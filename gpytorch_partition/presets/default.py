@@ -20,7 +20,7 @@ from gpytorch_partition.kernels import IterativeKernel
 from gpytorch_partition.partitions.ensembles.libraries import check_refittable, fitted_clone, is_fitted, num_columns_of
 from gpytorch_partition.presets.assembly import DefaultGP, assemble
 from gpytorch_partition.presets.boosted_mean import with_boosted_mean
-from gpytorch_partition.presets.calibrated_noise import calibrate, held_out_errors, with_threshold
+from gpytorch_partition.presets.calibrated_noise import Calibration, with_threshold
 from gpytorch_partition.presets.data import Blocks, TrainingData
 from gpytorch_partition.presets.heavy_tails import discounts_harm, with_heavy_tails, with_shape
 from gpytorch_partition.presets.mean_error import centred, with_mean_error
@@ -139,6 +139,7 @@ def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingD
     if not choice.is_rough and setup.options.calibrates(len(data.y)):
         with stage("calibrating"):
             choice, data = _calibrated(choice, data, usual, own, setup)
+        gc.collect()  # GPyTorch's hooks hold the kernels of folds, with their factors, in cycles
     elif not choice.is_rough:
         choice = with_threshold(with_mean_error(choice) if own.has_equal_rows else choice, data, setup)
     if own.has_equal_rows and setup.refit is None:
@@ -154,12 +155,13 @@ def _calibrated(
     choice: Choice, data: TrainingData, usual: Choice, own: TrainingData, setup: Setup
 ) -> tuple[Choice, TrainingData]:
     """Calibrate the choice, or the usual one where models of most rows predict better without discounts."""
+    again = setup.again()
+    calibration = Calibration(choice, data, setup, own)
     if data is not own:
-        by_both = [held_out_errors(*each, setup.again(), own) for each in ((choice, data), (usual, own))]
-        choice, data = (usual, own) if discounts_harm(*by_both) else (choice, data)
-    found = calibrate(choice, data, setup, own)
-    gc.collect()  # GPyTorch's hooks hold the kernels of folds, with their factors, in cycles
-    return found, data
+        other = Calibration(usual, own, again, own)
+        if discounts_harm(calibration.errors(), other.errors()):
+            calibration, data = other, own
+    return calibration.calibrated(), data
 
 
 def default_kernel(

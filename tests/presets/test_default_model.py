@@ -391,7 +391,7 @@ def recorded_calls(monkeypatch, what):
 
 def test_models_of_folds_have_what_inducing_points_leave_out_as_noise(monkeypatch):
     calls = recorded_calls(monkeypatch, lambda chosen, *_: (chosen.noise, chosen.threshold))
-    calibrated_noise.calibrate(SMOOTH_ONLY, DATA, setup(most_inducing_points=10), DATA)
+    calibrated_noise.Calibration(SMOOTH_ONLY, DATA, setup(most_inducing_points=10), DATA).calibrated()
     noise = 0.1 + calibrated_noise._unspanned_variance(SMOOTH_ONLY, DATA, setup(most_inducing_points=10))
     assert noise > 0.2
     assert calls[:5] == 5 * [(pytest.approx(noise), None)]
@@ -402,7 +402,9 @@ def test_models_of_folds_have_what_inducing_points_leave_out_as_noise(monkeypatc
 @pytest.mark.parametrize(("enough", "most", "folds"), [(20, 1_000, 1), (120, 1_000, 3), (61, 20, 4), (60, 20, 3)])
 def test_variances_come_from_as_few_folds_as_have_enough(enough, most, folds, monkeypatch):
     calls = recorded_calls(monkeypatch, lambda _, wanted, found: (wanted, len(found.rows), found.has_variance.sum()))
-    calibrated_noise.calibrate(FORESTS_ONLY, STEPPED, setup(enough_variances=enough, most_variances=most), STEPPED)
+    calibrated_noise.Calibration(
+        FORESTS_ONLY, STEPPED, setup(enough_variances=enough, most_variances=most), STEPPED
+    ).calibrated()
     wanted, rows, found = zip(*calls)
     assert list(found[:5]) == [*(min(most, number) for number in rows[:folds]), *(5 - folds) * [0]]
     assert list(wanted) == [*found[:5], *found[:folds]]
@@ -416,21 +418,22 @@ def test_so_many_folds_that_there_are_enough_residuals(enough, folds, monkeypatc
         calibrated_noise, "grow_residual_forest", lambda x, r, **o: (sizes.append(len(r)), original(x, r, **o))[1]
     )
     data = TrainingData(X, STEPS + 0.1 * NORMAL)
-    calibrated_noise.calibrate(FORESTS_ONLY, data, setup(enough_residuals=enough), data)
+    calibrated_noise.Calibration(FORESTS_ONLY, data, setup(enough_residuals=enough), data).calibrated()
     assert sizes[0] == pytest.approx(folds / 5 * 250, abs=15)
 
 
 @pytest.mark.parametrize(("most", "enough", "folds"), [(10**6, 60, 2), (30, 10**6, 1)])
-def test_errors_that_compare_choices_are_those_that_calibrate_without_variances(most, enough, folds, monkeypatch):
-    monkeypatch.setattr(calibrated_noise, "_ENOUGH_ERRORS", enough)
-    calls = recorded_calls(monkeypatch, lambda _, wanted, found: (wanted, found.rows, found.residuals))
+def test_errors_that_compare_choices_are_the_first_that_calibrate(most, enough, folds, monkeypatch):
+    monkeypatch.setattr(calibrated_noise, "_ENOUGH_SQUARES", enough)
+    calls = recorded_calls(monkeypatch, lambda *call: call[-1])
     data = TrainingData(X, 3.0 * (STEPS + 0.1 * NORMAL))
-    rows, errors = calibrated_noise.held_out_errors(FORESTS_ONLY, data, setup(enough_residuals=most), data)
-    assert [wanted for wanted, *_ in calls] == folds * [0]
-    calibrated_noise.calibrate(FORESTS_ONLY, data, setup(), data)
-    seen, residuals = (torch.cat(parts[folds : 2 * folds]) for parts in list(zip(*calls))[1:])
-    assert torch.equal(rows, seen)
-    torch.testing.assert_close(errors, float(data.unit.scale) * residuals, rtol=0, atol=0)
+    calibration = calibrated_noise.Calibration(FORESTS_ONLY, data, setup(enough_residuals=most), data)
+    rows, errors = calibration.errors()
+    assert len(calls) == folds
+    assert torch.equal(rows, torch.cat([found.rows for found in calls]))
+    assert torch.equal(errors, data.unit.scale * torch.cat([found.residuals for found in calls]))
+    calibration.calibrated()
+    assert len(calls) == 2 * (5 if most > 30 else 1)  # each fold is predicted once, and once more with its noise
 
 
 class Forest:

@@ -17,7 +17,7 @@ from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import Judgement, interval_score
 from gpytorch_partition.explain import plots
 from gpytorch_partition.likelihoods import StudentTLikelihood, student_t_noise
-from gpytorch_partition.presets import Options, calibrated_noise, default, heavy_tails
+from gpytorch_partition.presets import Options, default, heavy_tails
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.heavy_tails import with_shape
 from gpytorch_partition.presets.options import Setup
@@ -232,16 +232,16 @@ def test_many_rows_take_discounts_back_where_they_predict_worse_with_them(monkey
         held_out = HeldOutRows(rows[order], factor * errors[order], ones, ones)
         return Choice({}, torch.ones(1), 1.0, 0.0, None, 0.0, rows, held_out=held_out)
 
-    def seen_of(choice):
-        rows = choice.held_out
-        return calibrated_noise._HeldOut(rows.rows, rows.errors, rows.variances, rows.noise)
+    class Calibration:
+        def __init__(self, choice, data, *_):
+            self.calibrated = lambda: choice
+            self.errors = lambda: (choice.held_out.rows, data.unit.scale * choice.held_out.errors)
 
     own = TrainingData(errors.unsqueeze(-1), errors)
     discounted = TrainingData(own.rows, 0.5 * own.targets)
     of_discounted, of_own = (order >= 150, torch.arange(10, 150)) if are_apart else (order >= 10, torch.arange(290))
     found = {discounted: choice_of(2 * factor, order[of_discounted]), own: choice_of(1.0, of_own)}
-    monkeypatch.setattr(default, "calibrate", lambda choice, *_: choice)
-    monkeypatch.setattr(calibrated_noise, "_predicted_first", lambda choice, *_, **__: (choice, [], seen_of(choice)))
+    monkeypatch.setattr(default, "Calibration", Calibration)
     setup = Setup(np.random.RandomState(0), None, Options())
     taken, data = default._calibrated(found[discounted], discounted, found[own], own, setup)
     assert data is (own if factor > 1 else discounted)

@@ -244,7 +244,7 @@ def test_nothing_is_calibrated(monkeypatch):
     def calibrate(*_):
         raise AssertionError
 
-    monkeypatch.setattr(default, "calibrate", calibrate)
+    monkeypatch.setattr(default, "Calibration", calibrate)
     found = rough_choice()
     monkeypatch.setattr(default, "choose", lambda *_: found)
     chosen = choice_and_data(TrainingData(X, ROUGH), setup())[0]
