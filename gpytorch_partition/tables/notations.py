@@ -42,7 +42,7 @@ def as_read(cells: Cells, notations: Sequence[str] = NUMBER_NOTATIONS) -> Cells:
         if len(values) == len(texts):
             break
     others = {*texts} - {*values}
-    if not values or any(map(_is_code, texts)) or _merges(values):
+    if not values or any(map(_is_code, texts)) or _merges(values) or all(text[0] == "(" for text in values):
         return cells
     if others and len(values) < max(20, 10 * len(others)):
         are_mixed = len(readable) >= max(20, _MIXED * len(texts))
@@ -121,7 +121,7 @@ def _values(texts: Sequence[str], notation: str) -> dict[str, Any]:
         return {text: date for text, date in pairs if not np.isnat(date)}
     of_programs = str.maketrans(f"{notation[0]}\u2212", ".-", f"{notation[1:]} '\u00a0\u202f\u2019")
     plain = {text: text.translate(of_programs) for text in texts if _pattern(notation).fullmatch(text)}
-    return {text: -float(number[:-1]) if number[-1] == "-" else float(number) for text, number in plain.items()}
+    return {text: -float(n.strip("(-)")) if n[-1] in "-)" else float(n) for text, n in plain.items()}
 
 
 @lru_cache
@@ -133,6 +133,8 @@ def _pattern(notation: str) -> re.Pattern[str]:
     of_india = r"|[1-9]\d?(?:,\d\d)+,\d{3}" * (notation[1] == ",")  # 1,23,456
     whole = rf"(?:0|[1-9]\d{{0,2}}(?:{group}\d{{3}})+{of_india}|[1-9]\d*)"
     digits = rf"(?:(?:{whole}(?:{decimal}\d*)?|{decimal}\d+)(?:e[-+]?\d+)?|inf(?:inity)?)"
-    amount = rf"(?:{minus}{digits}|{digits}-)"  # 3.16- of SAP
-    money = rf"(?:{sign}{space})?{amount}(?:{space}{sign})?|{minus}{sign}{space}{digits}"
-    return re.compile({"": amount, "%": amount + space + sign}.get(notation[2:], money), re.IGNORECASE)
+    amount = rf"(?:{minus}{digits}|{digits}-|\({digits}\))"  # 3.16- of SAP, (3.16) of accountants
+    signed = rf"(?:{sign}{space}{digits}|{digits}{space}{sign})"
+    money = rf"(?:{sign}{space})?{amount}(?:{space}{sign})?|{minus}{sign}{space}{digits}|\({signed}\)"
+    percent = rf"{amount}{space}{sign}|\({digits}{space}{sign}\)"
+    return re.compile({"": amount, "%": percent}.get(notation[2:], money), re.IGNORECASE)
