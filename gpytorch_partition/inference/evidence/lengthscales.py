@@ -35,12 +35,15 @@ def learn_lengthscales(x: Tensor, y: Tensor, noise_factors: Tensor | None = None
     :param has_prior: Whether to maximize the posterior density instead. (Default: no.)
     """
     unit, num_columns = _deviation(x.double()), x.shape[1]
-    points, targets = (x.double() - x.double().mean(0)) / unit, _standardized(y.double(), noise_factors)
+    points, targets = x.double() / unit, _standardized(y.double(), noise_factors)
     factors = torch.ones_like(points[:, 0]) if noise_factors is None else noise_factors
 
-    @torch.no_grad()
     def objective(logs: np.ndarray) -> tuple[float, np.ndarray]:
-        loss, gradient = _loss(points, targets, torch.from_numpy(logs).to(points).exp(), factors)
+        position = torch.tensor(logs, device=points.device, requires_grad=True)
+        with torch.enable_grad():
+            covariance = _covariance(points, position.exp(), factors)
+        loss, sensitivity = _negative_log_likelihood(covariance.detach(), targets)
+        (gradient,) = torch.autograd.grad(covariance, position, sensitivity)
         excess, by_prior = logs[:-2] - prior_mean, np.zeros_like(logs)
         by_prior[:-2] = has_prior * excess / (_PRIOR_VARIANCE * len(targets))
         return loss + 0.5 * float(excess @ by_prior[:-2]), gradient.cpu().numpy() + by_prior
@@ -65,22 +68,10 @@ def _standardized(y: Tensor, noise_factors: Tensor | None) -> Tensor:
     return Standardization.of_weighted(y, (1 / noise_factors).clamp_max(1.0)).apply(y)
 
 
-def _loss(x: Tensor, y: Tensor, values: Tensor, noise_factors: Tensor) -> tuple[float, Tensor]:
-    r"""
-    Return minus the log density of the targets per row, and its derivatives by the logarithms of the values.
-
-    With :math:`u = x / l` and :math:`r = \sqrt 3\, |u - u'|`, the kernel :math:`s (1 + r) e^{-r}` has the derivative
-    :math:`3 s e^{-r} (u_d - u'_d)^2` by :math:`\log l_d`.
-    """
-    scaled, outputscale, noise = x / values[:-2], values[-2], values[-1] * noise_factors
-    distance = torch.cdist(scaled, scaled).mul_(3**0.5)
-    decay = torch.exp(-distance).mul_(outputscale)
-    signal = distance.add_(1).mul_(decay)
-    loss, by_covariance = _negative_log_likelihood(signal + torch.diag(noise), y)
-    by_outputscale, by_noise = (by_covariance * signal).sum(), by_covariance.diagonal() @ noise
-    products = decay.mul_(by_covariance)
-    by_squares = products.sum(1) @ scaled.square() - (scaled * (products @ scaled)).sum(0)
-    return loss, torch.cat([6 * by_squares, torch.stack([by_outputscale, by_noise])])
+def _covariance(x: Tensor, values: Tensor, noise_factors: Tensor) -> Tensor:
+    distance = 3**0.5 * torch.cdist(x / values[:-2], x / values[:-2])
+    matern = (1 + distance) * torch.exp(-distance)
+    return values[-2] * matern + values[-1] * torch.diag(noise_factors)
 
 
 def _negative_log_likelihood(covariance: Tensor, y: Tensor) -> tuple[float, Tensor]:
