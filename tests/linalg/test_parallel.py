@@ -74,6 +74,12 @@ def test_calls_on_idle_threads_see_their_callers_settings_and_one_thread(num_row
 
 
 @pytest.mark.usefixtures("two_threads")
+def test_a_call_within_another_leaves_it_its_idle_threads():
+    with threads_for(10), threads_for(10), idle_threads() as submit:
+        assert submit(threading.get_ident).result() != threading.get_ident()
+
+
+@pytest.mark.usefixtures("two_threads")
 def test_pieces_of_work_have_one_thread_each():
     seen = []
     for_each(lambda _: seen.append((torch.get_num_threads(), threading.get_ident())), range(9))
