@@ -79,7 +79,7 @@ def machines():
     regressor = partial(PartitionGPRegressor, options=few_trees, random_state=0)
     y = np.sin(5 * X[:, 0])
     return {
-        "fitting 60 rows, weights: ": lambda verbose: regressor(verbose=verbose).fit(X, y),
+        "fitting 60 rows, lengthscales and weights: ": lambda verbose: regressor(verbose=verbose).fit(X, y),
         "fitting 60 rows, choosing weights and link: ": lambda verbose: PartitionGPClassifier(
             "forest", 20, verbose=verbose
         ).fit(X, y > 0),
@@ -101,7 +101,7 @@ def test_fits_say_their_stages_on_a_terminal(monkeypatch, line):
 
 @pytest.mark.slow
 def test_without_a_terminal_stages_are_told_to_those_who_ask(capsys, caplog):
-    fit = machines()["fitting 60 rows, weights: "]
+    fit = machines()["fitting 60 rows, lengthscales and weights: "]
     fit(None)
     fit(False)
     with verbosity(0):
