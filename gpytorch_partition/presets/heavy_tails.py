@@ -37,8 +37,8 @@ def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[
     have not seen the row: a forest that has seen an outlier has a leaf for it. The choice is then repeated with these
     precisions as weights of rows and trees. Rounds end where that gains less than 3 nats, after three at the latest;
     where few rows chose, after one, since two models of half of all rows must predict the others. Together they
-    must gain a twentieth of a nat per row. Squared errors of held-out rows must not grow either: large deviations that
-    new rows share are no errors of measurement. The first round starts from varying or from constant noise, whichever
+    must gain a twentieth of a nat per row, and are not begun where Student-t noise itself gains less. Squared errors of
+    held-out rows must not grow either: large deviations that new rows share are no errors of measurement. The first round starts from varying or from constant noise, whichever
     suits heavy tails better: a forest of the residuals takes outliers for places where the noise is large.
 
     No rows are discounted in rough fields, where outliers lie on one side of the predictions, or where more than a
@@ -53,6 +53,8 @@ def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[
         return choice, data
     if (side := _long_tail(best)) is not None or _has_common_value(data.y):
         return replace(choice, long_tail=side), data
+    if not best.tails.gain > setup.options.least_discount_gain * len(best.held_out.rows):
+        return choice, data
     found, weighted = best, data
     for _ in range(_MOST_ROUNDS if len(choice.held_out.rows) == len(data.y) else 1):
         weights = _expected_precisions(found, weighted, _own_weights(data), setup.again())

@@ -71,7 +71,7 @@ class Options:
     fewer_folds_above: tuple[int, ...] = (500, 1_000)  #: Numbers of rows above each of which there is one fold less.
     least_noise_gain: float = 3.0  #: Nats that noise varying with x must gain.
     least_tail_gain: float = 5.0  #: Nats that Student-t noise must gain.
-    #: Nats per row that discounting rows with large errors must gain beside Student-t noise. A small gain is no
+    #: Nats per row that Student-t noise must gain, and discounting rows with large errors beside it. A small gain is no
     #: evidence, since the models that discount have seen the rows that judge.
     least_discount_gain: float = 0.05
     least_boosting_gain: float = 3.0  #: Nats that a share of boosted trees in predictions must gain; infinity for none.

@@ -70,6 +70,11 @@ def is_undiscounted(model):
     return noise is None or bool((noise.weights == 1).all())
 
 
+def test_nothing_is_chosen_again_where_heavy_tails_gain_little(monkeypatch):
+    monkeypatch.setattr(heavy_tails, "choose", None)
+    assert is_undiscounted(model_of(options=replace(OPTIONS, least_discount_gain=10.0)))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("side", ["above", "below"])
 def test_outliers_on_one_side_are_the_long_tail_of_the_targets(side):
