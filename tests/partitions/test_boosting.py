@@ -115,17 +115,23 @@ class Library:
         assert partition.cluster_counts.tolist() == [1] * partition.num_partitions
 
     def check_frames(self, fit, leaves):
-        """Trees of a frame compare codes of its categories: other numbers than 0, 1, ... would be taken for codes."""
+        """Trees of a frame compare codes of its categories; kernels see the levels, also others than the frame had."""
         pandas, y = pytest.importorskip("pandas"), np.where(X[:, 1] % 3 == 1, 3.0, Y)
-        for levels in (np.arange(2000, 2040), np.arange(40)[::-1], np.arange(40), np.array([*map(str, range(40))])):
+        for levels in (np.arange(2000, 2040), np.arange(40)[::-1], np.arange(40), np.arange(40) * 7):
             cells = pandas.Categorical(levels[X[:, 1].astype(int)], levels)
-            model = fit(pandas.DataFrame({"c": cells, "z": X[:, 0]}), y)
-            if not np.array_equal(levels, np.arange(40)):
-                with pytest.raises(ValueError, match=r"expected categories that are 0, 1, .*array of codes"):
-                    ForestPartition(model)
-                continue
-            found = ForestPartition(model).labels(torch.from_numpy(X[:, [1, 0]])).numpy()
-            assert _same_partitions(found, leaves(model, pandas.DataFrame({"c": cells, "z": X[:, 0]})))
+            others = pandas.Categorical(levels[::-1][X[:, 1].astype(int)], levels[::-1])
+            frame = pandas.DataFrame({"k": 1.0, "c": cells, "z": X[:, 0], "d": others})
+            model = fit(frame, y)
+            found = ForestPartition(model).labels(torch.from_numpy(frame.to_numpy(np.float64))).numpy()
+            assert _same_partitions(found, leaves(model, frame))
+        for levels in (np.array([*map(str, range(40))]), np.arange(40) - 1):
+            self.check_refused_levels(fit, levels)
+
+    def check_refused_levels(self, fit, levels):
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame({"c": pandas.Categorical(levels[X[:, 1].astype(int)], levels)})
+        with pytest.raises(ValueError, match=r"expected categories that are whole numbers .*array of codes"):
+            ForestPartition(fit(frame, Y))
 
     def test_what_cannot_be_read_is_refused(self):
         for make, error, message in self.unreadable():
@@ -176,7 +182,25 @@ class TestLightGBM(Library):
         ]
 
     def test_categories_of_frames(self):
-        self.check_frames(lambda x, y: self.fit(x, y, categories=["c"]), lambda model, x: self.own_leaves(model, x, ()))
+        fit = self.library.LGBMRegressor(min_child_samples=3, verbose=-1).fit
+        self.check_frames(fit, lambda model, x: self.own_leaves(model, x, ()))
+        self.check_refused_levels(fit, np.arange(40) / 2)
+
+    def test_levels_that_a_frame_did_not_have_are_missing(self):
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame({"z": X[:, 0], "year": pandas.Categorical(2000 + X[:, 1].astype(int) // 2 * 2)})
+        model = self.library.LGBMRegressor(min_child_samples=3, verbose=-1).fit(frame, Y)
+        new = pandas.DataFrame({"z": X[:, 0], "year": np.where(X[:, 0] < 0.5, np.nan, frame["year"])})
+        own = new.assign(year=pandas.Categorical(new["year"], frame["year"].cat.categories))
+        points = torch.tensor(new.fillna(2005.0).to_numpy())
+        assert _same_partitions(ForestPartition(model).labels(points).numpy(), self.own_leaves(model, own, ()))
+
+    def test_frames_with_other_categories_too_are_refused(self):
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame({"year": pandas.Categorical(2000 + X[:, 1].astype(int)), "n": X[:, 1].astype(int)})
+        model = self.library.LGBMRegressor(verbose=-1).fit(frame, Y, categorical_feature=["year", "n"])
+        with pytest.raises(ValueError, match="expected 1 columns of categories, as the data frame had, got 2"):
+            ForestPartition(model)
 
     def continued(self, x, first):
         model = self.library.LGBMRegressor(n_estimators=3, min_child_samples=3, verbose=-1, n_jobs=1)

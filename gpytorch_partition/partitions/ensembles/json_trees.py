@@ -17,9 +17,9 @@ from gpytorch_partition.inputs.numbers import is_whole
 from gpytorch_partition.partitions.ensembles.tree_arrays import (
     Tree,
     Trees,
-    check_codes,
     check_fitted,
     joined,
+    testing_levels,
     whole_number_categories,
 )
 
@@ -165,11 +165,13 @@ def xgboost_trees(model: Any) -> Trees:
     if boosting["name"] not in ("gbtree", "dart"):
         raise ValueError(f"expected an XGBoost model of trees, got {boosting['name']}: train one with booster='gbtree'")
     grown = boosting.get("gbtree", boosting)["model"]
-    of_frame = grown.get("cats", {}).get("enc", [])
-    check_codes(["text"] if column.get("offsets") else column["values"] for column in of_frame)
     num_trees = grown["iteration_indptr"][-1 if num_iterations is None else num_iterations]
     num_columns = int(learner["learner_model_param"]["num_feature"])
     trees = [_xgboost_tree(tree) for tree in grown["trees"][:num_trees]]
+    of_frame = enumerate(grown.get("cats", {}).get("enc", []))
+    trees = testing_levels(
+        trees, {column: ["text"] if each.get("offsets") else each["values"] for column, each in of_frame}
+    )
     return joined(
         trees,
         num_columns,

@@ -12,9 +12,9 @@ from gpytorch_partition.partitions.ensembles.tree_arrays import (
     ZERO,
     Tree,
     Trees,
-    check_codes,
     check_fitted,
     joined,
+    testing_levels,
     whole_number_categories,
 )
 
@@ -37,11 +37,12 @@ def lightgbm_trees(model: Any) -> Trees:
     if hasattr(model, "get_params"):
         check_fitted(model, hasattr(model, "booster_"))
         model = model.booster_
-    check_codes(model.pandas_categorical or [])
     header, *texts = re.split(r"^Tree=\d+\n", model.model_to_string(), flags=re.MULTILINE)
     num_columns = int(_fields(header)["max_feature_idx"]) + 1
     fields = [_fields(text) for text in texts]
     trees = [_tree(tree) for tree in fields]
+    if of_frame := model.pandas_categorical:
+        trees = testing_levels(trees, dict(zip(_category_columns(_fields(header), len(of_frame)), of_frame)))
     found = joined(
         trees,
         num_columns,
@@ -80,6 +81,19 @@ def _tree(fields: dict[str, str]) -> Tree:
         _padded(threshold, num_leaves),
         _padded(missing_left, num_leaves),
         _categories(fields, np.flatnonzero(is_category), written),
+    )
+
+
+def _category_columns(header: dict[str, str], number: int) -> NDArray[np.int64]:
+    """Return the columns that were categories of a data frame; a constant column, never split, may be one of them."""
+    infos = np.array(header["feature_infos"].split())
+    is_number = np.char.startswith(infos, "[")
+    for found in (np.flatnonzero(~is_number), np.flatnonzero(~is_number & (infos != "none"))):
+        if len(found) == number:
+            return found
+    raise ValueError(
+        f"expected {number} columns of categories, as the data frame had, got {len(found)}: fit the model without "
+        "constant columns, and with no other categorical_feature"
     )
 
 

@@ -5,7 +5,8 @@ without the library.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -125,14 +126,35 @@ def check_fitted(ensemble: Any, is_fitted: bool) -> None:
         raise ValueError(f"expected a fitted ensemble: call fit(X, y) of the {type(ensemble).__name__} first")
 
 
-def check_codes(levels: Iterable[Sequence[Any]]) -> None:
-    """Refuse levels of a data frame, by the ensemble's own table, whose codes are not the levels themselves."""
-    if odd := [column for column in levels if list(column) != [*range(len(column))]]:
+def testing_levels(trees: list[Tree], tables: Mapping[int, Sequence[Any]]) -> list[Tree]:
+    """
+    Return trees that test the levels of a data frame, where its library has put codes for them.
+
+    :param tables: For each column of categories its levels, in the order of their codes.
+    :raises ValueError: If a level is no whole number of 0 or more, which rows of numbers could hold.
+    """
+    levels = {column: _whole_numbers(table) for column, table in tables.items()}
+
+    def decoded(tree: Tree) -> Tree:
+        columns = {node: int(tree.column[node]) for node in tree.categories}
+        found = {n: levels[columns[n]][c] if columns[n] in levels else c for n, c in tree.categories.items()}
+        return tree._replace(categories=found)
+
+    return [decoded(tree) for tree in trees]
+
+
+def _whole_numbers(levels: Sequence[Any]) -> NDArray[np.int64]:
+    if not all(map(_is_whole, levels)):
         raise ValueError(
-            f"expected categories that are 0, 1, ..., as the kernel will see them, got a data frame's {odd[0][:3]}, "
-            "whose codes the trees compare: fit it on an array of codes, as of OrdinalEncoder of scikit-learn, with "
+            f"expected categories that are whole numbers of 0 or more, as the kernel will see them, got a data frame's "
+            f"{list(levels[:3])}: fit the ensemble on an array of codes, as of OrdinalEncoder of scikit-learn, with "
             "categorical_feature of LightGBM, feature_types of XGBoost"
         )
+    return np.asarray(levels).astype(np.int64)
+
+
+def _is_whole(level: Any) -> bool:
+    return isinstance(level, (Real, np.bool_)) and float(level) >= 0 and float(level).is_integer()
 
 
 def _node_starts(trees: list[Tree]) -> NDArray[np.int64]:
