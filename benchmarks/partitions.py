@@ -15,6 +15,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from sklearn.base import clone
 from sklearn.cluster import DBSCAN, HDBSCAN, AgglomerativeClustering, Birch, KMeans, MiniBatchKMeans
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from sklearn.metrics import average_precision_score
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -34,7 +35,7 @@ from gpytorch_partition import (
     fit_weights_by_cross_validation,
     settings,
 )
-from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor, PartitionSVC
+from gpytorch_partition.estimators import LAGORanker, PartitionGPClassifier, PartitionGPRegressor, PartitionSVC
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.partitions import PitmanYorMixture
 
@@ -229,6 +230,7 @@ def semi_supervised_classes(options: Options) -> Iterator[Table]:
     names, sizes = options.pick(list(CLASS_SETS), ["wine"]), options.pick((20, 50), (20,))
     jobs = grid(data=names, labelled=sizes, method=CLASSIFIERS)
     yield from measured(options, "semi_supervised_classes", title, jobs, scored)
+    yield from _semi_supervised_rankings(options)
 
 
 def _accuracies(name: str, size: int, method: str, number: int) -> Row:
@@ -242,6 +244,49 @@ def _accuracies(name: str, size: int, method: str, number: int) -> Row:
         rows, labels = np.concatenate([X[labelled], more]), np.append(y[labelled], np.full(len(more), -1))
         return {"without": without, "with": model.fit(rows, labels).score(new, new_y) if knows_more else without}
     return {"without": without, "with": model.fit(X[labelled], y[labelled], unlabelled=more).score(new, new_y)}
+
+
+RARE_CLASSES = {"digits, 1": (load_digits, 1), "digits, 8": (load_digits, 8), "breast cancer": (load_breast_cancer, 0)}
+
+
+def _semi_supervised_rankings(options: Options) -> Iterator[Table]:
+    splits = options.pick(20, 1)
+
+    def scored(problem: str) -> Row:
+        found = [_average_precisions(*RARE_CLASSES[problem], number) for number in range(splits)]
+        change = [row["with"] - row["without"] for row in found]
+        return means_of(found) | {
+            "change": np.mean(change),
+            "standard error": np.std(change) / max(1, splits - 1) ** 0.5,
+        }
+
+    title = (
+        "Average precision of LAGO for 6 % of rare rows, a fifth labelled, without and with the others as background"
+    )
+    jobs = grid(problem=options.pick(list(RARE_CLASSES), ["digits, 8"]))
+    yield from measured(options, "semi_supervised_rankings", title, jobs, scored)
+
+
+def _parts(X: np.ndarray, is_rare: np.ndarray, share: float, number: int) -> list[np.ndarray]:
+    return train_test_split(X, is_rare, train_size=share, stratify=is_rare, random_state=number)
+
+
+def _average_precisions(load: Any, rare_class: int, number: int) -> Row:
+    X, y = load(return_X_y=True)
+    is_rare = y == rare_class
+    rare, others = map(np.random.default_rng(number).permutation, (np.flatnonzero(is_rare), np.flatnonzero(~is_rare)))
+    kept = np.concatenate([others, rare[: 6 * len(others) // 94]])
+    X, new, is_rare, truth = _parts(X[kept], is_rare[kept], 0.5, number)
+    labelled, more, labels, _ = _parts(X, is_rare, 0.2, number)
+    background = np.concatenate([labelled, more]), np.append(labels, np.zeros(len(more), bool))
+    without, with_more = (LAGORanker().fit(*data).score_samples(new) for data in ((labelled, labels), background))
+    precisions = (average_precision_score(truth, scores) for scores in (without, with_more))
+    return {
+        "rare": int(labels.sum()),
+        "labelled": len(labels),
+        "others": len(more),
+        **dict(zip(("without", "with"), precisions)),
+    }
 
 
 MEMBERS = {
