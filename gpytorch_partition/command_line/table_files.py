@@ -121,7 +121,8 @@ def _of_workbook(path: Path, dialect: Dialect) -> tuple[Any, list[str], list[str
         if sum(part.file_size for part in parts.infolist()) > _MOST_BYTES_OF_WORKBOOK:
             gib = _MOST_BYTES_OF_WORKBOOK / 2**30
             raise ValueError(f"it holds over {gib:g} GiB, unpacked: take fewer rows, or write parquet")
-    raw = pandas.read_excel(path, header=None, dtype=str, keep_default_na=False)
+    raw = pandas.read_excel(path, header=None, dtype=object, keep_default_na=False)
+    raw = raw.map(lambda cell: str(cell).replace(".", dialect.decimal or ".") if isinstance(cell, float) else str(cell))
     if dialect.header is None:
         return raw, [], []
     return raw[dialect.header + 1 :], list(raw.iloc[dialect.header]), []

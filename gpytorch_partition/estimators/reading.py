@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,6 +65,7 @@ class ReadsTables:
         if has_targets := not (isinstance(y, str) and y == NO_TARGETS):
             check_targets(y, y_numeric)
             y = composed(as_pandas(y))
+            y = np.asarray(y, np.float64) if y_numeric and np.asarray(y).dtype.kind in "UT" else y
         if reset:
             vars(self).pop("encoder_", None)
         options: dict[str, Any] = {"y_numeric": y_numeric} if has_targets else {}
@@ -198,8 +199,19 @@ def warn_of_holes(told: Mapping[str, list[str]], remedy: str) -> None:
         warnings.warn(message, MisreadColumnWarning, stacklevel=level_of_caller())
 
 
+# What cannot be read as rows, by how it is known, with what can.
+_UNREAD: tuple[tuple[str, Callable[[Any], Any], str], ...] = (
+    ("a structured array", lambda X: getattr(getattr(X, "dtype", None), "names", None), "pandas.DataFrame(X)"),
+    ("a tensor of the meta device", lambda X: getattr(X, "is_meta", False), "one that holds numbers"),
+    ("a lazy frame", lambda X: hasattr(X, "collect") and not hasattr(X, "__len__"), "X.collect()"),
+)
+
+
 def _check_rows(X: Any) -> None:
     refuse_mask(X, "X", "give X.filled(numpy.nan), with missing cells")
+    for name, is_one, remedy in _UNREAD:
+        if is_one(X):
+            raise ValueError(f"expected an array or a table of rows, got {name}: give {remedy}")
     if issparse(X):
         size = X.shape[0] * X.shape[-1] * 8 / 2**30
         raise TypeError(
@@ -240,7 +252,7 @@ def _refuse_holes(X: Any, estimator: ReadsTables) -> None:
 
 
 def check_targets(y: Any, are_numbers: bool) -> None:
-    """Refuse missing targets, and text, dates and durations for numbers; the rest is left to scikit-learn."""
+    """Refuse missing targets, text, dates and durations for numbers, and text among other classes."""
     refuse_mask(y, "y", "leave these rows out, X[~y.mask] and y[~y.mask]")
     is_arrow, y = hasattr(y, "is_valid"), as_pandas(y)
     values = np.asarray(y) if hasattr(y, "dtype") or hasattr(y, "iloc") or isinstance(y, list) else np.empty(0)
@@ -261,6 +273,10 @@ def check_targets(y: Any, are_numbers: bool) -> None:
         )
     if are_numbers and values.dtype.kind != "f" and (odd := told_of_odd(values)):
         raise ValueError(f"expected targets that are numbers: {odd}")
+    if not are_numbers and len({isinstance(value, str) for value in values.tolist()}) > 1:
+        raise ValueError(
+            "expected classes of one kind, got some that are text and some that are not: give y.astype(str)"
+        )
 
 
 def _refuse_times(targets: np.ndarray) -> None:

@@ -85,6 +85,13 @@ class TestFiles:
         with pytest.raises(CommandError, match="more than one column is named 'größe'"):
             read_frame(path)
 
+    def test_numbers_of_workbooks_have_no_notation(self, tmp_path):
+        pytest.importorskip("openpyxl")
+        path = tmp_path / "data.xlsx"
+        pd.DataFrame({"number": [1.234, 5, 1e-7], "text": ["1,234", "5,0", "n/a"]}).to_excel(path, index=False)
+        assert cells(path, decimal=",")["number"] == ["1,234", "5", "1e-07"]
+        assert cells(path, decimal=",")["text"] == ["1,234", "5,0", None]
+
     @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
     @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
     def test_delimiters_and_ends_of_lines(self, file, delimiter, end):

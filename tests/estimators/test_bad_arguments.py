@@ -32,6 +32,16 @@ HOLES = np.where(np.arange(180).reshape(60, 3) % 7 == 0, np.nan, X)
 STEEP = LocalLinearKernel(PartitionKernel(lambda x: torch.zeros(len(x), 1, dtype=torch.int64)), 3)
 STEEP.variance = 1e4
 
+
+class Lazy:
+    """A LazyFrame of Polars, which has no rows yet."""
+
+    columns = ("a", "b", "c")
+
+    def collect(self):
+        raise AssertionError
+
+
 ARGUMENTS = [
     *[(each, {"num_partitions": 2**31}, "1,048,576 at most") for each in (PartitionGPRegressor, PartitionGPClassifier)],
     *[
@@ -77,6 +87,10 @@ DATA = [
     (PartitionGPRegressor(), X, np.ma.masked_greater(Y, np.median(Y)), "y without a mask"),
     (PartitionGPRegressor(), X, np.ma.masked_greater(X, np.median(X)), "y without a mask"),
     (PartitionGPClassifier("forest"), X[:4], np.array([None, "a", "b", None], dtype=object), "4 targets 2 are missing"),
+    (PartitionGPClassifier(), X, np.array([1, "a"] * 30, dtype=object), "classes of one kind, got some that are text"),
+    (PartitionGPRegressor(), X.view([(name, float) for name in "abc"])[:, 0], Y, r"structured array: give pandas"),
+    (PartitionGPRegressor(), torch.empty(60, 3, device="meta"), Y, "a tensor of the meta device"),
+    (PartitionGPRegressor(), Lazy(), Y, r"a lazy frame: give X\.collect\(\)"),
     (PartitionGPClassifier(), X, ["yes"] * 60, r"two classes or more, got 1 class: \['yes'\]"),
     (MondrianClassifier(), X, np.ones(60, dtype=int), "1 class"),
     *[(each(), X, Y, "Unknown label type") for each in (PartitionGPClassifier, PartitionSVC, MondrianClassifier)],

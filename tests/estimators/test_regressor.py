@@ -190,6 +190,13 @@ class TestData:
         with pytest.raises(ValueError, match=f"real numbers, got {'timedelta64' if is_since else 'datetime64'}.* days"):
             small("mondrian").fit(X, times)
 
+    @pytest.mark.parametrize("texts", [np.ndarray.tolist, np.asarray], ids=["list", "array"])
+    def test_numbers_that_are_text_are_targets(self, texts):
+        model, y = small("mondrian"), texts(Y.astype(str))
+        expected = model.fit(X, Y).predict(NEW)
+        np.testing.assert_array_equal(model.fit(X, y).predict(NEW), expected)
+        assert model.score(X, y) == model.score(X, Y)
+
     def test_an_ordinary_fit_has_nothing_at_a_bound(self):
         assert FITTED["forest"].at_bounds_ == {}
         assert FITTED["forest"].log_marginal_likelihood_value_ < 0
