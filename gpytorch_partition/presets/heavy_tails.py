@@ -37,7 +37,7 @@ def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[
     have not seen the row: a forest that has seen an outlier has a leaf for it. The choice is then repeated with these
     precisions as weights of rows and trees. Rounds end where that gains less than 3 nats, after three at the latest;
     where few rows chose, after one, since two models of half of all rows must predict the others. Together they must
-    gain a twentieth of a nat per row, and are not begun where Student-t noise itself gains less. Squared errors of
+    gain a tenth of a nat per row, and are not begun where Student-t noise itself gains less. Squared errors of
     held-out rows must not grow either: large deviations that new rows share are no errors of measurement. The first
     round starts from varying or from constant noise, whichever suits heavy tails better: a forest of the residuals
     takes outliers for places where the noise is large.

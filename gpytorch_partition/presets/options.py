@@ -73,7 +73,7 @@ class Options:
     least_tail_gain: float = 5.0  #: Nats that Student-t noise must gain.
     #: Nats per row that Student-t noise must gain, and discounting rows with large errors beside it. A small gain is no
     #: evidence, since the models that discount have seen the rows that judge.
-    least_discount_gain: float = 0.05
+    least_discount_gain: float = 0.1
     least_boosting_gain: float = 3.0  #: Nats that a share of boosted trees in predictions must gain; infinity for none.
     most_boosting_rounds: int = 800  #: Trees that have a share in predictions, at most; 20 at least.
     num_noise_trees: int = 200  #: Trees of the forest that predicts the noise.

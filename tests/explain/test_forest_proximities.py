@@ -186,6 +186,22 @@ def test_boosted_trees_weigh_as_much_as_they_vary():
     np.testing.assert_allclose(proximities(boosting, WINE, weighting="boosting").matrix().toarray(), dense)
 
 
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+def test_boosted_trees_of_a_frame_see_its_levels_as_codes(library):
+    pandas, module = pytest.importorskip("pandas"), pytest.importorskip(library)
+    years = pandas.Categorical(2000 + np.random.RandomState(0).randint(0, 12, len(X)))
+    frame = pandas.DataFrame({"year": years, "x": X[:, 0]})
+    kind, options = (
+        ("LGBMRegressor", {"verbose": -1}) if library == "lightgbm" else ("XGBRegressor", {"enable_categorical": True})
+    )
+    boosting = getattr(module, kind)(n_estimators=9, **options).fit(frame, Y + years.codes % 3)
+    partition = ForestPartition(boosting)
+    labels, starts = partition.labels(torch.tensor(frame.to_numpy(np.float64))).numpy(), partition.cluster_counts
+    nodes = partition.layout.leaf_nodes.numpy()[labels + np.cumsum([0, *starts.tolist()])[:-1]]
+    rest = boosting.predict(frame) - tree_values(boosting, frame.to_numpy(np.float64), nodes).sum((1, 2))
+    np.testing.assert_allclose(rest, rest.mean(), rtol=1e-6)
+
+
 @pytest.mark.parametrize("number", range(7))
 def test_values_of_trees_are_constant_in_leaves_and_sum_to_predictions(number):
     boosting = boostings()[number].fit(WINE, KINDS)

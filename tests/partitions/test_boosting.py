@@ -16,6 +16,8 @@ import torch
 
 from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.partitions import ForestPartition
+from gpytorch_partition.partitions.ensembles.json_trees import _level_tables
+from gpytorch_partition.partitions.ensembles.tree_arrays import Tree
 
 RANDOM = np.random.RandomState(0)
 LARGEST = float(np.finfo(np.float32).max)
@@ -120,7 +122,7 @@ class Library:
         for levels in (np.arange(2000, 2040), np.arange(40)[::-1], np.arange(40), np.arange(40) * 7):
             cells = pandas.Categorical(levels[X[:, 1].astype(int)], levels)
             others = pandas.Categorical(levels[::-1][X[:, 1].astype(int)], levels[::-1])
-            frame = pandas.DataFrame({"k": 1.0, "c": cells, "z": X[:, 0], "d": others})
+            frame = pandas.DataFrame({"c": cells, "z": X[:, 0], "d": others})
             model = fit(frame, y)
             found = ForestPartition(model).labels(torch.from_numpy(frame.to_numpy(np.float64))).numpy()
             assert _same_partitions(found, leaves(model, frame))
@@ -195,12 +197,16 @@ class TestLightGBM(Library):
         points = torch.tensor(new.fillna(2005.0).to_numpy())
         assert _same_partitions(ForestPartition(model).labels(points).numpy(), self.own_leaves(model, own, ()))
 
-    def test_frames_with_other_categories_too_are_refused(self):
+    @pytest.mark.parametrize("is_ordered", [False, True])
+    @pytest.mark.parametrize("other", [1.0, X[:, 1].astype(int), X[:, 1] > 20], ids=["constant", "integers", "truths"])
+    def test_frames_whose_categories_cannot_be_told_from_others_are_refused(self, other, is_ordered):
         pandas = pytest.importorskip("pandas")
-        frame = pandas.DataFrame({"year": pandas.Categorical(2000 + X[:, 1].astype(int)), "n": X[:, 1].astype(int)})
-        model = self.library.LGBMRegressor(verbose=-1).fit(frame, Y, categorical_feature=["year", "n"])
-        with pytest.raises(ValueError, match="expected 1 columns of categories, as the data frame had, got 2"):
-            ForestPartition(model)
+        years = pandas.Categorical(2000 + X[:, 1].astype(int), ordered=is_ordered)
+        frame = pandas.DataFrame({"year": years, "z": X[:, 0], "other": other})
+        for options in ({}, {"categorical_feature": ["other"]}):
+            model = self.library.LGBMRegressor(verbose=-1).fit(frame, Y, **options)
+            with pytest.raises(ValueError, match="expected a data frame whose categories LightGBM can tell"):
+                ForestPartition(model)
 
     def continued(self, x, first):
         model = self.library.LGBMRegressor(n_estimators=3, min_child_samples=3, verbose=-1, n_jobs=1)
@@ -313,7 +319,18 @@ class TestXGBoost(Library):
         self.check_with_state(model, _with_missing(_points(self.thresholds(model), unseen)), categories)
 
     def test_categories_of_frames(self):
-        self.check_frames(lambda x, y: self.fit(x, y, enable_categorical=True), lambda model, x: model.apply(x))
+        def fit(x, y):
+            return self.fit(x, y, enable_categorical=True)
+
+        self.check_frames(fit, lambda model, x: model.apply(x))
+        self.check_refused_levels(fit, 20_240_100 + np.arange(40))  # float32 does not tell them apart
+
+    def test_frames_of_versions_without_tables_are_refused(self):
+        tree = Tree(np.array([[1, 2], [-1, -1], [-1, -1]]), *[np.zeros(3)] * 3, {0: np.array([1])})
+        learner = {"gradient_booster": {"model": {}}, "feature_names": []}
+        assert _level_tables(learner, [tree]) == {}
+        with pytest.raises(ValueError, match="which XGBoost 3.1 and later keeps"):
+            _level_tables(learner | {"feature_names": ["year"]}, [tree])
 
     def test_pruned_trees(self):
         model, grown = self.fit(tree_method="exact", gamma=2.0), self.fit(tree_method="exact")

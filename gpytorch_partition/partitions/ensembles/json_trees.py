@@ -15,6 +15,7 @@ from scipy.sparse import csr_matrix
 
 from gpytorch_partition.inputs.numbers import is_whole
 from gpytorch_partition.partitions.ensembles.tree_arrays import (
+    ENCODE,
     Tree,
     Trees,
     check_fitted,
@@ -168,16 +169,31 @@ def xgboost_trees(model: Any) -> Trees:
     num_trees = grown["iteration_indptr"][-1 if num_iterations is None else num_iterations]
     num_columns = int(learner["learner_model_param"]["num_feature"])
     trees = [_xgboost_tree(tree) for tree in grown["trees"][:num_trees]]
-    of_frame = enumerate(grown.get("cats", {}).get("enc", []))
-    trees = testing_levels(
-        trees, {column: ["text"] if each.get("offsets") else each["values"] for column, each in of_frame}
-    )
+    trees = testing_levels(trees, _level_tables(learner, trees))
     return joined(
         trees,
         num_columns,
         categories=whole_number_categories(trees, num_columns, on_left=False),
         weights=boosting["weight_drop"][:num_trees] if "weight_drop" in boosting else None,
     )
+
+
+def level_tables(booster: Any) -> dict[int, list[Any]]:
+    """Return the levels of each column of categories of the data frame that an XGBoost booster was fitted to."""
+    return _level_tables(json.loads(booster.save_raw(raw_format="json"))["learner"], [])
+
+
+def _level_tables(learner: dict[str, Any], trees: list[Tree]) -> dict[int, list[Any]]:
+    """Return the levels of columns of categories; a `ValueError` where XGBoost has not kept those of a data frame."""
+    boosting = learner["gradient_booster"]
+    cats = boosting.get("gbtree", boosting)["model"].get("cats")
+    if cats is None and learner["feature_names"] and any(tree.categories for tree in trees):
+        raise ValueError(
+            f"expected a table of the data frame's categories, which XGBoost 3.1 and later keeps: {ENCODE}"
+        )
+    columns = enumerate([] if cats is None else cats["enc"])
+    found = {column: ["text"] if each.get("offsets") else each["values"] for column, each in columns}
+    return {column: levels for column, levels in found.items() if levels}
 
 
 def _xgboost_booster(model: Any) -> tuple[Any, int | None]:

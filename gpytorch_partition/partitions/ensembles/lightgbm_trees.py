@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpytorch_partition.partitions.ensembles.tree_arrays import (
+    ENCODE,
     ZERO,
     Tree,
     Trees,
@@ -41,8 +42,7 @@ def lightgbm_trees(model: Any) -> Trees:
     num_columns = int(_fields(header)["max_feature_idx"]) + 1
     fields = [_fields(text) for text in texts]
     trees = [_tree(tree) for tree in fields]
-    if of_frame := model.pandas_categorical:
-        trees = testing_levels(trees, dict(zip(_category_columns(_fields(header), len(of_frame)), of_frame)))
+    trees = testing_levels(trees, _level_tables(model.pandas_categorical, _fields(header)))
     found = joined(
         trees,
         num_columns,
@@ -84,17 +84,37 @@ def _tree(fields: dict[str, str]) -> Tree:
     )
 
 
-def _category_columns(header: dict[str, str], number: int) -> NDArray[np.int64]:
-    """Return the columns that were categories of a data frame; a constant column, never split, may be one of them."""
-    infos = np.array(header["feature_infos"].split())
-    is_number = np.char.startswith(infos, "[")
-    for found in (np.flatnonzero(~is_number), np.flatnonzero(~is_number & (infos != "none"))):
-        if len(found) == number:
-            return found
-    raise ValueError(
-        f"expected {number} columns of categories, as the data frame had, got {len(found)}: fit the model without "
-        "constant columns, and with no other categorical_feature"
-    )
+def level_tables(booster: Any) -> dict[int, list[Any]]:
+    """Return the levels of each column of categories of the data frame that a LightGBM booster was fitted to."""
+    return _level_tables(booster.pandas_categorical, _fields(booster.model_to_string(num_iteration=1)))
+
+
+def _level_tables(tables: list[list[Any]] | None, header: dict[str, str]) -> dict[int, list[Any]]:
+    """
+    Return the levels of columns of categories.
+
+    LightGBM keeps the levels without their columns. Those of ordered categories are numbers for it, and integers may be
+    categories without a table, so that no other column may look like codes.
+    """
+    if all(list(table) == [*range(len(table))] for table in tables or []):
+        return {}
+    infos = header["feature_infos"].split()
+    columns = [column for column, info in enumerate(infos) if info[0] not in "[n"]
+    most_codes = max(map(len, tables or []))
+    if len(columns) != len(tables or []) or any(_may_be_codes(info, most_codes) for info in infos):
+        raise ValueError(
+            "expected a data frame whose categories LightGBM can tell from its other columns, got constant or ordered "
+            f"ones, or whole numbers from 0: {ENCODE}"
+        )
+    return dict(zip(columns, tables or []))
+
+
+def _may_be_codes(info: str, most_codes: int) -> bool:
+    """Return whether a column that is not split by categories, by LightGBM's text, may have been ordered categories."""
+    if not info.startswith("["):
+        return info == "none"
+    low, high = map(float, info[1:-1].split(":"))
+    return low >= -1 and high < most_codes and low.is_integer() and high.is_integer()
 
 
 def _padded(values: NDArray[Any], num_leaves: int) -> NDArray[Any]:

@@ -14,6 +14,10 @@ from numpy.typing import NDArray
 
 from gpytorch_partition.inputs.numbers import checked_count
 
+ENCODE = (
+    "fit the ensemble on an array of codes, as of OrdinalEncoder of scikit-learn, with categorical_feature of "
+    "LightGBM, feature_types of XGBoost"
+)
 ZERO = float(np.float32(1e-35))  # LightGBM takes values up to this magnitude for zero (its kZeroThreshold)
 
 
@@ -131,9 +135,10 @@ def testing_levels(trees: list[Tree], tables: Mapping[int, Sequence[Any]]) -> li
     Return trees that test the levels of a data frame, where its library has put codes for them.
 
     :param tables: For each column of categories its levels, in the order of their codes.
-    :raises ValueError: If a level is no whole number of 0 or more, which rows of numbers could hold.
+    :raises ValueError: If a level is no whole number of 0 or more, which rows of the trees' dtype could hold.
     """
-    levels = {column: _whole_numbers(table) for column, table in tables.items()}
+    exact = 2.0 ** (np.finfo(trees[0].threshold.dtype).nmant + 1) if trees else 0.0
+    levels = {column: _whole_numbers(table, exact) for column, table in tables.items()}
 
     def decoded(tree: Tree) -> Tree:
         columns = {node: int(tree.column[node]) for node in tree.categories}
@@ -143,12 +148,21 @@ def testing_levels(trees: list[Tree], tables: Mapping[int, Sequence[Any]]) -> li
     return [decoded(tree) for tree in trees]
 
 
-def _whole_numbers(levels: Sequence[Any]) -> NDArray[np.int64]:
-    if not all(map(_is_whole, levels)):
+def with_codes(X: NDArray[Any], tables: Mapping[int, Sequence[Any]]) -> NDArray[Any]:
+    """Return rows with codes in place of levels, as a library takes them; NaN for other numbers."""
+    X = np.array(X)
+    for column, levels in tables.items():
+        codes = {float(level): code for code, level in enumerate(levels)}
+        values, places = np.unique(X[:, column], return_inverse=True)
+        X[:, column] = np.array([codes.get(float(value), np.nan) for value in values])[places]
+    return X
+
+
+def _whole_numbers(levels: Sequence[Any], exact: float) -> NDArray[np.int64]:
+    if not all(_is_whole(level) and level <= exact for level in levels):
         raise ValueError(
-            f"expected categories that are whole numbers of 0 or more, as the kernel will see them, got a data frame's "
-            f"{list(levels[:3])}: fit the ensemble on an array of codes, as of OrdinalEncoder of scikit-learn, with "
-            "categorical_feature of LightGBM, feature_types of XGBoost"
+            f"expected categories that are whole numbers from 0 to {exact:,.0f}, as the kernel will see them, got a "
+            f"data frame's {list(levels[:3])}: {ENCODE}"
         )
     return np.asarray(levels).astype(np.int64)
 

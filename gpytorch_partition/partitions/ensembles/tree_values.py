@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from gpytorch_partition.partitions.ensembles import json_trees, lightgbm_trees
 from gpytorch_partition.partitions.ensembles.libraries import library_of
 from gpytorch_partition.partitions.ensembles.scikit_learn import histogram_values
+from gpytorch_partition.partitions.ensembles.tree_arrays import with_codes
 
 
 def tree_values(boosting: Any, X: np.ndarray, nodes: np.ndarray) -> np.ndarray:
@@ -65,10 +67,12 @@ def _of_rounds(boosting: Any, X: np.ndarray, num_trees: int) -> np.ndarray:
     """Return the values of the trees of LightGBM or XGBoost (`N x m`), by predictions of single rounds."""
     if library_of(boosting) == "lightgbm":
         booster = getattr(boosting, "booster_", boosting)
+        X = with_codes(X, lightgbm_trees.level_tables(booster))
         num_rounds = num_trees // booster.num_model_per_iteration()
         rounds = [booster.predict(X, raw_score=True, start_iteration=i, num_iteration=1) for i in range(num_rounds)]
     else:
         booster = boosting.get_booster() if hasattr(boosting, "get_booster") else boosting
+        X = with_codes(X, json_trees.level_tables(booster))
         options = {"predict_type": "margin", "validate_features": False}
         num_rounds = booster.num_boosted_rounds()
         rounds = [booster.inplace_predict(X, iteration_range=(i, i + 1), **options) for i in range(num_rounds)]
