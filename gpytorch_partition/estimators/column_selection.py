@@ -240,6 +240,10 @@ def evolved(
         children = _children(subsets[survivors], population_size - num_survivors, mutation_rate, random)
         subsets = np.concatenate([subsets[survivors], children])
         values = np.concatenate([values[survivors], criterion(children)])
+    if not np.isfinite(values.min()):
+        raise ValueError(
+            f"expected a finite criterion of some subset, got {values.min()} for all of the last population"
+        )
     return subsets[np.argsort(values, kind="stable")]
 
 

@@ -101,10 +101,13 @@ class _PartitionSVM(KernelMachine):
         """Return the coefficients of the support vectors (`1 x S`, or one row for each pair of classes)."""
         return self._known_dual[:, self.support_]
 
-    @property
-    def _known_dual(self) -> np.ndarray:
+    def _check_is_fitted(self) -> None:
         if not hasattr(self, "coef_"):
             raise AttributeError(f"expected a {type(self).__name__} that is fitted: call fit(X, y)")
+
+    @property
+    def _known_dual(self) -> np.ndarray:
+        self._check_is_fitted()
         if self._dual is None:
             raise AttributeError(
                 f"expected {_MOST_DENSE_ROWS:,} training rows or fewer, whose solver knows dual coefficients, got "
@@ -200,6 +203,7 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
     @property
     def margin_(self) -> np.ndarray:
         """Return the margin of each pair of classes, one over the length of its coefficients."""
+        self._check_is_fitted()
         with np.errstate(divide="ignore"):
             return 1 / np.linalg.norm(self.coef_, axis=1)
 

@@ -199,6 +199,10 @@ class TestAnyObjective:
         )
         assert set(selector.fit(X, Y).votes_.sum(1)) == {2.0}
 
+    def test_infinity_for_all_subsets_chooses_nothing(self):
+        with pytest.raises(ValueError, match="expected a finite criterion of some subset, got inf for all"):
+            ParallelEvolutionSelector(lambda columns, y: np.inf, n_universes=2, random_state=0).fit(X, Y)
+
     @pytest.mark.parametrize("value", [np.nan, None, "a", np.zeros(1)], ids=str)
     def test_values_that_are_no_numbers(self, value):
         with pytest.raises(ValueError, match=r"expected criterion to return a number, got .* for columns \["):

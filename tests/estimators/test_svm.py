@@ -155,8 +155,9 @@ class TestRegressor:
 def test_many_rows_have_no_dual_coefficients(monkeypatch):
     monkeypatch.setattr(svm, "_MOST_DENSE_ROWS", 399)
     machine = PartitionSVC(kernel=KERNELS["clusters"], random_state=0)
-    with pytest.raises(AttributeError, match="a PartitionSVC that is fitted"):
-        machine.support_  # noqa: B018
+    for name in ("support_", "margin_"):
+        with pytest.raises(AttributeError, match="a PartitionSVC that is fitted"):
+            getattr(PartitionSVC(), name)
     for name in ("support_", "dual_coef_"):
         assert not hasattr(machine.fit(X, TWO), name)
         with pytest.raises(AttributeError, match="expected 399 training rows or fewer"):
