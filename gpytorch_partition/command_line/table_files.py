@@ -57,7 +57,8 @@ def read_frame(path: Path, dialect: Dialect = Dialect(), id_column: str | None =
     """
     Return the columns of a file as a data frame, and notes on cells and names that may be misread.
 
-    Cells of text files and workbooks are texts, None where they are missing; names are in Unicode's composed form.
+    Cells of text files and workbooks are texts, None where they are missing, but for columns of a workbook that hold
+    numbers only; names are in Unicode's composed form.
 
     :param path: A parquet file (`.parquet`, `.pq`), an Excel workbook (`.xlsx`), or a text file, which may be
         compressed (`.gz`, `.bz2`, `.xz`, `.zip`).
@@ -72,10 +73,12 @@ def read_frame(path: Path, dialect: Dialect = Dialect(), id_column: str | None =
         if library == "pyarrow":
             frame = _of_parquet(path)
         else:
-            frame, names, notes = (_of_workbook if library == "openpyxl" else _of_text)(path, dialect)
+            cells, names, notes = (_of_workbook if library == "openpyxl" else _of_text)(path, dialect)
+            frame = cells.map(partial(_text, decimal=dialect.decimal or ".")) if library == "openpyxl" else cells
             frame.columns = _checked_names(names, frame)
             frame = _with_holes(frame, id_column)
             notes = [*notes, *_notes_on_rows(frame, has_names=len(names) > 0)] if len(frame) else []
+            frame = _with_numbers(frame, cells, id_column) if library == "openpyxl" else frame
     if not len(frame):
         raise CommandError(f"expected rows of cells, got a header but no rows in {path}: give a file with rows")
     return frame.reset_index(drop=True), notes
@@ -122,10 +125,25 @@ def _of_workbook(path: Path, dialect: Dialect) -> tuple[Any, list[str], list[str
             gib = _MOST_BYTES_OF_WORKBOOK / 2**30
             raise ValueError(f"it holds over {gib:g} GiB, unpacked: take fewer rows, or write parquet")
     raw = pandas.read_excel(path, header=None, dtype=object, keep_default_na=False)
-    raw = raw.map(lambda cell: str(cell).replace(".", dialect.decimal or ".") if isinstance(cell, float) else str(cell))
     if dialect.header is None:
         return raw, [], []
-    return raw[dialect.header + 1 :], list(raw.iloc[dialect.header]), []
+    return raw[dialect.header + 1 :], list(raw.iloc[dialect.header].map(str)), []
+
+
+def _text(cell: object, decimal: str) -> str:
+    return str(cell).replace(".", decimal) if isinstance(cell, float) else str(cell)
+
+
+def _with_numbers(frame: Any, cells: Any, id_column: str | None) -> Any:
+    """Return a workbook's columns whose known cells are numbers as such: they have no decimal mark to be misread."""
+    import pandas
+
+    for place, name in enumerate(frame):
+        column = cells.iloc[:, place][frame.index].where(frame[name].notna(), None)
+        kinds = set(column.dropna().map(type))
+        if name != id_column and kinds and kinds <= {int, float}:
+            frame[name] = pandas.to_numeric(column)
+    return frame
 
 
 def _of_text(path: Path, dialect: Dialect) -> tuple[Any, list[str], list[str]]:

@@ -78,7 +78,7 @@ class TestFiles:
         path = tmp_path / "data.xlsx"
         sheet = pd.DataFrame([["Title", None, None], ["", "größe", "2019"], [7, 1.5, "n/a"], [8, None, "x"]])
         sheet.to_excel(path, header=False, index=False)
-        assert cells(path, header=1) == {"Unnamed: 0": ["7", "8"], "größe": ["1.5", None], "2019": [None, "x"]}
+        assert cells(path, header=1) == {"Unnamed: 0": [7, 8], "größe": [1.5, None], "2019": [None, "x"]}
         with pytest.raises(CommandError, match="in column 1, which has no name"):
             read_frame(path)
         sheet.iloc[1:].replace("2019", "größe").to_excel(path, header=False, index=False)
@@ -88,9 +88,25 @@ class TestFiles:
     def test_numbers_of_workbooks_have_no_notation(self, tmp_path):
         pytest.importorskip("openpyxl")
         path = tmp_path / "data.xlsx"
-        pd.DataFrame({"number": [1.234, 5, 1e-7], "text": ["1,234", "5,0", "n/a"]}).to_excel(path, index=False)
-        assert cells(path, decimal=",")["number"] == ["1,234", "5", "1e-07"]
-        assert cells(path, decimal=",")["text"] == ["1,234", "5,0", None]
+        columns = {"number": [1.234, "n/a", 1e-7], "text": ["1,234", "5,0", "n/a"], "both": [1.234, 5, "1,5"]}
+        pd.DataFrame(columns).to_excel(path, index=False)
+        read = {"number": [1.234, None, 1e-7], "text": ["1,234", "5,0", None], "both": ["1,234", "5", "1,5"]}
+        assert cells(path, decimal=",") == read
+        frame, _ = read_frame(path, id_column="number")
+        assert frame["number"].tolist() == ["1.234", "n/a", "1e-07"]
+
+    def test_workbooks_of_new_rows_are_read_as_parquet_is(self, tmp_path):
+        pytest.importorskip("openpyxl")
+        pytest.importorskip("pyarrow")
+        table = pd.DataFrame({"a": 1.125 + np.arange(24), "b": [f"{i % 5},5" for i in range(24)], "y": range(24)})
+        commas = table.assign(a=[f"{value:.3f}".replace(".", ",") for value in table["a"]])
+        commas.to_csv(tmp_path / "fit.csv", sep=";", index=False)
+        data = read_training_data(tmp_path / "fit.csv", Roles("y"))
+        new = table[["a", "b"]].assign(a=1.571)
+        new.to_excel(tmp_path / "new.xlsx", index=False)
+        assert read_new_rows(tmp_path / "new.xlsx", data.reader, ["a", "b"]).table["a"].tolist() == [1.571] * 24
+        table.to_excel(tmp_path / "fit.xlsx", index=False)
+        assert read_training_data(tmp_path / "fit.xlsx", Roles("y")).table["a"].tolist() == table["a"].tolist()
 
     @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
     @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
