@@ -199,7 +199,8 @@ class _Columns:
         if kind == DATES:
             raise ValueError(f"the target {name!r} holds dates: give a number, such as days since one of them")
         if kind != NUMBERS:
-            raise ValueError(f"the target {name!r} holds text: {told_of_odd(_texts(self.frame[name]))}")
+            odd = told_of_odd(_texts(self.frame[name])) or "its numbers have other marks than --decimal and --thousands"
+            raise ValueError(f"the target {name!r} holds text: {odd}")
         if np.ptp(values) == 0:
             raise ValueError(f"the target {name!r} is always {values[0]:g}: name a column that varies by --target")
 

@@ -388,6 +388,11 @@ def test_problems_are_said_with_their_place_and_what_to_do(file, text, roles, me
     assert "\n" not in str(error.value)
 
 
+def test_a_target_with_other_marks_than_the_options_name(file):
+    with pytest.raises(CommandError, match="'y' holds text: its numbers have other marks than --decimal"):
+        read_training_data(file("a;y\n" + rows(20, "{i};{i}.5")), Roles("y"), Dialect(decimal=","))
+
+
 class TestParquet:
     @pytest.fixture(autouse=True)
     def _needs(self):
