@@ -144,6 +144,8 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         """
         self._check_parameters()
         weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y))
+        # Rounded, so that the unit of the weights does not choose between equally good splits of trees.
+        weights = None if weights is None else (weights / weights.max()).astype(np.float32).astype(np.float64)
         blocks = None if groups is None and time is None else Blocks.of(groups, time, _num_samples(y))
         given = counted_rows(X, y, weights)
         table, labels = self._read(given.X, given.y, reset=True)

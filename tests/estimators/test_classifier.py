@@ -201,6 +201,15 @@ class TestWeights:
         np.testing.assert_array_equal(self.machine(np.ones(240), kernel=kernel).predict_proba(NEW), expected)
         np.testing.assert_allclose(self.machine(7.0, kernel=kernel).predict_proba(NEW), expected, atol=1e-3)
 
+    @pytest.mark.parametrize("kernel", ["forest", "auto"])
+    def test_their_unit_chooses_no_splits(self, kernel, small):
+        weights = np.random.RandomState(0).rand(240) + 0.1
+        expected = self.machine(weights, kernel=kernel).predict_proba(NEW)
+        for unit in (7.0, 1 / 3):
+            np.testing.assert_allclose(
+                self.machine(unit * weights, kernel=kernel).predict_proba(NEW), expected, atol=1e-9
+            )
+
     def test_rows_of_no_weight_are_left_out(self):
         y = np.where(np.arange(3_000) % 5 == 0, "wrong", TWO)
         machine = self.machine(y[self.ROWS] != "wrong", y)
