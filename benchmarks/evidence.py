@@ -128,7 +128,8 @@ def ranked(rows: list[Row], own: str, others: list[str]) -> Iterator[Table]:
     yield Table("evidence_sets", "Negative log predictive density, means of splits", by_set)
     ranks = densities.rank(axis=1, na_option="bottom").mean()
     draw = partial(_picture, densities, ranks.to_dict(), own)
-    yield Table("evidence_ranks", "Over the sets", _summaries(means, densities, ranks), draw=draw)
+    title = "Over the sets; a method without a figure for a set has the last rank there"
+    yield Table("evidence_ranks", title, _summaries(means, densities, ranks), draw=draw)
     of_split = frame.pivot_table(index=["data", "split"], columns="method", values="NLPD")
     variants = dict.fromkeys(row["method"] for row in rows if row["method"].startswith(f"{own} "))
     if losses := [_loss(name, (of_split[name] - of_split[own]).dropna()) for name in variants if name in of_split]:
