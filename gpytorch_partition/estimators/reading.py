@@ -65,8 +65,8 @@ class ReadsTables:
         if has_targets := not (isinstance(y, str) and y == NO_TARGETS):
             check_targets(y, y_numeric)
             y = composed(as_pandas(y))
-            is_text = y_numeric and np.ndim(y) == 1 and np.asarray(y).dtype.kind in "UT"
-            y = np.asarray(y, np.float64) if is_text else y
+            is_text = y_numeric and (cells := np.asarray(y)).dtype.kind in "UT" and cells.ndim == 1
+            y = cells.astype(np.float64) if is_text else y
         if reset:
             vars(self).pop("encoder_", None)
         options: dict[str, Any] = {"y_numeric": y_numeric} if has_targets else {}
