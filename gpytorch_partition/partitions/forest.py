@@ -39,7 +39,8 @@ class ForestPartition(Partition):
         of stochtree; or `Trees` of `gpytorch_partition.partitions.ensembles`. `None` makes an unfitted partition that
         `load_state_dict` fits.
     :raises TypeError: If `ensemble` is none of these, or an ensemble of other things than trees.
-    :raises ValueError: If the ensemble is not fitted, has no trees, or splits by other things than numbers.
+    :raises ValueError: If the ensemble is not fitted, has no trees, or splits by other things than numbers. If LightGBM
+        or XGBoost was fitted to a frame whose levels are not whole numbers, or cannot be told from other columns.
 
     Example:
         >>> from sklearn.ensemble import RandomForestRegressor
