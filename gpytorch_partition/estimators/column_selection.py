@@ -103,8 +103,9 @@ class ParallelEvolutionSelector(_VotingSelector):
     (:class:`~gpytorch_partition.estimators.column_selection.LinearCriterion`).
 
     :param criterion: Criterion of linear regression: `"aic"`, `"bic"`, `"gcv"`, or `"loo"`, the leave-one-out error. Or
-        a function of the columns chosen (`N x k`) and the targets that returns a number, less being better, and infinity
-        for subsets to leave out, but not for all; a process calls it once for each subset. Ignored with an `estimator`. (Default: `"aic"`.)
+        a function of the columns chosen (`N x k`) and the targets that returns a number, less being better, and
+        infinity for subsets to leave out (not for all); a process calls it once for each subset. Ignored with an
+        `estimator`. (Default: `"aic"`.)
     :param n_universes: Number of universes, whose votes are averaged. (Default: 50.)
     :param population_size: Subsets alive in a universe, at least 4. (Default: None, 2 D, 20 at least.)
     :param n_generations: Generations; with many, all universes end at the same best subset. (Default: 4.)
