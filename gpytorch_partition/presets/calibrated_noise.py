@@ -38,8 +38,8 @@ class Calibration:
     At first some 1,000 rows are predicted, which suffice to compare two choices.
 
     - The mean variance of the smooth part that inducing points do not span is added to the noise.
-    - If constant noise has clearly smaller squared errors, noise varies for new observations only. A forest of the
-      residuals models how it varies.
+    - If constant noise has smaller squared errors at the rows that chose, and clearly smaller ones at these rows, noise
+      varies for new observations only. A forest of the residuals models how it varies.
     - A factor of all variances, one of the noise, and its exponent maximize the density of these rows. The models
       predict again with that noise, and both factors are chosen again: the noise's second one for new observations
       alone, so that the stated density is that of models with these means and variances.
@@ -110,11 +110,18 @@ class Calibration:
 
 
 def _smoothing_evenly(choice: Choice, data: TrainingData, setup: Setup) -> Choice | None:
-    """Return the choice of constant noise, which varies for new observations only; None where it does not vary."""
-    if choice.constant is None or choice.smooths_evenly:
+    """
+    Return the choice of constant noise, which varies for new observations only.
+
+    None where noise does not vary, or where the rows that chose have smaller squared errors by noise that varies.
+    """
+    constant = choice.constant
+    if constant is None or choice.smooths_evenly:
         return None
-    noise = choice.constant.noise + _unspanned_variance(choice.constant, data, setup.again())
-    even = replace(choice.constant, noise=noise, smooths_evenly=True)
+    if choice.held_out.errors.square().mean() <= constant.held_out.errors.square().mean():
+        return None
+    noise = constant.noise + _unspanned_variance(constant, data, setup.again())
+    even = replace(constant, noise=noise, smooths_evenly=True)
     return replace(even, exponent=choice.exponent, noise_forest=choice.noise_forest)
 
 

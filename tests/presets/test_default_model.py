@@ -597,17 +597,26 @@ def test_many_rows_are_calibrated_on_all_of_them(monkeypatch):
     assert 0.82 < ((y - mean).abs() <= 1.645 * std).double().mean() < 0.97
 
 
-@pytest.mark.parametrize("is_worse", [True, False])
-def test_rows_that_did_not_choose_decide_whether_they_are_smoothed_evenly(is_worse, monkeypatch):
+@pytest.mark.parametrize(("ratio", "is_worse", "num_compared"), [(0.5, True, 1), (0.5, False, 1), (2.0, True, 0)])
+def test_rows_that_did_not_choose_decide_whether_they_are_smoothed_evenly(ratio, is_worse, num_compared, monkeypatch):
+    """Nothing is compared where errors of the rows that chose are larger, by `ratio`, with constant noise."""
     compared = []
+
+    def choose(*args):
+        choice = weights_and_noise.choose(*args)
+        rows = replace(choice.constant.held_out, errors=ratio * choice.held_out.errors)
+        return replace(choice, constant=replace(choice.constant, held_out=rows))
+
+    monkeypatch.setattr(default, "choose", choose)
     monkeypatch.setattr(calibrated_noise, "is_worse", lambda *squares: compared.append(squares) or is_worse)
     model = default_model(X, SMOOTH + (0.01 + 0.5 * (X[:, 2] > 0.5)) * NORMAL, **chosen_by(100))
     of_rows, of_new = (model.likelihood.noise_covar(x, shape=X.shape[:1]).diagonal() for x in ([X], X))
-    assert (of_rows.max() < 1.01 * of_rows.min()) == is_worse
+    assert len(compared) == num_compared
+    assert (of_rows.max() < 1.01 * of_rows.min()) == (is_worse and bool(compared))
     assert of_new.max() > 5 * of_new.min()
-    ((squares, others),) = compared
-    assert len(squares) == len(others) == 200
-    assert not torch.equal(squares, others)
+    for squares, others in compared:
+        assert len(squares) == len(others) == 200
+        assert not torch.equal(squares, others)
 
 
 @pytest.mark.slow
