@@ -13,8 +13,8 @@ import pytest
 
 from gpytorch_partition import progress as module
 from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor
-from gpytorch_partition.presets import Options
 from gpytorch_partition.progress import doing, progress, recorded_stages, stage, verbosity
+from tests.few_trees import few_trees
 
 X = np.random.RandomState(0).rand(60, 2)
 
@@ -68,15 +68,7 @@ def test_stages_are_counted_and_their_steps_are_not():
 
 
 def machines():
-    few_trees = Options(
-        num_trees=5,
-        num_slope_trees=5,
-        num_boosted_trees=5,
-        num_shallow_boosted_trees=5,
-        most_boosting_rounds=40,
-        num_folds=2,
-    )
-    regressor = partial(PartitionGPRegressor, options=few_trees, random_state=0)
+    regressor = partial(PartitionGPRegressor, options=few_trees(5, num_folds=2), random_state=0)
     y = np.sin(5 * X[:, 0])
     return {
         "fitting 60 rows, lengthscales and weights: ": lambda verbose: regressor(verbose=verbose).fit(X, y),

@@ -12,6 +12,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.presets import Options
 from gpytorch_partition.presets.parts import usual_parts
+from tests.few_trees import few_trees
 
 RANDOM = np.random.RandomState(0)
 X = RANDOM.rand(200, 3) * [1.0, 1e3, 1e-3] + [0.0, 50.0, 1.0]
@@ -20,10 +21,7 @@ Y = TRUTH + (2 + 60 * X[:, 0]) * RANDOM.randn(200)
 NEW = X[:50] + [0.001, 1.0, 1e-6]
 
 
-# Trees take most of the time.
-FEW_TREES = Options(
-    num_trees=20, num_boosted_trees=20, num_shallow_boosted_trees=20, most_boosting_rounds=40, num_folds=3
-)
+FEW_TREES = few_trees(20, num_folds=3)
 
 
 @pytest.fixture(scope="module")

@@ -13,20 +13,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from gpytorch_partition.estimators import PartitionGPRegressor, regression_fit
 from gpytorch_partition.estimators.regression_fit import fit_in_time
-from gpytorch_partition.presets import Options
+from tests.few_trees import few_trees
 
 RANDOM = np.random.RandomState(0)
 X = RANDOM.rand(560, 2)
 Y = np.sin(6 * X[:, 0]) + 0.1 * RANDOM.randn(560)
-FEW_TREES = {
-    "num_trees": 10,
-    "num_slope_trees": 5,
-    "num_boosted_trees": 10,
-    "num_shallow_boosted_trees": 10,
-    "most_boosting_rounds": 40,
-}
 FEW_ROWS = {"fewest_choosing_rows": 120, "num_lengthscale_rows": 60, "num_folds": 2, "most_uncalibrated": 10}
-OPTIONS = Options(num_noise_trees=30, **FEW_TREES, **FEW_ROWS)
+OPTIONS = few_trees(num_noise_trees=30, **FEW_ROWS)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegresso
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.presets import Options
 from tests.estimators.copies import stored
+from tests.few_trees import few_trees
 
 RANDOM = np.random.RandomState(0)
 X, NEW = RANDOM.randn(60, 2), RANDOM.randn(9, 2)
@@ -33,14 +34,7 @@ FRAME = pd.DataFrame(
 NEW_FRAME = FRAME[:9].assign(color=["green", *FRAME["color"][1:9]], day=[pd.NaT, *FRAME["day"][1:9]])
 OF_FRAME = Y + (FRAME["color"] == "red")
 MANY = RANDOM.randn(600, 2)
-FEW = Options(
-    num_trees=5,
-    num_slope_trees=5,
-    num_boosted_trees=5,
-    num_shallow_boosted_trees=5,
-    most_boosting_rounds=40,
-    num_folds=2,
-)
+FEW = few_trees(5, num_folds=2)
 CALIBRATED = Options(**{**vars(FEW), "fewest_choosing_rows": 30, "most_choosing_rows": 30})
 
 

@@ -15,19 +15,12 @@ from sklearn.datasets import load_diabetes
 
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.inference.prediction.unknown_cells import completions
-from gpytorch_partition.presets import Options, weights_and_noise
+from gpytorch_partition.presets import weights_and_noise
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import Setup
+from tests.few_trees import few_trees
 
-FEW_TREES = Options(
-    num_trees=10,
-    num_slope_trees=10,
-    num_boosted_trees=10,
-    num_shallow_boosted_trees=10,
-    most_boosting_rounds=40,
-    num_noise_trees=20,
-    num_folds=3,
-)
+FEW_TREES = few_trees(10, 10, num_noise_trees=20, num_folds=3)
 
 
 def matern(x, y):
@@ -174,14 +167,7 @@ def test_weights_that_few_rows_chose_leave_wide_intervals():
 def test_the_factor_of_variances(monkeypatch, num_rows, factor):
     x = torch.rand(num_rows, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     y = x[:, 0] + 0.1 * torch.randn(num_rows, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    few = Options(
-        num_trees=5,
-        num_slope_trees=5,
-        num_boosted_trees=5,
-        num_shallow_boosted_trees=5,
-        most_boosting_rounds=40,
-        num_folds=2,
-    )
+    few = few_trees(5, num_folds=2)
     data = TrainingData(x, y)
     found = weights_and_noise.choose(data, Setup(np.random.RandomState(0), options=few))
     monkeypatch.setattr(weights_and_noise, "_allowance", lambda *_: 1.0)

@@ -10,7 +10,7 @@ from gpytorch.kernels import RBFKernel
 from scipy.stats import norm
 
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.presets import Options
+from tests.few_trees import few_trees
 
 RANDOM = np.random.RandomState(0)
 N = 120
@@ -20,14 +20,7 @@ W = RANDOM.choice([0.1, 1.0, 5.0], N)
 Y = TRUTH + 10 * RANDOM.randn(N) / np.sqrt(W)
 NEW = RANDOM.randn(30, 3) * [1.0, 20.0, 0.01]
 NAMES = ("forest", "fast_cluster", "mondrian")
-FEW_TREES = Options(
-    num_trees=15,
-    num_slope_trees=10,
-    num_boosted_trees=15,
-    num_shallow_boosted_trees=15,
-    least_boosting_gain=math.inf,  # rows of different weights have none
-    num_folds=2,
-)
+FEW_TREES = few_trees(15, 10, num_folds=2, least_boosting_gain=math.inf)  # rows of different weights have none
 
 
 def rbf(x, y):

@@ -15,19 +15,13 @@ from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.regression_fit import RegressionFit
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.presets import Options
+from tests.few_trees import few_trees
 
 RANDOM = np.random.RandomState(0)
 X = RANDOM.rand(60, 3)
 Y = np.sin(5 * X[:, 0]) + X[:, 1] + 0.1 * RANDOM.randn(60)
 BOTH = np.column_stack([Y, -Y + X[:, 2] + 0.1 * RANDOM.randn(60)])
-FEW = Options(
-    num_trees=10,
-    num_slope_trees=5,
-    num_boosted_trees=10,
-    num_shallow_boosted_trees=10,
-    most_boosting_rounds=40,
-    num_noise_trees=20,
-)
+FEW = few_trees(num_noise_trees=20)
 
 
 def regressor(kernel, **options):

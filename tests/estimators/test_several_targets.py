@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.kernels.seen_targets import OverconfidenceWarning
-from gpytorch_partition.presets import Options
 from gpytorch_partition.solvers import direct
+from tests.few_trees import few_trees
 
 RANDOM = np.random.RandomState(0)
 X = RANDOM.randn(100, 3) * [1.0, 20.0, 0.1] + [5.0, 0.0, 1.0]
@@ -27,9 +27,7 @@ Y = np.stack([10 * SIGNAL, -300 * SIGNAL + X[:, 1], 0.1 * X[:, 2]], 1) + RANDOM.
 MISSING = np.where(RANDOM.rand(100, 3) < 0.3, np.nan, Y)
 MISSING[np.isnan(MISSING).all(1)] = Y[np.isnan(MISSING).all(1)]
 NEW = X[:9] + 0.1 * RANDOM.randn(9, 3) * X.std(0)
-SMALL = Options(
-    num_trees=10, num_slope_trees=5, num_boosted_trees=10, num_shallow_boosted_trees=10, most_boosting_rounds=40
-)
+SMALL = few_trees()
 
 
 def rbf(x, y):

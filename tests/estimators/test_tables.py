@@ -24,9 +24,9 @@ from gpytorch_partition.estimators import (
     PartitionSVC,
     PartitionSVR,
 )
-from gpytorch_partition.presets import Options
 from gpytorch_partition.tables import NumberView, TableEncoder
 from tests.estimators.copies import stored
+from tests.few_trees import few_trees
 
 RANDOM = np.random.RandomState(0)
 N = 160
@@ -44,14 +44,7 @@ FRAME.loc[::9, "size"] = np.nan
 FRAME.loc[::11, "town"] = None
 NEW = FRAME.iloc[:20].assign(town=["nowhere", *FRAME["town"][1:20]], sold=[pd.NaT, *FRAME["sold"][1:20]])
 CLASSES = np.where(Y > 1, "high", "low")
-SMALL = Options(
-    num_trees=10,
-    num_slope_trees=5,
-    num_boosted_trees=5,
-    num_shallow_boosted_trees=20,
-    most_boosting_rounds=40,
-    num_noise_trees=20,
-)
+SMALL = few_trees(num_noise_trees=20)
 
 
 def rbf(x, y):

@@ -18,14 +18,13 @@ from gpytorch_partition.__main__ import main
 from gpytorch_partition.estimators import OutsideRangeWarning, PartitionGPClassifier, PartitionGPRegressor
 from gpytorch_partition.estimators.checks import TrainingRange, is_blind
 from gpytorch_partition.presets import Options
+from tests.few_trees import few_trees
 
 RANDOM = np.random.RandomState(0)
 X = RANDOM.rand(120, 2)
 Y = np.sin(6 * X[:, 0]) + 0.1 * RANDOM.randn(120)
 FAR = np.array([[50.0, 0.5], [0.5, 0.5]])
-SMALL = Options(
-    num_trees=10, num_slope_trees=5, num_boosted_trees=5, num_shallow_boosted_trees=5, most_boosting_rounds=40
-)
+SMALL = few_trees()
 BLIND = {
     "forest": "forest",
     "fast_cluster": "fast_cluster",

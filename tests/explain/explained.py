@@ -11,21 +11,13 @@ from gpytorch.kernels import LinearKernel, RBFKernel
 
 from gpytorch_partition import FastClusterKernel, LocalLinearKernel, MondrianKernel, RandomForestKernel
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.presets import Options
+from tests.few_trees import few_trees
 
 RANDOM = np.random.RandomState(0)
 X = RANDOM.randn(120, 3) * [1.0, 20.0, 0.01] + [5.0, 0.0, 1.0]
 Y = 40 * np.sin(X[:, 0]) + 2 * X[:, 1] + (2 + 5 * (X[:, 0] > 5)) * RANDOM.randn(120) + 300
 NEW = X[:15] + 0.1 * RANDOM.randn(15, 3) * X.std(0)
-FEW_TREES = Options(
-    num_trees=20,
-    num_boosted_trees=20,
-    num_shallow_boosted_trees=20,
-    most_boosting_rounds=40,
-    num_slope_trees=10,
-    num_folds=3,
-    num_noise_trees=20,
-)
+FEW_TREES = few_trees(20, 10, num_folds=3, num_noise_trees=20)
 
 
 def total(x, y):

@@ -22,18 +22,10 @@ from gpytorch_partition.estimators import (
     PartitionSVC,
     PartitionSVR,
 )
-from gpytorch_partition.presets import Options
 from gpytorch_partition.tables import TableEncoder
+from tests.few_trees import few_trees
 
-FEW_TREES = Options(
-    num_trees=5,
-    num_slope_trees=5,
-    num_boosted_trees=5,
-    num_shallow_boosted_trees=5,
-    most_boosting_rounds=40,
-    num_folds=2,
-    num_variance_samples=8,
-)
+FEW_TREES = few_trees(5, num_folds=2, num_variance_samples=8)
 
 
 class Case(NamedTuple):

@@ -11,17 +11,10 @@ import pandas as pd
 
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.presets import Options
+from tests.few_trees import few_trees
 
-SMALL = Options(
-    num_trees=8,
-    num_slope_trees=5,
-    num_boosted_trees=8,
-    num_shallow_boosted_trees=8,
-    most_boosting_rounds=40,
-    num_noise_trees=50,  # of fewer, some rows are in all trees, of which scikit-learn warns
-    num_calibrated_noise_trees=50,
-    num_folds=3,
-)
+# Of fewer trees for the noise, some rows are in all trees, of which scikit-learn warns.
+SMALL = few_trees(8, num_folds=3, num_noise_trees=50, num_calibrated_noise_trees=50)
 _MOST_ROWS = 400
 
 Random = np.random.RandomState

@@ -29,6 +29,7 @@ from gpytorch_partition.presets.options import Setup
 from gpytorch_partition.presets.weights_and_noise import Choice
 from gpytorch_partition.tables import NumberView
 from gpytorch_partition.training.predictive_density import HeavyTails, PredictiveFit
+from tests.few_trees import few_trees
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.rand(300, 3, generator=GENERATOR, dtype=torch.float64)
@@ -687,14 +688,7 @@ def test_calibration_learns_from_no_more_rows_than_asked(monkeypatch):
         return original(inputs, names)
 
     monkeypatch.setattr(calibrated_noise, "new_parts", new_parts_seen)
-    few = {
-        "num_trees": 10,
-        "num_slope_trees": 5,
-        "num_boosted_trees": 10,
-        "num_shallow_boosted_trees": 10,
-        "most_boosting_rounds": 40,
-    }
-    options = Options(**few, num_folds=2, fewest_choosing_rows=100, most_loadings=300 * 40, num_calibration_folds=3)
+    options = few_trees(num_folds=2, fewest_choosing_rows=100, most_loadings=300 * 40, num_calibration_folds=3)
     y = SMOOTH + 0.1 * NORMAL
     model_of(X, y, random_state=0, options=replace(options, most_calibration_rows=150))
     assert set(seen) == {(150, 40)}  # as many inducing points as the model of 300 rows

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.presets import Options
 from gpytorch_partition.presets.weights_and_noise import HeldOutRows
 from gpytorch_partition.presets.wider_intervals import _factor
+from tests.few_trees import few_trees
 
 BLOCKS = torch.arange(60) % 6
 
@@ -36,17 +36,10 @@ def test_later_rows_are_as_far_off_as_the_latest():
 def test_intervals_hold_where_the_mean_moves_on():
     """A trend that no column tells: without the step intervals of 90 % held 39 % of the later rows."""
     random, shares = np.random.RandomState(0), []
-    trees = {
-        "num_trees": 15,
-        "num_slope_trees": 10,
-        "num_boosted_trees": 15,
-        "num_shallow_boosted_trees": 15,
-        "most_boosting_rounds": 40,
-    }
     for seed in range(2):
         X, times = random.rand(500, 2), np.arange(500)
         y = np.sin(6 * X[:, 0]) + X[:, 1] + 3 * times / 500 + 0.3 * random.randn(500)
-        model = PartitionGPRegressor(random_state=seed, options=Options(**trees))
+        model = PartitionGPRegressor(random_state=seed, options=few_trees(15, 10))
         judged = model.fit(X[:400], y[:400], time=times[:400]).judge(X[400:], y[400:])
         shares.append(np.mean((judged.lower <= y[400:]) & (y[400:] <= judged.upper)))
     assert np.mean(shares) > 0.8

@@ -13,18 +13,11 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.model_selection import KFold, TimeSeriesSplit
 
 from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor
-from gpytorch_partition.presets import Options
 from gpytorch_partition.presets.data import Blocks, PartInputs, as_new_rows, folds, random_rows
 from gpytorch_partition.presets.options import Setup
+from tests.few_trees import few_trees
 
-FEW_TREES = {
-    "num_trees": 15,
-    "num_slope_trees": 10,
-    "num_boosted_trees": 15,
-    "num_shallow_boosted_trees": 15,
-    "least_boosting_gain": math.inf,
-}
-SMALL = Options(num_folds=3, **FEW_TREES)
+SMALL = few_trees(15, 10, num_folds=3, least_boosting_gain=math.inf)
 LETTERS = np.array(list("abcdefghijkl"))
 
 

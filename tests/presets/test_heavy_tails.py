@@ -22,15 +22,9 @@ from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.heavy_tails import with_shape
 from gpytorch_partition.presets.options import Setup
 from gpytorch_partition.presets.weights_and_noise import Choice, HeldOutRows
+from tests.few_trees import few_trees
 
-OPTIONS = Options(
-    num_trees=15,
-    num_slope_trees=10,
-    num_boosted_trees=15,
-    num_shallow_boosted_trees=15,
-    most_boosting_rounds=40,
-    num_folds=3,
-)
+OPTIONS = few_trees(15, 10, num_folds=3)
 GAUSSIAN = replace(OPTIONS, least_tail_gain=1e9)
 RANDOM = np.random.RandomState(0)
 X, NEW = RANDOM.rand(160, 2), RANDOM.rand(400, 2)
