@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.base import clone
-from sklearn.utils.estimator_checks import check_estimator
 
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.presets import Options
@@ -39,42 +37,12 @@ def test_it_predicts_new_targets(fitted):
     assert fitted.log_marginal_likelihood_value_ is None
 
 
-def test_covariances_and_samples_agree_with_deviations(fitted):
-    mean, std = fitted.predict(NEW, return_std=True)
-    _, covariance = fitted.predict(NEW, return_cov=True)
-    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), std, rtol=1e-5)
-    samples = fitted.sample_y(NEW, 3000, random_state=0)
-    np.testing.assert_allclose(samples.mean(1), mean, atol=5 * std.max() / 3000**0.5)
-    np.testing.assert_allclose(samples.std(1), std, rtol=0.1)
-
-
-def test_refits_predict_the_same_bits(fitted):
-    np.testing.assert_array_equal(clone(fitted).fit(X, Y).predict(NEW), fitted.predict(NEW))
-
-
 def test_far_from_all_rows_deviations_of_a_calibrated_model_grow():
     options = replace(FEW_TREES, fewest_choosing_rows=60, most_choosing_rows=60)
     fitted = PartitionGPRegressor("auto", random_state=0, options=options).fit(X, TRUTH + 5 * RANDOM.randn(200))
     points = np.concatenate([NEW, NEW + [100.0, 0.0, 0.0]])
     std = fitted.predict(points, return_std=True)[1]
     assert std[50:].min() > 3 * std[:50].max()
-
-
-def test_missing_values():
-    x = np.where(RANDOM.rand(*X.shape) < 0.1, np.nan, X)
-    model = PartitionGPRegressor("auto", random_state=0, options=FEW_TREES).fit(x, Y)
-    mean, std = model.predict(x, return_std=True)
-    assert np.corrcoef(mean, Y)[0, 1] > 0.7
-    assert np.isfinite(std).all()
-
-
-def test_missing_values_that_only_new_rows_have(fitted):
-    new = np.where(NEW > 1, np.nan, NEW)
-    with pytest.warns(UserWarning, match="predictions are averaged .* rows that miss some as well"):
-        mean, std = fitted.predict(new, return_std=True)
-    known = ~np.isnan(new).any(1)
-    np.testing.assert_allclose(mean[known], fitted.predict(NEW)[known])
-    assert np.isfinite(std).all()
 
 
 @pytest.mark.parametrize(
@@ -88,16 +56,6 @@ def test_too_little_to_choose_by_leaves_the_forest(x, y, warned):
     assert type(model.kernel_).__name__ == "RandomForestKernel"
     copied = PartitionGPRegressor.from_state(model.to_state())
     assert np.array_equal(copied.predict(NEW), model.predict(NEW))
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_scikit_learn_accepts_it():
-    not_the_same = {"check_sample_weight_equivalence_on_dense_data": "folds know which rows are repeated, trees do not"}
-    fewer = dict.fromkeys(("num_trees", "num_slope_trees", "num_boosted_trees", "num_shallow_boosted_trees"), 4)
-    options = replace(FEW_TREES, num_folds=2, num_variance_samples=8, **fewer)
-    results = check_estimator(PartitionGPRegressor("auto", options=options), expected_failed_checks=not_the_same)
-    assert {result["status"] for result in results} <= {"passed", "skipped", "xfail"}
 
 
 def test_boosted_parts_alone_are_averaged_over_completions_of_missing_cells():

@@ -13,6 +13,7 @@ from gpytorch.kernels import RBFKernel
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 
 from gpytorch_partition.estimators import PartitionGPRegressor
+from gpytorch_partition.likelihoods import StudentTLikelihood
 from gpytorch_partition.presets import Options
 from tests.estimators.copies import stored
 from tests.few_trees import few_trees
@@ -34,6 +35,7 @@ FRAME = pd.DataFrame(
 NEW_FRAME = FRAME[:9].assign(color=["green", *FRAME["color"][1:9]], day=[pd.NaT, *FRAME["day"][1:9]])
 OF_FRAME = Y + (FRAME["color"] == "red")
 MANY = RANDOM.randn(600, 2)
+OUTLIERS = np.where(np.arange(120) % 12 == 0, 8.0, 3 * MANY[:120, 0])
 FEW = few_trees(5, num_folds=2)
 CALIBRATED = Options(**{**vars(FEW), "fewest_choosing_rows": 30, "most_choosing_rows": 30})
 
@@ -54,6 +56,7 @@ REGRESSORS = {
     **{kernel: (partial(fitted, kernel), NEW) for kernel in ("forest", "fast_cluster", "mondrian")},
     "auto": (partial(fitted, "auto", options=FEW), NEW),
     "calibrated": (partial(fitted, "auto", options=CALIBRATED), np.concatenate([NEW, NEW + [100.0, 0.0]])),
+    "outliers": (partial(fitted, "auto", MANY[:120], OUTLIERS, FEW), NEW),
     "function": (partial(fitted, rbf), NEW),
     "ensemble": (partial(fitted, RandomForestRegressor(5, random_state=0)), NEW),
     "ensemble of holes": (partial(fitted, HistGradientBoostingRegressor(max_iter=9), HOLES), HOLES),
@@ -88,12 +91,14 @@ def test_they_predict_the_same_to_the_last_bit(name, tmp_path):
         summaries = [str(each.summary()).partition("\n")[2] for each in (loaded, model)]  # below the kernel's name
         assert summaries[0] == summaries[1]
     for copy in copies:
-        for found, expected in zip(copy.predict(rows, return_std=True), model.predict(rows, return_std=True)):
+        for found, expected in zip(*(each.predict(rows, return_std=True, quantiles=(0.1,)) for each in (copy, model))):
             np.testing.assert_array_equal(found, expected)
         np.testing.assert_array_equal(copy.noise_, model.noise_)
         assert copy.log_marginal_likelihood_value_ == model.log_marginal_likelihood_value_
         assert copy.log_predictive_density_ == model.log_predictive_density_
         assert copy.n_features_in_ == model.n_features_in_
+        if name == "outliers":
+            assert isinstance(copy.likelihood_, StudentTLikelihood)
         if rows is NEW_FRAME:
             assert copy.feature_names_in_.tolist() == list(FRAME)
             with pytest.raises(TypeError, match="expected text in column 'town'"):

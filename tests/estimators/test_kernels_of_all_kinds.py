@@ -169,12 +169,6 @@ class TestEnsembles:
         assert model.importance().by_structure.argmax() == 1
         assert cross_val_score(regressor(small_forest().fit(X, Y)), X, Y, cv=2).min() > 0.5
 
-    def test_missing_values_where_the_ensemble_knows_them(self):
-        rows = X.copy()
-        rows[::7, 1] = np.nan
-        model = regressor(HistGradientBoostingRegressor(max_iter=20)).fit(rows, Y)
-        assert np.isfinite(model.predict(rows)).all()
-
     def test_trees_without_targets_are_a_kernel_too(self):
         model = regressor(IsolationForest(n_estimators=50, random_state=0)).fit(X, Y)
         mean, std = model.predict(NEW, return_std=True)

@@ -60,11 +60,6 @@ class TestPredictions:
         np.testing.assert_allclose(model.predict(NEW, return_std=True)[1], covariance.diagonal() ** 0.5, rtol=1e-6)
         np.testing.assert_allclose(model.predict(NEW, return_cov=True)[1], covariance, atol=1e-6)
 
-    def test_a_deviation_includes_the_noise(self):
-        _, std = FITTED["forest"].predict(X, return_std=True)
-        assert 50 < FITTED["forest"].noise_ < 200  # truly 100
-        assert (std**2 > FITTED["forest"].noise_).all()
-
     def test_blocks_of_rows_do_not_change_them(self, monkeypatch):
         whole = FITTED["forest"].predict(X, return_std=True)
         monkeypatch.setattr(fitted_regressor, "_CODES_AT_ONCE", 7 * FITTED["forest"].num_partitions)
@@ -221,12 +216,3 @@ def test_a_function_gets_the_standardized_data():
     ((x, y),) = seen
     np.testing.assert_allclose(x.numpy(), (X - X.mean(0)) / X.std(0))
     np.testing.assert_allclose(y.numpy(), (Y - Y.mean()) / Y.std())
-
-
-class TestCopies:
-    def test_states_keep_the_names_of_columns(self):
-        frame = pd.DataFrame(X, columns=["a", "b", "c"])
-        copy = PartitionGPRegressor.from_state(small().fit(frame, Y).to_state())
-        assert copy.feature_names_in_.tolist() == ["a", "b", "c"]
-        with pytest.raises(ValueError, match="feature names"):
-            copy.predict(frame[["c", "b", "a"]])

@@ -221,9 +221,6 @@ class TestExplanations:
         with pytest.raises(ValueError, match="target's number"):
             FOREST.partial_dependence(X, 0, target="y7")
 
-    def test_nearest_rows(self):
-        assert HOLES.nearest_rows(X[:4], k=1)[0][:, 0].tolist() == [0, 1, 2, 3]
-
 
 class TestAuto:
     @pytest.mark.parametrize("y", [Y, MISSING], ids=["complete", "missing"])
@@ -282,11 +279,6 @@ class TestScores:
         weights = 1.0 + (np.arange(100) % 2)
         twice = np.repeat(np.arange(100), weights.astype(int))
         assert HOLES.score(X, MISSING, weights) == pytest.approx(HOLES.score(X[twice], MISSING[twice]), abs=1e-12)
-
-    def test_permutation_importance_takes_them(self):
-        found = HOLES.importance(X, MISSING, n_repeats=2)
-        assert found.permutation.argmax() == 0
-        assert np.isfinite(found.permutation).all()
 
     @pytest.mark.parametrize(
         ("y", "message"),

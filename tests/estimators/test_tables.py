@@ -24,7 +24,7 @@ from gpytorch_partition.estimators import (
     PartitionSVC,
     PartitionSVR,
 )
-from gpytorch_partition.tables import NumberView, TableEncoder
+from gpytorch_partition.tables import TableEncoder
 from tests.estimators.copies import stored
 from tests.few_trees import few_trees
 
@@ -82,12 +82,6 @@ class TestRegressor:
             model.predict(NEW.assign(town=1))
         with pytest.raises(ValueError, match="infinity in 20 .* 'size'"):
             model.predict(NEW.assign(size=np.inf))
-
-    def test_holes_that_only_new_rows_have(self, kernel):
-        complete = FRAME[["size", "new"]].fillna(0.0)
-        model = fitted(kernel, complete)
-        holes = complete[:5].assign(size=np.nan)
-        assert np.isfinite(model.predict(holes, return_std=True)).all()
 
 
 def test_numbers_and_codes_are_what_the_kernel_is_built_on():
@@ -200,12 +194,6 @@ def test_holes_of_arrays_are_refused_and_those_of_frames_taken(machine):
 def test_sparse_rows_are_refused_with_their_cost():
     with pytest.raises(TypeError, match="dense data is required: with its zeros it takes .* GiB.* the categories"):
         PartitionGPRegressor().fit(csr_matrix((10, 3)), np.arange(10.0))
-
-
-def test_unlabelled_rows_of_a_table():
-    model = PartitionGPRegressor("mondrian", 20, random_state=0).fit(FRAME, Y, unlabelled=NEW)
-    assert isinstance(model.kernel_.view, NumberView)
-    assert np.isfinite(model.predict(NEW)).all()
 
 
 @pytest.mark.parametrize("chosen", [["x"], np.array([0]), np.array([True, False])])

@@ -14,7 +14,6 @@ from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.ensemble import RandomForestRegressor
 
 from gpytorch_partition import FastClusterKernel, LandmarkKernel, MondrianKernel, RandomForestKernel
-from gpytorch_partition.__main__ import main
 from gpytorch_partition.estimators import OutsideRangeWarning, PartitionGPClassifier, PartitionGPRegressor
 from gpytorch_partition.estimators.checks import TrainingRange, is_blind
 from gpytorch_partition.presets import Options
@@ -176,16 +175,3 @@ class TestClasses:
         rows, classes = np.concatenate([FAR, X[:18]]), Y[:20] > 0
         assert len(caught(lambda: machine.importance(rows, classes, n_repeats=2))) == 1
         assert len(caught(lambda: machine.predict_proba(FAR))) == 1
-
-
-def test_on_the_command_line_it_is_one_line(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y}).to_csv("train.csv", index=False)
-    pd.DataFrame({"a": [50.0, 0.5], "b": [0.5, 0.5]}).to_csv("new.csv", index=False)
-    fit = ["fit", "train.csv", "--target", "y", "--kernel", "forest", "--num-partitions", "10", "--model", "m.gp"]
-    assert main(fit) == 0
-    capsys.readouterr()
-    assert main(["predict", "m.gp", "new.csv", "--output", "out.csv"]) == 0
-    said = [line for line in capsys.readouterr().err.splitlines() if "outside the range" in line]
-    assert len(said) == 1
-    assert said[0].startswith("gpytorch_partition: warning: 1 of 2 rows")

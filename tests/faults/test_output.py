@@ -20,7 +20,6 @@ import torch
 from tqdm import tqdm
 
 from gpytorch_partition.__main__ import main
-from gpytorch_partition.command_line import outputs
 from gpytorch_partition.command_line.model_file import load_model
 from gpytorch_partition.estimators import PartitionGPRegressor
 
@@ -110,21 +109,6 @@ class TestFullDisk:
             run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
         assert run.returncode == 2
         assert run.stderr == "gpytorch_partition: error: [Errno 28] No space left on device\n"
-
-
-class TestInterruptions:
-    def test_of_predictions(self, folder, monkeypatch):
-        assert fit() == 0
-        Path("out.csv").write_text("old")
-        listed = names()
-
-        def interrupted(*_):
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(outputs, "write_table", interrupted)
-        assert main(["predict", "model.gp", "data.csv", "--output", "out.csv"]) == 130
-        assert Path("out.csv").read_text() == "old"
-        assert names() == listed
 
 
 class TestInputs:

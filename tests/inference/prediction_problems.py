@@ -21,7 +21,6 @@ from gpytorch_partition import (
     PartitionMixtureKernel,
     RandomForestKernel,
 )
-from gpytorch_partition.models import PartitionGP
 
 N, N_TEST = 600, 40  # above `max_cholesky_size` and `min_preconditioning_size`, which are 500 inside `many_rows()`
 GENERATOR = torch.Generator().manual_seed(11)
@@ -139,12 +138,6 @@ def model_of(kernel, noise=0.2, num_rows=N, dtype=torch.float32):
         likelihood.noise = noise
     covariance = KERNELS[kernel]() if isinstance(kernel, str) else kernel
     return Model(X[:num_rows].to(dtype), Y[:num_rows].to(dtype), likelihood, covariance).to(dtype)
-
-
-def partition_model(kernel, noise=0.1, outputscale=0.8):
-    model = PartitionGP(X, Y, GaussianLikelihood(), kernel)
-    model.likelihood.noise, model.covar_module.outputscale = noise, outputscale
-    return model.eval()
 
 
 @torch.no_grad()

@@ -9,11 +9,11 @@ import torch
 import torch._dynamo.testing
 from gpytorch.kernels import AdditiveKernel, RBFKernel, ScaleKernel
 from gpytorch.priors import GammaPrior
-from gpytorch.settings import eval_cg_tolerance
+from gpytorch.settings import cg_tolerance, eval_cg_tolerance, num_trace_samples
 
 from gpytorch_partition import IterativeKernel, RandomForestKernel
 from gpytorch_partition.settings import iterative
-from tests.kernels.zoo import Model, X, Y, kernel_of
+from tests.kernels.zoo import Model, X, Y, kernel_of, rows_of
 
 GENERATOR = torch.Generator().manual_seed(0)
 
@@ -102,6 +102,34 @@ def test_a_sum_without_parameters_trains_and_predicts_in_float64(most_dense):
     expected = kernel(x[:9] + 0.1).to_dense() - cross @ torch.linalg.solve(noisy, cross.mT)
     torch.testing.assert_close(variance, expected.diagonal(), rtol=2e-2, atol=1e-6)
     assert mean.dtype == variance.dtype == torch.float64
+
+
+@pytest.mark.parametrize("most_dense", [800, 100])
+@pytest.mark.parametrize("name", ["group", "membership", "gamma_mondrian", "local_linear"])
+def test_models_of_gpytorch_are_those_of_dense_matrices(name, most_dense):
+    """At its own settings, where few groups and sets are solved for exactly, and above its limit of dense algebra."""
+    x, new = rows_of(name).double().repeat(3, 1), rows_of(name)[:50].double().flip(-1)
+    y = x[:, 0].sin() + torch.randn(360, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    kernel = ScaleKernel(kernel_of(name)).double()
+    model = Model(x, y, kernel).double()
+    model.likelihood.noise = 0.2
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    with linear_operator.settings.max_cholesky_size(most_dense), num_trace_samples(300), cg_tolerance(1e-8):
+        found = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)(model(x), y)
+        gradients = torch.autograd.grad(found, parameters)
+        with torch.no_grad():
+            latent = model.eval()(new)
+            mean, variance = latent.mean, latent.variance
+    noisy = kernel(x).to_dense() + model.likelihood.noise * torch.eye(360)
+    expected = torch.distributions.MultivariateNormal(model.mean_module(x), noisy).log_prob(y) / 360
+    tolerance = {"rtol": 1e-6, "atol": 1e-8} if most_dense == 800 else {"rtol": 0.01, "atol": 4e-3}
+    torch.testing.assert_close(found, expected, **tolerance)
+    for ours, theirs in zip(gradients, torch.autograd.grad(expected, parameters, retain_graph=True)):
+        torch.testing.assert_close(ours, theirs, **tolerance)
+    cross, constant = kernel(new, x).to_dense(), model.mean_module.constant
+    torch.testing.assert_close(mean, constant + cross @ torch.linalg.solve(noisy, y - constant), rtol=1e-3, atol=1e-3)
+    explained = (cross.mT * torch.linalg.solve(noisy, cross.mT)).sum(0)
+    torch.testing.assert_close(variance, kernel(new, diag=True) - explained, rtol=0.011, atol=1e-9)
 
 
 # Models whose hyperparameters are MCMC samples, one per batch element, saved and loaded again.

@@ -7,7 +7,6 @@ import pytest
 import torch
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import RBFKernel, ScaleKernel
-from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.priors import GammaPrior
 
 from gpytorch_partition import (
@@ -16,9 +15,7 @@ from gpytorch_partition import (
     LocalLinearKernel,
     RandomForestKernel,
     encode_missing,
-    settings,
 )
-from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.operators import PartitionLinearOperator, PartitionSumLinearOperator
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -71,40 +68,6 @@ def test_other_kernels_are_refused():
         _kernel(RBFKernel())(X).evaluate_kernel()
     with pytest.raises(RuntimeError, match="without loadings"):
         _kernel(_kernel())(X).evaluate_kernel()
-
-
-@pytest.mark.parametrize("limit", [50, 2000])
-def test_the_gradient_of_the_likelihood(limit):
-    """By conjugate gradients (with many probes) and densely, against finite differences of the dense formula."""
-    model = PartitionGP(X, Y, GaussianLikelihood(), _kernel())
-
-    def value():
-        noisy = model.covar_module.outputscale * model.covar_module.base_kernel(X).to_dense()
-        noisy = noisy + model.likelihood.noise * torch.eye(200, dtype=X.dtype)
-        return torch.distributions.MultivariateNormal(model.mean_module(X), noisy).log_prob(Y) / 200
-
-    mll = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
-    with (
-        settings.iterative(),
-        gpytorch.settings.max_cholesky_size(limit),
-        gpytorch.settings.num_trace_samples(300),
-        gpytorch.settings.cg_tolerance(1e-8),
-    ):
-        mll(model(X), Y).backward()
-    for parameter in model.parameters():
-        if not parameter.requires_grad:
-            continue
-        flat = parameter.data.view(-1)
-        for number in range(flat.numel()):
-            with torch.no_grad():
-                flat[number] += 1e-5
-                above = value()
-                flat[number] -= 2e-5
-                below = value()
-                flat[number] += 1e-5
-            exact = float(above - below) / 2e-5
-            tolerance = 1e-6 if limit == 2000 else 0.03 * abs(exact) + 4e-3
-            assert float(parameter.grad.view(-1)[number]) == pytest.approx(exact, abs=tolerance)
 
 
 class TestColumns:

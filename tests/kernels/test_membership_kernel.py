@@ -1,4 +1,4 @@
-"""Common memberships against dense tables of ones and zeros, and models of them at GPyTorch's own settings."""
+"""Common memberships against dense tables of ones and zeros."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import gpytorch
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import MultitaskKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import MultitaskKernel, RBFKernel
 from scipy.sparse import coo_array, csr_array
 
 from gpytorch_partition import MembershipKernel, PartitionKernel, PartitionMixtureKernel
 from gpytorch_partition.models import ClusterFeatures
 from gpytorch_partition.operators import PartitionLinearOperator
-from tests.kernels.zoo import Model
 
 ITEMS, SETS = 400, 90
 
@@ -74,37 +73,6 @@ def observed(num_rows, members_only):
     covariance = 4 * oracle(members_only)[items][:, items].numpy()
     f = np.linalg.cholesky(covariance + 1e-8 * np.eye(num_rows)) @ random.randn(num_rows)
     return x, torch.from_numpy(f + 0.3 * random.randn(num_rows)), items
-
-
-@pytest.mark.parametrize("num_rows", [300, pytest.param(1500, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("members_only", [False, True])
-def test_a_model_of_gpytorch_at_its_own_settings(num_rows, members_only):
-    x, y, items = observed(num_rows, members_only)
-    kernel = ScaleKernel(MembershipKernel(csr_array(TABLE), members_only=members_only))
-    model = Model(x, y, kernel).double()
-    model.likelihood.noise, kernel.outputscale = 0.1, 3.0
-    mll = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
-    found = mll(model.train()(x), y)
-    found.backward()
-
-    matrix = oracle(members_only)
-    scale = kernel.raw_outputscale.detach().clone().requires_grad_(True)
-    outputscale = torch.nn.functional.softplus(scale)
-    mean, noise = model.mean_module.constant.detach(), model.likelihood.noise.detach()
-    noisy = outputscale * matrix[items][:, items] + noise * torch.eye(num_rows)
-    expected = torch.distributions.MultivariateNormal(mean.expand(num_rows), noisy).log_prob(y) / num_rows
-    expected.backward()
-    tolerance = {"rtol": 1e-6, "atol": 1e-8} if num_rows <= 800 else {"rtol": 0.01, "atol": 0.01}
-    torch.testing.assert_close(found.detach(), expected.detach(), **tolerance)
-    torch.testing.assert_close(kernel.raw_outputscale.grad, scale.grad, **tolerance)
-
-    with torch.no_grad():
-        everything = torch.arange(ITEMS).double().unsqueeze(-1)
-        latent, cross = model.eval()(everything), outputscale * matrix[:, items]
-        mean = mean + cross @ torch.linalg.solve(noisy, y - mean)
-        variances = outputscale * matrix.diagonal() - (cross.mT * torch.linalg.solve(noisy, cross.mT)).sum(0)
-        torch.testing.assert_close(latent.mean, mean, rtol=1e-3, atol=1e-3)
-        torch.testing.assert_close(latent.variance, variances, rtol=0.02, atol=1e-6)
 
 
 @pytest.mark.parametrize("limit", [800, 10])

@@ -31,11 +31,6 @@ def test_it_is_the_kernel_inside():
     torch.testing.assert_close(linear(X).to_dense(), linear.base_kernel.variance * Z @ Z.T)
 
 
-def test_units_do_not_matter():
-    x = X * torch.tensor([1e6, 1e-4, 3.0]) - 1e3
-    torch.testing.assert_close(kernel_of(x)(x).to_dense(), kernel_of()(X).to_dense())
-
-
 def test_missing_values_stay_missing():
     x = X.masked_fill(torch.rand(X.shape, generator=GENERATOR) < 0.2, torch.nan)
     forest = RandomForestKernel(x, X[:, 0], 20, random_state=0)

@@ -207,14 +207,6 @@ def test_units_do_not_matter():
     torch.testing.assert_close(std / 1e4, expected_std, atol=0.02, rtol=0.05)
 
 
-@pytest.mark.slow
-def test_a_seed_fixes_it_and_another_does_not():
-    x, y = X[:80], STEPS[:80] + 0.1 * NORMAL[:80]
-    first, again, other = (predicted(model_of(x, y, random_state=seed, options=FEW_TREES))[0] for seed in (0, 0, 1))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-
-
 def test_missing_values_are_medians_beside_the_forests():
     x = X.masked_fill(torch.rand(X.shape, generator=GENERATOR) < 0.1, torch.nan)
     model = default_model(x, STEPS + 0.1 * NORMAL)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -149,17 +147,6 @@ def test_judgements_are_those_of_the_distribution_itself(fitted):
     assert share in [text.get_text() for text in ax.get_legend().get_texts()]
     gaussian = Judgement.gaussian(y, found.mean, found.std)
     assert found.log_density.mean() > gaussian.log_density.mean() + 0.1  # a Gaussian as wide would be worse
-
-
-def test_states_and_pickles_predict_the_same_bits(fitted):
-    buffer = io.BytesIO()
-    torch.save(fitted.to_state(), buffer)
-    buffer.seek(0)
-    restored = PartitionGPRegressor.from_state(torch.load(buffer, weights_only=True))
-    for copy in (restored, pickle.loads(pickle.dumps(fitted))):
-        found = copy.predict(NEW, return_std=True, quantiles=(0.1,))
-        for one, other in zip(fitted.predict(NEW, return_std=True, quantiles=(0.1,)), found):
-            np.testing.assert_array_equal(one, other)
 
 
 def test_without_outliers_nothing_changes():

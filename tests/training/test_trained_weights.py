@@ -157,9 +157,3 @@ def test_fixed_weights_are_fitted_in_one_pass(name, method):
     assert fit.log_marginal_likelihood == pytest.approx(
         expected, abs=1e-3 if method in ("dense", "feature_space") else 6
     )
-
-
-def test_why_trained_weights_are_not_fitted_in_one_pass():
-    model = PartitionGP(X, Y, GaussianLikelihood(), mixture())
-    with pytest.warns(UserWarning, match="raw_mixture_weights"):
-        fit_exact_gp(model.double(), model.likelihood, max_iterations=2)

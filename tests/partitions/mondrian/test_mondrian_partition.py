@@ -11,7 +11,6 @@ import torch
 from scipy import stats
 from scipy.spatial.distance import pdist
 
-from gpytorch_partition.inputs.numbers import bits_of
 from gpytorch_partition.partitions.mondrian import mondrian_partition as mondrian
 from gpytorch_partition.partitions.mondrian import process as mondrian_process
 from gpytorch_partition.partitions.mondrian.mondrian_partition import MondrianPartition
@@ -95,20 +94,6 @@ class TestFirstCuts:
         counts = torch.bincount(early * 12 + dimension * 4 + place, minlength=24).view(2, 3, 4).numpy()
         expected = stats.contingency.expected_freq(counts)
         assert stats.chisquare(counts.ravel(), expected.ravel(), ddof=6).pvalue > 0.01
-
-    def test_are_where_labels_first_differ(self):
-        trees = trees_on(box(1.0, 1.0), 500, 1e-9)
-        time, dimension, place = first_cuts(trees)
-        trees.lifetime_bits = bits_of(time.max().unsqueeze(0) * 1e-12)
-        sides = torch.zeros(500, 2, 2, dtype=torch.float64)
-        sides[torch.arange(500), 0, dimension] = place
-        sides[torch.arange(500), 1, dimension] = torch.nextafter(place, torch.tensor(2.0, dtype=torch.float64))
-        same = trees.labels(sides)
-        assert (same[:, 0] == same[:, 1]).all()
-        for tree in range(20):
-            trees.lifetime_bits = bits_of(time[tree].unsqueeze(0))
-            labels = trees.labels(sides[tree])[:, tree]
-            assert labels[0] != labels[1]
 
     def test_a_single_point_is_never_cut(self):
         assert torch.isinf(first_cuts(trees_on(torch.ones(3, 2), 5, 1.0))[0]).all()
