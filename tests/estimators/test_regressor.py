@@ -101,10 +101,11 @@ def test_the_number_of_jobs_changes_nothing():
 
 
 class TestSamples:
-    def test_they_have_the_predictive_mean_and_covariance(self):
+    @pytest.mark.parametrize("include_noise", [True, False])
+    def test_they_have_the_predictive_mean_and_covariance(self, include_noise):
         model = FITTED["fast_cluster"]
-        mean, covariance = model.predict(NEW[:5], return_cov=True)
-        samples = model.sample_y(NEW[:5], n_samples=20_000, random_state=0)
+        mean, covariance = model.predict(NEW[:5], return_cov=True, include_noise=include_noise)
+        samples = model.sample_y(NEW[:5], n_samples=20_000, random_state=0, include_noise=include_noise)
         assert samples.shape == (5, 20_000)
         np.testing.assert_allclose(samples.mean(1), mean, atol=5 * np.sqrt(covariance.max() / 20_000))
         np.testing.assert_allclose(np.cov(samples), covariance, atol=0.05 * covariance.max())
@@ -192,17 +193,10 @@ class TestData:
         np.testing.assert_array_equal(model.fit(X, y).predict(NEW), expected)
         assert model.score(X, y) == model.score(X, Y)
 
-    def test_an_ordinary_fit_has_nothing_at_a_bound(self):
-        assert FITTED["forest"].at_bounds_ == {}
-        assert FITTED["forest"].log_marginal_likelihood_value_ < 0
-
     @pytest.mark.parametrize("kernel", KERNELS)
     def test_a_huge_number_is_an_error_in_prediction_too(self, kernel):
         with pytest.raises(ValueError, match=r"up to 1e\+100, got 1e\+200"):
             FITTED[kernel].predict([[0.0, 1.0, 0.0], [0.0, -1e200, 0.0]], return_std=True)
-
-    def test_rows_without_any_value_are_predicted(self):
-        assert np.isfinite(FITTED["forest"].predict(np.full((2, 3), np.nan))).all()
 
 
 def test_a_function_gets_the_standardized_data():

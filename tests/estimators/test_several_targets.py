@@ -40,10 +40,11 @@ def fitted(kernel, y):
     return PartitionGPRegressor(kernel, num_partitions=20, random_state=0, options=SMALL).fit(X, y)
 
 
-FITTED = {(kernel, y is Y): fitted(kernel, y) for kernel in ("forest", "mondrian", rbf) for y in (Y, MISSING)}
-FOREST, HOLES = FITTED["forest", True], FITTED["forest", False]
+FOREST, HOLES = fitted("forest", Y), fitted("forest", MISSING)
 TOGETHER = RANDOM.randn(100, 1) * [2.0, 40.0, 0.01] @ np.diag([1, -1, 1]) + Y  # errors that the three have in common
 CORRELATED = [(y, fitted("mondrian", y)) for y in (TOGETHER, np.where(np.isnan(MISSING), np.nan, TOGETHER))]
+FORESTS = [(Y, FOREST), (MISSING, HOLES)]
+ALL = [*FORESTS, *((y, fitted(kernel, y)) for kernel in ("mondrian", rbf) for y in (Y, MISSING)), *CORRELATED]
 
 
 def test_rows_may_be_columns_by_name():
@@ -69,10 +70,9 @@ def dense_moments(model, y):
 
 
 class TestPredictions:
-    @pytest.mark.parametrize(("kernel", "is_complete"), FITTED)
-    def test_they_are_those_of_dense_algebra_in_the_users_units(self, kernel, is_complete):
-        model = FITTED[kernel, is_complete]
-        mean, covariance = dense_moments(model, Y if is_complete else MISSING)
+    @pytest.mark.parametrize(("y", "model"), ALL)
+    def test_they_are_those_of_dense_algebra_in_the_users_units(self, y, model):
+        mean, covariance = dense_moments(model, y)
         found, std = model.predict(NEW, return_std=True, include_noise=False)
         np.testing.assert_allclose(found, mean, rtol=1e-6)
         np.testing.assert_allclose(std, covariance.diagonal().reshape(9, 3) ** 0.5, rtol=1e-4)
@@ -92,15 +92,15 @@ class TestPredictions:
         ends = model.predict(NEW, return_cov=True, quantiles=(0.95,))[2]
         np.testing.assert_allclose(ends[..., 0] - mean, 1.6449 * std, rtol=1e-3)
 
-    @pytest.mark.parametrize("model", [FOREST, HOLES], ids=["complete", "missing"])
-    def test_samples_are_joint_in_rows_and_targets(self, model):
-        mean, covariance = dense_moments(model, Y if model is FOREST else MISSING)
-        samples = model.sample_y(NEW, 3000, include_noise=False)
-        assert samples.shape == (9, 3, 3000)
-        found, scale = np.cov(samples.reshape(27, -1)), covariance.diagonal() ** 0.5
-        np.testing.assert_allclose(found / scale / scale[:, None], covariance / scale / scale[:, None], atol=0.1)
-        noisy = model.sample_y(NEW, 3000).var(-1).mean(0) - samples.var(-1).mean(0)
-        np.testing.assert_allclose(noisy, model.noise_, rtol=0.35)
+    @pytest.mark.parametrize(("y", "model"), [*FORESTS, *CORRELATED])
+    def test_samples_are_joint_in_rows_and_targets(self, y, model):
+        covariance = dense_moments(model, y)[1]
+        noisy = covariance + np.kron(np.eye(9), model.noise_covariance_)
+        for include_noise, expected in ((False, covariance), (True, noisy)):
+            samples = model.sample_y(NEW, 4000, include_noise=include_noise)
+            assert samples.shape == (9, 3, 4000)
+            units = np.outer(expected.diagonal(), expected.diagonal()) ** 0.5
+            np.testing.assert_allclose(np.cov(samples.reshape(27, -1)) / units, expected / units, atol=0.1)
 
     def test_units_of_the_targets_do_not_matter(self):
         other = fitted("forest", MISSING * [2.0, 0.5, 64.0] + [0.0, 8.0, -4.0])
@@ -111,29 +111,13 @@ class TestPredictions:
         assert (FOREST.target_covariance_ / scale / scale[:, None])[0, 1] < -0.7
         assert FOREST.score(X, Y) > 0.6
 
-
-class TestErrorsThatGoTogether:
-    """Mondrian trees of 20 partitions, whose noise has two thirds of its variance in common."""
-
-    @pytest.mark.parametrize(("y", "model"), CORRELATED, ids=["complete", "missing"])
-    def test_they_are_found_in_the_users_units(self, y, model):
+    @pytest.mark.parametrize("model", [model for _, model in CORRELATED], ids=["complete", "missing"])
+    def test_errors_that_go_together_are_found(self, model):
+        """Two thirds of their variance are in common."""
         root = model.noise_**0.5
         correlations = model.noise_covariance_ / root / root[:, None]
         np.testing.assert_allclose(correlations.diagonal(), 1.0)
         assert np.sign(correlations).tolist() == [[1, -1, 1], [-1, 1, -1], [1, -1, 1]]
-        mean, covariance = dense_moments(model, y)
-        found, std = model.predict(NEW, return_std=True, include_noise=False)
-        np.testing.assert_allclose(found, mean, rtol=1e-6)
-        np.testing.assert_allclose(std, covariance.diagonal().reshape(9, 3) ** 0.5, rtol=1e-4)
-
-    @pytest.mark.parametrize(("y", "model"), CORRELATED, ids=["complete", "missing"])
-    def test_samples_of_observations_have_them(self, y, model):
-        expected = dense_moments(model, y)[1] + np.kron(np.eye(9), model.noise_covariance_)
-        samples = model.sample_y(NEW, 4000).reshape(27, -1)
-        scale = expected.diagonal() ** 0.5
-        np.testing.assert_allclose(
-            np.cov(samples) / scale / scale[:, None], expected / scale / scale[:, None], atol=0.1
-        )
 
 
 class TestShapesOfTargets:

@@ -76,16 +76,6 @@ def test_quantiles_where_rounding_makes_a_variance_negative_are_the_mean(monkeyp
     np.testing.assert_array_equal(model.predict(NEW[:2], return_cov=True, quantiles=(0.05, 0.95))[2], 1.0)
 
 
-def test_samples_of_the_function_have_no_noise():
-    model, twice = fitted(), np.concatenate([NEW[:1], NEW[:1]])
-    _, std = model.predict(twice, return_std=True, include_noise=False)
-    function = model.sample_y(twice, 4000, random_state=0, include_noise=False)
-    np.testing.assert_allclose(function.std(1), std, rtol=0.05)
-    np.testing.assert_allclose(function[0], function[1], atol=0.1 * std[0])
-    observations = model.sample_y(twice, 4000, random_state=0)
-    np.testing.assert_allclose((observations[0] - observations[1]).var(), 2 * model.noise_, rtol=0.1)
-
-
 def with_inducing_points():
     """A model whose five inducing points are far from x = 5, where they leave out all variance."""
     x = torch.linspace(0, 1, 20, dtype=torch.float64).unsqueeze(-1)

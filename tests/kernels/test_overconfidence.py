@@ -85,24 +85,20 @@ def trained(kernel, rows, x=X, y=Y):
     return inside.double().mean(), [each for each in caught if each.category is OverconfidenceWarning]
 
 
-@pytest.mark.parametrize("name", CLOSE)
-def test_on_targets_that_trees_fit_closely_it_is_given_and_true(name):
-    coverage, caught = trained(RandomForestKernel.from_forest(CLOSE[name]()), TRAINING)
+OTHERS = [(make, OTHER) for make in CLOSE.values()] + [(make, TRAINING) for make in LOOSE.values()]
+
+
+@pytest.mark.parametrize("make", CLOSE.values(), ids=CLOSE)
+def test_on_targets_that_trees_fit_closely_it_is_given_and_true(make):
+    coverage, caught = trained(RandomForestKernel.from_forest(make()), TRAINING)
     assert coverage < 0.85
     assert len(caught) == 1
     assert "in folds" in str(caught[0].message)
 
 
-@pytest.mark.parametrize("name", CLOSE)
-def test_on_other_rows_it_would_be_false(name):
-    coverage, caught = trained(RandomForestKernel.from_forest(CLOSE[name]()), OTHER)
-    assert coverage > 0.85
-    assert not caught
-
-
-@pytest.mark.parametrize("name", LOOSE)
-def test_of_trees_that_do_not_it_would_be_false(name):
-    coverage, caught = trained(RandomForestKernel.from_forest(LOOSE[name]()), TRAINING)
+@pytest.mark.parametrize(("make", "rows"), OTHERS, ids=[*(f"{name} on other rows" for name in CLOSE), *LOOSE])
+def test_of_trees_that_do_not_and_on_other_rows_it_would_be_false(make, rows):
+    coverage, caught = trained(RandomForestKernel.from_forest(make()), rows)
     assert coverage > 0.85
     assert not caught
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import math
-import pickle
 from dataclasses import replace
 from functools import cache
 
@@ -63,15 +61,7 @@ def noise_of(model):
 
 
 # Trees take most of the time. Noise is Gaussian here: `test_heavy_tails.py` has the other.
-FEW_TREES = Options(
-    num_trees=20,
-    num_boosted_trees=20,
-    num_shallow_boosted_trees=20,
-    most_boosting_rounds=40,
-    num_folds=3,
-    least_tail_gain=math.inf,
-    least_boosting_gain=math.inf,
-)
+FEW_TREES = few_trees(20, 50, num_folds=3, least_tail_gain=math.inf, least_boosting_gain=math.inf)
 DATA = TrainingData(X, SMOOTH)
 
 
@@ -476,20 +466,6 @@ def test_the_least_noise_scales_with_the_weights():
     found = calibrated_noise._with_noise(chosen, seen, Forest(torch.zeros(number)), Options())
     assert found.outputscales["smooth"] < 0.05 * 24
     assert found.noise / found.outputscales["smooth"] <= 5.01 * 1e-4 / 24
-
-
-@pytest.mark.parametrize("threshold", [None, 0.25])
-@pytest.mark.parametrize("noise_varies", [False, True])
-@pytest.mark.parametrize("restore", ["state", "copy", "pickle"])
-def test_restored_models_predict_the_same(restore, noise_varies, threshold):
-    model = assembled(threshold, noise_varies)
-    if restore == "state":
-        other = rebuilt(description_of(model), X, model.train_targets)
-        other.load_state_dict(model.state_dict())
-    else:
-        other = copy.deepcopy(model) if restore == "copy" else pickle.loads(pickle.dumps(model))
-    for expected, found in zip(predicted(model), predicted(other)):
-        assert torch.equal(found, expected)
 
 
 def test_a_new_part_is_one_record(monkeypatch):

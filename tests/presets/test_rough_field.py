@@ -22,6 +22,7 @@ from gpytorch_partition.presets.default import choice_and_data
 from gpytorch_partition.presets.options import Setup
 from gpytorch_partition.tables import needs_view
 from gpytorch_partition.training.predictive_density import Fold, PredictiveFit
+from tests.few_trees import few_trees
 
 SCALES = torch.tensor([0.5, 2.0], dtype=torch.float64)
 X = torch.rand(1_000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -45,18 +46,8 @@ ROUGH = drawn(exponential(X, torch.tensor([0.5, 0.5])), seed=3)
 
 
 # Trees and rows take most of the time.
-FEW = Options(
-    most_uncalibrated=2.0,
-    num_trees=20,
-    num_boosted_trees=20,
-    num_shallow_boosted_trees=20,
-    least_boosting_gain=math.inf,
-    num_rough_trees=50,
-    num_folds=3,
-    fewest_choosing_rows=400,
-    most_choosing_rows=400,
-    patch_rows=40,
-)
+ROWS = {"fewest_choosing_rows": 400, "most_choosing_rows": 400, "patch_rows": 40, "most_uncalibrated": 2.0}
+FEW = few_trees(20, 50, least_boosting_gain=math.inf, num_rough_trees=50, num_folds=3, **ROWS)
 ANY_GAIN = -np.inf
 
 
