@@ -150,12 +150,6 @@ class TestState:
         twin.load_state_dict(kernel.state_dict())
         assert torch.equal(twin(NEW).to_dense(), kernel(NEW).to_dense())
 
-    def test_loading_another_state_forgets_the_old_loadings(self):
-        kernel, other = _kernel(), LandmarkKernel(X.flip(0), Y, 7, num_rows=50, random_state=1)
-        kernel(X).to_dense()
-        kernel.load_state_dict(other.state_dict())
-        assert torch.equal(kernel(X).to_dense(), other(X).to_dense())
-
     def test_an_incomplete_one_changes_nothing(self):
         kernel, other = _kernel(), LandmarkKernel(X[:, :2], Y, 7, num_rows=50, random_state=1, active_dims=(1, 0))
         expected, whole = kernel(X).to_dense(), other.state_dict()
