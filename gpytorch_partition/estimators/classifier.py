@@ -21,23 +21,7 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.all_or_nothing import all_or_nothing, on_one_fit
 from gpytorch_partition.callers import level_of_caller
-from gpytorch_partition.estimators.checks import (
-    TrainingRange,
-    check_count,
-    check_n_jobs,
-    check_verbose,
-    telling_once,
-    tends_to_frequencies,
-)
-from gpytorch_partition.estimators.kernel_parameter import (
-    NAMES,
-    KernelLike,
-    check_name,
-    kernel_of_ensemble,
-    name_of,
-    resolved_kernel,
-    targets_of_ensemble,
-)
+from gpytorch_partition.estimators import checks, kernel_parameter
 from gpytorch_partition.estimators.machines import KernelMachine
 from gpytorch_partition.estimators.reading import counted_rows
 from gpytorch_partition.explain import ClassSummary, Importance, PartialDependence
@@ -116,7 +100,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         ((2, 3), True)
     """
 
-    kernel: KernelLike = "auto"
+    kernel: kernel_parameter.KernelLike = "auto"
     num_partitions: int = 200
     _: KW_ONLY
     random_state: int | np.random.RandomState | None = None
@@ -219,7 +203,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         """
         x = self._new_rows(X)
         self._warn_of_new_holes(x, self._train_x)
-        if not tends_to_frequencies(self.kernel_):
+        if not checks.tends_to_frequencies(self.kernel_):
             codes = tuple(self._categories)
             self._range.warn_of_rows_outside(x, model_column_names(self), codes, _FREQUENCIES, self._told)
         blocks = self._complete(x).split(_ROWS_AT_ONCE)
@@ -271,7 +255,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         functions = self._functions()
         options: dict[str, Any] = {"n_repeats": n_repeats, "random_state": random_state, "n_jobs": n_jobs}
         options |= {"scoring": "neg_log_loss", "measure": "rise of the log loss"}
-        return importance(telling_once(self), functions, X, y, **options)
+        return importance(checks.telling_once(self), functions, X, y, **options)
 
     @on_one_fit
     def partial_dependence(
@@ -294,7 +278,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         """
         check_is_fitted(self, "kernel_")
         number = number_of_class(target, self.classes_.tolist())
-        rows, teller = rows_on_grid(self, X, column, grid, grid_resolution), telling_once(self)
+        rows, teller = rows_on_grid(self, X, column, grid, grid_resolution), checks.telling_once(self)
         means = np.array([teller.predict_proba(table)[:, number].mean() for table in rows.tables])
         return PartialDependence(
             rows.column, rows.grid, means, None, rows.values, f"probability of {self.classes_[number]}"
@@ -313,14 +297,14 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         return replace(found, names=names) if len(names) == len(found.parts) > 1 else found
 
     def _check_parameters(self) -> None:
-        check_count(self.num_partitions, "num_partitions", most=MOST_PARTITIONS)
-        check_n_jobs(self.n_jobs)
-        check_verbose(self.verbose)
+        checks.check_count(self.num_partitions, "num_partitions", most=MOST_PARTITIONS)
+        checks.check_n_jobs(self.n_jobs)
+        checks.check_verbose(self.verbose)
         if is_ensemble(self.kernel):
             check_has_trees(self.kernel)
             check_refittable(self.kernel)
         elif not isinstance(self.kernel, Kernel):
-            check_name(self.kernel, NAMES)
+            kernel_parameter.check_name(self.kernel, kernel_parameter.NAMES)
         elif any(isinstance(module, ClusterKernel) and module.has_seen_targets for module in self.kernel.modules()):
             warnings.warn(
                 "the kernel that was given was built on targets: if these are the classes, held-out rows are not new "
@@ -332,7 +316,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
 
     def _complete(self, x: Tensor) -> Tensor:
         """Return rows without missing values, where parts cannot take them."""
-        if name_of(self.kernel) != "auto" or self._has_view or not bool(x.isnan().any()):
+        if kernel_parameter.name_of(self.kernel) != "auto" or self._has_view or not bool(x.isnan().any()):
             return x
         if self.encoder_ is not None:
             return torch.where(x.isnan(), self._train_x.median(0).values, x)
@@ -344,16 +328,20 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
     def _parts(self, rows: PartInputs, *, is_last: bool = False) -> dict[str, Kernel]:
         """Return kernels of unit scale by name; `is_last` keeps an ensemble that is fitted, for the last model."""
         if is_ensemble(self.kernel):
-            labels = targets_of_ensemble(self.kernel, rows.y, self.classes_)
-            kernel = kernel_of_ensemble(self.kernel, rows.x, labels, rows.setup.random, grows=not is_last)
+            labels = kernel_parameter.targets_of_ensemble(self.kernel, rows.y, self.classes_)
+            kernel = kernel_parameter.kernel_of_ensemble(
+                self.kernel, rows.x, labels, rows.setup.random, grows=not is_last
+            )
             kernel.sum_dtype = torch.float32
             return {"kernel": kernel}
         # Targets of supervised kernels: `N` zeros and ones for two classes, else `N x C`.
         targets = rows.y[:, 0] if rows.y.shape[1] == 1 else rows.y
-        if name_of(self.kernel) == "auto":
+        if kernel_parameter.name_of(self.kernel) == "auto":
             return class_parts(replace(rows, y=targets))
         options = {**rows.setup.growing, "categories": self._categories, "sample_weight": rows.tree_weights}
-        kernel = resolved_kernel(self.kernel, rows.points, targets, num_partitions=self.num_partitions, **options)
+        kernel = kernel_parameter.resolved_kernel(
+            self.kernel, rows.points, targets, num_partitions=self.num_partitions, **options
+        )
         if isinstance(self.kernel, str) and isinstance(kernel, PartitionKernel):
             kernel.sum_dtype = torch.float32  # five times as fast; the noise is far above its rounding
         return {"kernel": kernel}
@@ -403,7 +391,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
     def _build_model(self, rows: PartInputs, chosen: ClassFit, *, is_last: bool = False) -> None:
         parts = self._parts(rows, is_last=is_last)
         self.outputscales_, self._train_x = dict(zip(parts, chosen.outputscales.tolist())), rows.x
-        self._range = TrainingRange.of(rows.x)
+        self._range = checks.TrainingRange.of(rows.x)
         self.kernel_ = IterativeKernel(weighted_sum(parts, self.outputscales_)).requires_grad_(False).eval()
 
     @torch.no_grad()

@@ -29,14 +29,7 @@ from gpytorch_partition.kernels import (
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.operators.algebra import structured_terms
 from gpytorch_partition.partitions import Partition
-from gpytorch_partition.partitions.ensembles.libraries import (
-    check_has_trees,
-    check_refittable,
-    fitted_clone,
-    is_ensemble,
-    is_fitted,
-    library_of,
-)
+from gpytorch_partition.partitions.ensembles import libraries
 from gpytorch_partition.partitions.fast_cluster import default_height
 from gpytorch_partition.presets.default import check_regression_ensemble
 from gpytorch_partition.tables import NumberView, needs_view, view_in_folds
@@ -84,7 +77,7 @@ def resolved_kernel(
     :raises TypeError: If it is anything else, or a kernel that is not linear in the number of rows.
     """
     check_count(num_partitions, "num_partitions", most=MOST_PARTITIONS)
-    if is_ensemble(kernel):
+    if libraries.is_ensemble(kernel):
         return kernel_of_ensemble(kernel, x, y, random_state)
     built = kernel
     if not isinstance(kernel, Kernel):
@@ -184,7 +177,7 @@ def sees_raw_columns(kernel: Any) -> bool:
     """Return whether a parameter `kernel` sees columns as they are: a kernel built on rows, or a tree ensemble."""
     of_rows = (ClusterKernel, StandardizedKernel, EncodedKernel)
     is_built = isinstance(kernel, Kernel) and any(isinstance(module, of_rows) for module in kernel.modules())
-    return is_built or is_ensemble(kernel)
+    return is_built or libraries.is_ensemble(kernel)
 
 
 def check_takes_unlabelled(kernel: Any) -> None:
@@ -231,14 +224,14 @@ def kernel_of_ensemble(
     :param y: `N` targets for a clone. A clone is fitted if the ensemble is not fitted, or if `grows`, as folds need.
     :param random_state: Seeds clones of scikit-learn that have no seed.
     """
-    check_has_trees(ensemble)
-    if grows or not is_fitted(ensemble):
-        check_refittable(ensemble)
+    libraries.check_has_trees(ensemble)
+    if grows or not libraries.is_fitted(ensemble):
+        libraries.check_refittable(ensemble)
         if y is None:
             raise ValueError(
                 f"expected targets, which a clone of the {type(ensemble).__name__} is fitted to, got none: fit(X, y)"
             )
-        ensemble = fitted_clone(ensemble, x.cpu().numpy(), np.asarray(y), random_state_of(random_state))
+        ensemble = libraries.fitted_clone(ensemble, x.cpu().numpy(), np.asarray(y), random_state_of(random_state))
     return RandomForestKernel.from_forest(ensemble)
 
 
@@ -248,7 +241,7 @@ def check_given(kernel: Any, names: tuple[str, ...]) -> None:
         raise ValueError(
             "expected the ensemble again to fit, got a state, which keeps trees only: call set_params(kernel=ensemble)"
         )
-    if is_ensemble(kernel):
+    if libraries.is_ensemble(kernel):
         check_regression_ensemble(kernel)
     elif isinstance(kernel, Kernel):
         check_kernel(kernel)
@@ -324,7 +317,7 @@ def check_columns(ensemble: Any, estimator: Any) -> None:
 
 def state_name(kernel: Any) -> str:
     """Return the name of a kernel in states of estimators; a function has none."""
-    if is_ensemble(kernel):
+    if libraries.is_ensemble(kernel):
         return OF_STATE
     if (name := name_of(kernel)) is not None:
         return name
@@ -338,7 +331,7 @@ def state_name(kernel: Any) -> str:
 def targets_of_ensemble(ensemble: Any, indicators: Tensor, classes: np.ndarray) -> np.ndarray:
     """Return an ensemble's targets of classification: classes, their numbers, or 0 and 1 for regressors."""
     numbers = (indicators[:, 0] if indicators.shape[1] == 1 else indicators.argmax(1)).long().numpy()
-    if not hasattr(ensemble, "get_params") or library_of(ensemble) == "xgboost":
+    if not hasattr(ensemble, "get_params") or libraries.library_of(ensemble) == "xgboost":
         return numbers
     if is_classifier(ensemble):
         return classes[numbers]

@@ -24,14 +24,7 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.callers import level_of_caller
-from gpytorch_partition.estimators.kernel_parameter import (
-    check_columns,
-    check_dense_size,
-    kernel_and_rows,
-    kernel_of_ensemble,
-    name_of,
-    sees_raw_columns,
-)
+from gpytorch_partition.estimators import kernel_parameter
 from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.likelihoods import WeightedGaussianLikelihood
@@ -75,15 +68,15 @@ def target_unit(y: np.ndarray, weights: RowWeights | None) -> Standardization:
 def columns_of(estimator: Any, rows: np.ndarray) -> Standardization:
     """Return the standardization of all columns but codes; no column changes for kernels that see raw columns."""
     columns = Standardization.of_array(rows)
-    if sees_raw_columns(estimator.kernel):
-        check_columns(estimator.kernel, estimator)
+    if kernel_parameter.sees_raw_columns(estimator.kernel):
+        kernel_parameter.check_columns(estimator.kernel, estimator)
         return columns.without(range(rows.shape[1]))
     return columns.without(estimator._categories)
 
 
 def chooses_by_folds(kernel: Any) -> bool:
     """Return whether a parameter `kernel` is chosen by held-out rows."""
-    return name_of(kernel) == "auto" or is_ensemble(kernel)
+    return kernel_parameter.name_of(kernel) == "auto" or is_ensemble(kernel)
 
 
 def check_budget(budget: float | None, kernel: Any) -> None:
@@ -92,7 +85,7 @@ def check_budget(budget: float | None, kernel: Any) -> None:
         return
     if not isinstance(budget, Real) or isinstance(budget, bool) or not 0 < budget < inf:
         raise ValueError(f"expected budget to be a positive number of seconds, or None for no limit, got {budget!r}")
-    if name_of(kernel) != "auto":
+    if kernel_parameter.name_of(kernel) != "auto":
         raise ValueError(
             f"expected budget=None with other kernels than 'auto', which leave nothing out, got {budget!r}: for less "
             "time give them fewer rows or partitions (num_partitions=)"
@@ -162,7 +155,7 @@ class RegressionFit:
             if len(self.y) >= FEWEST_ROWS and float(self.y.std()) > _LEAST_DEVIATION:
                 return self._by_folds(torch.from_numpy(original), budget)
             self._warn_of_few_rows()
-        is_exact = len(self.x) <= _MOST_DENSE_ROWS or sees_raw_columns(self.kernel)
+        is_exact = len(self.x) <= _MOST_DENSE_ROWS or kernel_parameter.sees_raw_columns(self.kernel)
         dtype = DTYPES[self.dtype] or (torch.float64 if is_exact else torch.float32)
         typed = replace(self, x=self.x.to(dtype), y=self.y.to(dtype))
         return typed._by_likelihood(points.to(dtype)) if self.y.ndim == 1 else typed._of_targets(points.to(dtype))
@@ -208,7 +201,7 @@ class RegressionFit:
             kernel, rows = self._kernel_and_rows(self.y, points)
             likelihood = new_likelihood(self.weights)
             model = PartitionGP(rows, self.y, likelihood, kernel).eval()
-            check_dense_size(model.covar_module.base_kernel, self.x)
+            kernel_parameter.check_dense_size(model.covar_module.base_kernel, self.x)
         with stage("fitting noise and scales"):
             found = fit_exact_gp(model, likelihood, max_iterations=self.max_iterations)
             _widen_for_few_rows(model)
@@ -217,19 +210,21 @@ class RegressionFit:
     def _kernel_and_rows(self, y: Tensor, points: Tensor) -> tuple[Kernel, Tensor]:
         """Return a kernel that is built on points, and the training rows as it sees them."""
         if is_ensemble(self.kernel):
-            return kernel_of_ensemble(self.kernel, self.x, self.unit.undo(y), self.random_state), self.x
-        if sees_raw_columns(self.kernel):
+            original = self.unit.undo(y)
+            return kernel_parameter.kernel_of_ensemble(self.kernel, self.x, original, self.random_state), self.x
+        if kernel_parameter.sees_raw_columns(self.kernel):
             return deepcopy(self.kernel), self.x
         copied = (lambda x, y: deepcopy(self.kernel)) if isinstance(self.kernel, Kernel) else self.kernel
-        named = "forest" if name_of(self.kernel) == "auto" else copied
+        named = "forest" if kernel_parameter.name_of(self.kernel) == "auto" else copied
         weights = None if self.weights is None else self.weights.capped
         options = {"num_partitions": self.num_partitions, "random_state": self.random_state, "n_jobs": self.n_jobs}
-        return kernel_and_rows(named, self.x, y, points, categories=self.categories, sample_weight=weights, **options)
+        options |= {"categories": self.categories, "sample_weight": weights}
+        return kernel_parameter.kernel_and_rows(named, self.x, y, points, **options)
 
     # Several targets.
 
     def _of_targets(self, points: Tensor) -> Found:
-        if name_of(self.kernel) == "auto" and len(self.x) >= FEWEST_ROWS:
+        if kernel_parameter.name_of(self.kernel) == "auto" and len(self.x) >= FEWEST_ROWS:
             found = self.of_options(self.y, self.options or DEFAULT)
         else:
             found = self._targets_by_likelihood(points)
@@ -240,7 +235,7 @@ class RegressionFit:
         grown_on = imputed(self.x, self.y, self.categories, self.random_state, self.n_jobs)
         with stage("building the kernel"):
             kernel, rows = self._kernel_and_rows(grown_on, points)
-            check_dense_size(kernel, rows)
+            kernel_parameter.check_dense_size(kernel, rows)
             model = PartitionGP(rows, _first_component(grown_on).to(rows), GaussianLikelihood(), kernel)
         with stage("fitting noise and scales"), settings.iterative():
             if any(parameter.requires_grad for parameter in kernel.parameters()):

@@ -18,53 +18,12 @@ from sklearn.utils.validation import _num_samples, check_consistent_length, chec
 from gpytorch_partition import files
 from gpytorch_partition.all_or_nothing import all_or_nothing, on_one_fit
 from gpytorch_partition.callers import level_of_caller
-from gpytorch_partition.estimators.checks import (
-    LARGEST,
-    check_count,
-    check_flag,
-    check_magnitudes,
-    check_n_jobs,
-    check_verbose,
-    check_word,
-    is_blind,
-    telling_once,
-    warn_of_rounding,
-)
+from gpytorch_partition.estimators import checks, fitted_regressor, reading, regression_fit
 from gpytorch_partition.estimators.chunked_fit import ChunkedFit, check_for_chunks
-from gpytorch_partition.estimators.fitted_regressor import (
-    KIND,
-    FittedRegressor,
-    checked_quantiles,
-    fitted_of,
-    plain,
-    restored,
-    state_of,
-)
+from gpytorch_partition.estimators.fitted_regressor import FittedRegressor
 from gpytorch_partition.estimators.kernel_parameter import NAMES, check_given, name_of, state_name
-from gpytorch_partition.estimators.reading import (
-    FEWEST_ENTRIES,
-    CountedRows,
-    ReadsTables,
-    check_targets,
-    counted_rows,
-    has_several,
-    known_rows,
-    name_of_target,
-    read_targets,
-    target_values,
-    warn_of_holes,
-)
-from gpytorch_partition.estimators.regression_fit import (
-    DTYPES,
-    Found,
-    RegressionFit,
-    check_budget,
-    check_for_several,
-    chooses_by_folds,
-    columns_of,
-    noises_at_bound,
-    target_unit,
-)
+from gpytorch_partition.estimators.reading import CountedRows, ReadsTables
+from gpytorch_partition.estimators.regression_fit import Found, RegressionFit
 from gpytorch_partition.estimators.scores import Judgement
 from gpytorch_partition.explain import Importance, ModelSummary, PartialDependence
 from gpytorch_partition.explain.dependence import average_function, rows_on_grid
@@ -199,10 +158,10 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         data = self._training_rows(X, y, sample_weight)
         if len(data.y) < 2:
             raise ValueError("expected two rows or more, since a single target does not vary, got 1 sample")
-        check_magnitudes(data.X, "X")
-        check_magnitudes(data.y, "y")
-        warn_of_rounding(data.y)
-        warn_of_rounding(data.X, "numbers of a column of X")
+        checks.check_magnitudes(data.X, "X")
+        checks.check_magnitudes(data.y, "y")
+        checks.warn_of_rounding(data.y)
+        checks.warn_of_rounding(data.X, "numbers of a column of X")
         others = self._read_unlabelled(unlabelled)
         distinct = data.without_copies()
         with verbosity(self.verbose), recorded_stages() as self.seconds_, threads_for(len(distinct.y)):
@@ -210,12 +169,12 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
             if _misses_copies(self._known, data.besides(distinct)):
                 self._fit_rows(data, blocks, others)
         if self._known.has_several:
-            self.at_bounds_ = noises_at_bound(self.model_, self.target_names_.tolist())
+            self.at_bounds_ = regression_fit.noises_at_bound(self.model_, self.target_names_.tolist())
         return self
 
     def _fit_rows(self, data: CountedRows, blocks: Blocks | None, unlabelled: np.ndarray | None) -> None:
         rows = data.X if unlabelled is None else np.concatenate([data.X, unlabelled])
-        columns, unit = columns_of(self, rows), target_unit(data.y, data.weights)
+        columns, unit = regression_fit.columns_of(self, rows), regression_fit.target_unit(data.y, data.weights)
         x, points, targets = columns.apply_array(data.X), columns.apply_array(rows), unit.apply_array(data.y)
         parameters = {name: getattr(self, name) for name in _OF_FITS}
         counted = data.numbers, data.weights, data.blocks(blocks), self._categories
@@ -258,7 +217,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         _check_parameters(self)
         check_for_chunks(self.kernel, self.budget, self.options, self.dtype)
-        check_count(sample_rows, "sample_rows")
+        checks.check_count(sample_rows, "sample_rows")
         source, random = ChunkSource(chunks, target), random_state_of(self.random_state)
         with verbosity(self.verbose), doing("fitting chunks"), recorded_stages() as self.seconds_:
             self._learn(*ChunkedFit(self).run(source, sample_rows, random))
@@ -311,8 +270,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         if return_std and return_cov:
             raise ValueError("expected at most one of return_std and return_cov, got both: leave one out")
-        check_flag(include_noise, "include_noise")
-        probabilities = None if quantiles is None else checked_quantiles(quantiles)
+        checks.check_flag(include_noise, "include_noise")
+        probabilities = None if quantiles is None else fitted_regressor.checked_quantiles(quantiles)
         rows, known = self._checked_rows(X), self._known
         with verbosity(self.verbose):
             if return_cov:
@@ -347,8 +306,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
             >>> model.sample_y(X[:3], n_samples=5).shape
             (3, 5)
         """
-        check_count(n_samples, "n_samples")
-        check_flag(include_noise, "include_noise")
+        checks.check_count(n_samples, "n_samples")
+        checks.check_flag(include_noise, "include_noise")
         rows, seed = self._checked_rows(X), random_state_of(random_state).randint(2**31)
         return self._known.samples(rows, n_samples, seed, include_noise)
 
@@ -377,7 +336,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         y = _checked_observations(self, X, y)
         weights = _weights_above_0(sample_weight, len(y))
-        check_flag(joint, "joint")
+        checks.check_flag(joint, "joint")
         rows, known = self._checked_rows(X), self._known
         with verbosity(self.verbose):
             density = known.joint_log_density(rows, y, weights) if joint else None
@@ -392,7 +351,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         if self._known.has_several:
             return _known_score(y, self.predict(X), self.target_names_.tolist(), sample_weight)
-        check_targets(y, are_numbers=True)
+        reading.check_targets(y, are_numbers=True)
         return float(super().score(X, as_pandas(y), sample_weight))
 
     @on_one_fit
@@ -455,7 +414,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         _refuse_counted(self._known, "importance", "permutation_importance(model, X, y)")
         options: dict[str, Any] = {"n_repeats": n_repeats, "random_state": random_state, "n_jobs": n_jobs}
-        return importance(telling_once(self), KernelExpansion.of_model(self.model_), X, y, **options)
+        return importance(checks.telling_once(self), KernelExpansion.of_model(self.model_), X, y, **options)
 
     @on_one_fit
     def partial_dependence(
@@ -487,7 +446,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         known = self._known
         _refuse_counted(known, "partial_dependence", "partial_dependence(model, X, [column])")
-        rows, teller = rows_on_grid(self, X, column, grid, grid_resolution), telling_once(self)
+        rows, teller = rows_on_grid(self, X, column, grid, grid_resolution), checks.telling_once(self)
         return average_function(self, rows, lambda x: known.points(teller._checked_rows(x)), known.unit, target)
 
     @on_one_fit
@@ -520,7 +479,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :raises TypeError: If the kernel came from a function, which has no plain value.
         :raises OSError: If it cannot be written; an existing file then stays.
         """
-        files.save(path, KIND, self.to_state())
+        files.save(path, fitted_regressor.KIND, self.to_state())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -540,7 +499,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
             >>> bool((copy.predict(X) == model.predict(X)).all())
             True
         """
-        return cls.from_state(files.load(path, KIND))
+        return cls.from_state(files.load(path, fitted_regressor.KIND))
 
     @on_one_fit
     def to_state(self) -> dict[str, Any]:
@@ -553,14 +512,14 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         kernel, chosen, *others = self._parameters
         return {
             "parameters": {
-                **dict(zip(_PARAMETERS[2:], map(plain, others))),
+                **dict(zip(_PARAMETERS[2:], map(fitted_regressor.plain, others))),
                 "kernel": state_name(kernel),
-                "categorical_features": None if chosen is None else list(map(plain, chosen)),
+                "categorical_features": None if chosen is None else list(map(fitted_regressor.plain, chosen)),
             },
-            "results": {name: plain(getattr(self, name)) for name in (*_RESULTS, *_LEARNED)},
+            "results": {name: fitted_regressor.plain(getattr(self, name)) for name in (*_RESULTS, *_LEARNED)},
             "feature_names": None if names is None else list(map(str, names)),
             "target_names": self._target_names,
-            **state_of(known, self.encoder_),
+            **fitted_regressor.state_of(known, self.encoder_),
         }
 
     @classmethod
@@ -571,7 +530,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :raises ValueError: If a part is missing, or of another type or shape, or, with up to 2,000 training rows,
             predictions are not finite.
         """
-        with files.reading_state(KIND):
+        with files.reading_state(fitted_regressor.KIND):
             return _with_state(cls(), state)
 
     @property
@@ -655,17 +614,17 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
     def _training_rows(self, X: Any, y: Any, sample_weight: Any) -> CountedRows:
         weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y))
-        if has_several(y):
-            check_for_several(self.kernel, self.budget, weights)
-            values, self._target_names = read_targets(X, y)
+        if reading.has_several(y):
+            regression_fit.check_for_several(self.kernel, self.budget, weights)
+            values, self._target_names = reading.read_targets(X, y)
             rows = self._read(X, np.zeros(len(values)), reset=True, y_numeric=True)[0]
             names = self._target_names or range(values.shape[1])
             told = {f"target {name!r}": like_holes(column) for name, column in zip(names, values.T)}
-            warn_of_holes(told, "make them NaN: unknown targets of a row are left out")
-            known = known_rows(values)
+            reading.warn_of_holes(told, "make them NaN: unknown targets of a row are left out")
+            known = reading.known_rows(values)
             return CountedRows(rows[known], values[known], None, None if known.all() else np.flatnonzero(known))
-        given = counted_rows(X, y, weights)
-        self._target_names = name_of_target(given.y)
+        given = reading.counted_rows(X, y, weights)
+        self._target_names = reading.name_of_target(given.y)
         rows, targets = self._read(given.X, given.y, reset=True, y_numeric=True)
         return given._replace(X=rows, y=targets.astype(np.float64))
 
@@ -678,10 +637,10 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """Read new rows, and warn of those outside the training range and of cells that only they miss."""
         known = self._known
         rows = self._read(X, reset=False)
-        if (largest := np.nanmax(np.abs(rows), initial=0.0)) > LARGEST:
-            raise ValueError(f"expected X of numbers up to {LARGEST:g}, got {largest:.3g}: drop such rows")
+        if (largest := np.nanmax(np.abs(rows), initial=0.0)) > checks.LARGEST:
+            raise ValueError(f"expected X of numbers up to {checks.LARGEST:g}, got {largest:.3g}: drop such rows")
         x = known.columns.apply_array(rows)
-        if is_blind(known.model.covar_module, known.likelihood):
+        if checks.is_blind(known.model.covar_module, known.likelihood):
             remedy = _FIT_THERE if known.is_chosen and not is_ensemble(self.kernel) else _WIDENS
             known.range.warn_of_rows_outside(x, model_column_names(self), tuple(self._categories), remedy, self._told)
         self._warn_of_new_holes(x, known.train_x)
@@ -690,21 +649,21 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
 def _check_parameters(model: PartitionGPRegressor) -> None:
     check_given(model.kernel, NAMES)
-    check_budget(model.budget, model.kernel)
-    check_count(model.num_partitions, "num_partitions", most=MOST_PARTITIONS)
-    check_count(model.max_iterations, "max_iterations")
-    check_n_jobs(model.n_jobs)
-    check_verbose(model.verbose)
+    regression_fit.check_budget(model.budget, model.kernel)
+    checks.check_count(model.num_partitions, "num_partitions", most=MOST_PARTITIONS)
+    checks.check_count(model.max_iterations, "max_iterations")
+    checks.check_n_jobs(model.n_jobs)
+    checks.check_verbose(model.verbose)
     if model.options is not None and not isinstance(model.options, Options):
         raise ValueError(f"expected options to be None or gpytorch_partition.presets.Options, got {model.options!r}")
-    check_word(model.dtype, "dtype", tuple(DTYPES))
+    checks.check_word(model.dtype, "dtype", tuple(regression_fit.DTYPES))
 
 
 def _checked_blocks(kernel: Any, y: Any, groups: Any, time: Any) -> Blocks | None:
     if groups is None and time is None:
         return None
     blocks = Blocks.of(groups, time, _num_samples(y))
-    if blocks is not None and not chooses_by_folds(kernel):
+    if blocks is not None and not regression_fit.chooses_by_folds(kernel):
         raise ValueError(
             "expected groups=None and time=None with a kernel that is not chosen by folds, got "
             f"kernel={kernel!r}: give kernel='auto' or a tree ensemble"
@@ -736,8 +695,9 @@ def _with_state(regressor: _Regressor, state: dict[str, Any]) -> _Regressor:
     regressor.set_params(**state["parameters"])
     _check_parameters(type(regressor)(**state["parameters"]).set_params(kernel="auto"))
     regressor._parameters = tuple(state["parameters"][name] for name in _PARAMETERS)
-    regressor._fitted, regressor.encoder_ = fitted_of(state)
-    regressor.__dict__ |= {name: restored(results[name]) for name in (*_RESULTS, *_LEARNED)} | {"options_": None}
+    regressor._fitted, regressor.encoder_ = fitted_regressor.fitted_of(state)
+    regressor.__dict__ |= {name: fitted_regressor.restored(results[name]) for name in (*_RESULTS, *_LEARNED)}
+    regressor.options_ = None
     regressor._target_names = state["target_names"]
     encoder = state["encoder"]
     regressor.n_features_in_ = state["train_x"].shape[1] if encoder is None else len(encoder["columns"])
@@ -793,12 +753,12 @@ def _weights_above_0(sample_weight: Any, num_rows: int) -> np.ndarray | None:
 
 def _known_score(y: Any, mean: NDArray[np.float64], names: Sequence[str], sample_weight: Any) -> float:
     """Return the mean of R squared over targets, each over the rows where it is known."""
-    values = target_values(y)
+    values = reading.target_values(y)
     if values.shape != mean.shape:
         raise ValueError(f"expected targets of shape {mean.shape}, one column for each target, got {values.shape}")
     known = ~np.isnan(values)
     for name, count in zip(names, known.sum(0)):
-        if count < FEWEST_ENTRIES:
+        if count < reading.FEWEST_ENTRIES:
             raise ValueError(
                 f"expected two known entries or more of target {name}, got {count}: give more rows where it is "
                 "known, or score the other targets by sklearn.metrics"

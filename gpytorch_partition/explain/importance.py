@@ -16,14 +16,9 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.explain import kernel_parts
 from gpytorch_partition.explain.given_columns import by_given_columns, column_names, given_rows
-from gpytorch_partition.explain.kernel_parts import (
-    AveragedTrees,
-    KernelExpansion,
-    KernelPart,
-    covariance_shares,
-    kernel_parts,
-)
+from gpytorch_partition.explain.kernel_parts import KernelExpansion, KernelPart
 from gpytorch_partition.inputs.numbers import checked_count, random_state_of
 from gpytorch_partition.kernels import LandmarkKernel, LocalLinearKernel, RandomForestKernel
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
@@ -165,7 +160,7 @@ def _shares_of_function(
     if not bool(total @ total > 0):
         return np.zeros((len(means), functions.train_x.shape[-1]))
     with settings.iterative():
-        shares = zip(functions.parts, covariance_shares(means).tolist())
+        shares = zip(functions.parts, kernel_parts.covariance_shares(means).tolist())
         found = [_shares_of(part, functions.train_x, alpha, total, share, random) for part, share in shares]
     return torch.stack(found).numpy()
 
@@ -174,7 +169,7 @@ def _shares_of(
     part: KernelPart, x: Tensor, alpha: Tensor, total: Tensor, share: float, random: np.random.RandomState
 ) -> Tensor:
     """Return the share of each column (`D`) in a part, which sum to the part's share; a mixture's kernels are added."""
-    inner = kernel_parts(part.kernel, of_mixtures=True)
+    inner = kernel_parts.kernel_parts(part.kernel, of_mixtures=True)
     if len(inner) > 1:
         inside = [KernelPart(each.kernel, part.weight * each.weight, (*part.maps, *each.maps)) for each in inner]
         means = torch.stack([each.means(x, x, alpha.unsqueeze(-1)).squeeze(-1) for each in inside])
@@ -203,7 +198,7 @@ def _of_seen_columns(part: KernelPart, x: Tensor, alpha: Tensor, total: Tensor) 
         return None
     points = base._active(part.points(x))
     num_columns = points.shape[-1]
-    if isinstance(part, AveragedTrees):
+    if isinstance(part, kernel_parts.AveragedTrees):
         leaves, _ = base._forest.incidences(points, points)
         return _by_splits(base._forest, leaves, part.trees.share * part.trees.leaf_values, total, num_columns)
     covariance = cast(PartitionLinearOperator, part.covariance(x, x))
