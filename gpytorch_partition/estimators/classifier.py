@@ -29,7 +29,7 @@ from gpytorch_partition.explain.dependence import number_of_class, rows_on_grid
 from gpytorch_partition.explain.given_columns import model_column_names
 from gpytorch_partition.explain.importance import importance
 from gpytorch_partition.explain.kernel_parts import KernelExpansion, nearest_rows
-from gpytorch_partition.explain.summary import class_summary, title_of
+from gpytorch_partition.explain.summary import class_summary
 from gpytorch_partition.inference.prediction.cluster_posterior import EffectTables
 from gpytorch_partition.inputs.numbers import MOST_PARTITIONS, random_state_of
 from gpytorch_partition.inputs.row_weights import checked_weights
@@ -224,17 +224,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
             >>> model.summary().frequencies
             {False: 0.3, True: 0.7}
         """
-        return class_summary(
-            self._functions(),
-            self.link_,
-            self.classes_.tolist(),
-            model_column_names(self),
-            title=title_of(self),
-            num_columns=self.n_features_in_,
-            log_loss=self.log_loss_,
-            seconds=self.seconds_,
-            constant_columns=self._constant_columns,
-        )
+        return class_summary(self, self._functions())
 
     @on_one_fit
     def importance(

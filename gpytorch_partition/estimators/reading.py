@@ -33,7 +33,6 @@ from gpytorch_partition.tables.encoder import as_table, is_table
 logger = logging.getLogger(__name__)
 
 NO_TARGETS = "no_validation"  # scikit-learn's word
-FEWEST_ENTRIES = 2  # of a target, without which it has no variance
 
 
 class ReadsTables:
@@ -306,14 +305,16 @@ def read_targets(X: Any, y: Any) -> tuple[NDArray[np.float64], list[str] | None]
     """Return several targets as `N x T` numbers, NaN for missing entries, and their names where y is a data frame."""
     values, names = target_values(y), [composed(str(name)) for name in y.columns] if hasattr(y, "columns") else None
     check_consistent_length(*X.values() if isinstance(X, Mapping) else [X], values)
-    for number, count in enumerate((~np.isnan(values)).sum(0)):
-        if count < FEWEST_ENTRIES:
-            told = f"y[:, {number}]" if names is None else repr(names[number])
-            raise ValueError(
-                f"expected two entries or more of every target, got {count} of {told}: drop this target, which nothing "
-                "can be learned about"
-            )
+    numbered = [f"y[:, {number}]" for number in range(values.shape[1])]
+    check_entries(~np.isnan(values), names or numbered, "drop this target, which nothing can be learned about")
     return values, names
+
+
+def check_entries(known: NDArray[np.bool_], names: Sequence[str], remedy: str) -> None:
+    """Refuse targets with fewer than two known entries (`N x T`), which have no variance."""
+    for name, count in zip(names, known.sum(0)):
+        if count < 2:
+            raise ValueError(f"expected two known entries or more of every target, got {count} of {name}: {remedy}")
 
 
 def target_values(y: Any) -> NDArray[np.float64]:

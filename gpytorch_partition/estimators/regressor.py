@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from gpytorch.kernels import Kernel
@@ -21,7 +21,7 @@ from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.estimators import checks, fitted_regressor, reading, regression_fit
 from gpytorch_partition.estimators.chunked_fit import ChunkedFit, check_for_chunks
 from gpytorch_partition.estimators.fitted_regressor import FittedRegressor
-from gpytorch_partition.estimators.kernel_parameter import NAMES, check_given, name_of, state_name
+from gpytorch_partition.estimators.kernel_parameter import NAMES, check_given, state_name
 from gpytorch_partition.estimators.reading import CountedRows, ReadsTables
 from gpytorch_partition.estimators.regression_fit import Found, RegressionFit
 from gpytorch_partition.estimators.scores import Judgement
@@ -30,7 +30,7 @@ from gpytorch_partition.explain.dependence import average_function, rows_on_grid
 from gpytorch_partition.explain.given_columns import model_column_names
 from gpytorch_partition.explain.importance import importance
 from gpytorch_partition.explain.kernel_parts import KernelExpansion, nearest_rows
-from gpytorch_partition.explain.summary import model_summary, title_of
+from gpytorch_partition.explain.summary import model_summary
 from gpytorch_partition.inputs.numbers import MOST_PARTITIONS, like_holes, random_state_of
 from gpytorch_partition.inputs.row_weights import checked_weights
 from gpytorch_partition.inputs.standardization import Standardization
@@ -52,8 +52,6 @@ _ENDS, _LEAST_OF_COPIES = np.array([0.05, 0.95]), 0.8  # of intervals, and the s
 _PARAMETERS = ("kernel", "categorical_features", "num_partitions", "max_iterations", "dtype")  # of a state
 _RESULTS = ("log_marginal_likelihood_value_", "at_bounds_", "n_iter_", "seconds_", "left_out_")  # of a state
 _LEARNED = ("_constant_columns", "_constants", "_counted_rows")  # of a state
-
-_Regressor = TypeVar("_Regressor", bound="PartitionGPRegressor")
 
 
 @dataclass(eq=False, repr=False)
@@ -335,7 +333,10 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
             True
         """
         y = _checked_observations(self, X, y)
-        weights = _weights_above_0(sample_weight, len(y))
+        weights = checked_weights(sample_weight, len(y))
+        if weights is not None and not weights.all():
+            row = int((weights == 0).argmax())
+            raise ValueError(f"expected weights above 0 of rows to judge, got 0 for row {row}: leave such rows out")
         checks.check_flag(joint, "joint")
         rows, known = self._checked_rows(X), self._known
         with verbosity(self.verbose):
@@ -368,22 +369,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
             >>> found.num_rows, [part.name for part in found.parts]
             (40, ['MondrianKernel'])
         """
-        known = self._known
-        return model_summary(
-            known.model,
-            known.unit,
-            model_column_names(self),
-            self.target_names_.tolist() if known.has_several else [],
-            num_columns=self.n_features_in_,
-            title=title_of(self),
-            log_marginal_likelihood=self.log_marginal_likelihood_value_,
-            log_predictive_density=self.log_predictive_density_,
-            at_bounds=self.at_bounds_,
-            seconds=self.seconds_,
-            left_out=self.left_out_,
-            constant_columns=self._constant_columns,
-            has_usual_width=name_of(self.kernel) == "mondrian",
-        )
+        return model_summary(self, self._known.unit)
 
     @on_one_fit
     def importance(
@@ -531,7 +517,24 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
             predictions are not finite.
         """
         with files.reading_state(fitted_regressor.KIND):
-            return _with_state(cls(), state)
+            parameters, results, names = state["parameters"], state["results"], state["feature_names"]
+            regressor, encoder = cls().set_params(**parameters), state["encoder"]
+            _check_parameters(cls(**{**parameters, "kernel": "auto"}))
+            regressor._parameters = tuple(parameters[name] for name in _PARAMETERS)
+            regressor._fitted, regressor.encoder_ = fitted_regressor.fitted_of(state)
+            regressor.__dict__ |= {name: fitted_regressor.restored(results[name]) for name in (*_RESULTS, *_LEARNED)}
+            regressor.options_, regressor._target_names = None, state["target_names"]
+            regressor.n_features_in_ = state["train_x"].shape[1] if encoder is None else len(encoder["columns"])
+            if names is not None:
+                regressor.feature_names_in_ = np.array(names, dtype=object)
+                if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                    raise ValueError(f"expected names of columns as a list of texts, got {names!r:.60}: fit again")
+            constants = regressor._constants
+            if constants is not None and np.isnan(constants).shape != state["train_x"].shape[1:]:
+                raise ValueError(
+                    "expected a number for each column that was constant in training, got others: fit again"
+                )
+        return regressor
 
     @property
     def _known(self) -> FittedRegressor:
@@ -664,10 +667,8 @@ def _checked_blocks(kernel: Any, y: Any, groups: Any, time: Any) -> Blocks | Non
         return None
     blocks = Blocks.of(groups, time, _num_samples(y))
     if blocks is not None and not regression_fit.chooses_by_folds(kernel):
-        raise ValueError(
-            "expected groups=None and time=None with a kernel that is not chosen by folds, got "
-            f"kernel={kernel!r}: give kernel='auto' or a tree ensemble"
-        )
+        told = f"not chosen by folds, got kernel={kernel!r}: give kernel='auto' or a tree ensemble"
+        raise ValueError(f"expected groups=None and time=None with a kernel that is {told}")
     return blocks
 
 
@@ -687,27 +688,6 @@ def _misses_copies(known: FittedRegressor, copies: CountedRows) -> bool:
             stacklevel=level_of_caller(),
         )
     return share < _LEAST_OF_COPIES
-
-
-def _with_state(regressor: _Regressor, state: dict[str, Any]) -> _Regressor:
-    """Return a new regressor with the parameters and results of a state."""
-    results, names = state["results"], state["feature_names"]
-    regressor.set_params(**state["parameters"])
-    _check_parameters(type(regressor)(**state["parameters"]).set_params(kernel="auto"))
-    regressor._parameters = tuple(state["parameters"][name] for name in _PARAMETERS)
-    regressor._fitted, regressor.encoder_ = fitted_regressor.fitted_of(state)
-    regressor.__dict__ |= {name: fitted_regressor.restored(results[name]) for name in (*_RESULTS, *_LEARNED)}
-    regressor.options_ = None
-    regressor._target_names = state["target_names"]
-    encoder = state["encoder"]
-    regressor.n_features_in_ = state["train_x"].shape[1] if encoder is None else len(encoder["columns"])
-    if names is not None:
-        regressor.feature_names_in_ = np.array(names, dtype=object)
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise ValueError(f"expected names of columns as a list of texts, got {names!r:.60}: fit again")
-    if regressor._constants is not None and np.isnan(regressor._constants).shape != state["train_x"].shape[1:]:
-        raise ValueError("expected a number for each column that was constant in training, got others: fit again")
-    return regressor
 
 
 def _of_several(known: FittedRegressor) -> FittedRegressor:
@@ -741,28 +721,13 @@ def _checked_observations(model: PartitionGPRegressor, X: Any, y: Any) -> np.nda
     return y
 
 
-def _weights_above_0(sample_weight: Any, num_rows: int) -> np.ndarray | None:
-    weights = checked_weights(sample_weight, num_rows)
-    if weights is not None and not weights.all():
-        raise ValueError(
-            f"expected weights above 0 of rows to judge, got 0 for row {int((weights == 0).argmax())}: leave "
-            "such rows out"
-        )
-    return weights
-
-
 def _known_score(y: Any, mean: NDArray[np.float64], names: Sequence[str], sample_weight: Any) -> float:
     """Return the mean of R squared over targets, each over the rows where it is known."""
     values = reading.target_values(y)
     if values.shape != mean.shape:
         raise ValueError(f"expected targets of shape {mean.shape}, one column for each target, got {values.shape}")
     known = ~np.isnan(values)
-    for name, count in zip(names, known.sum(0)):
-        if count < reading.FEWEST_ENTRIES:
-            raise ValueError(
-                f"expected two known entries or more of target {name}, got {count}: give more rows where it is "
-                "known, or score the other targets by sklearn.metrics"
-            )
+    reading.check_entries(known, names, "give more rows where it is known, or score the others by sklearn.metrics")
     weights = np.ones(len(values)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
     check_consistent_length(values, weights)
     targets = zip(values.T, mean.T, known.T)

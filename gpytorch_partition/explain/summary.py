@@ -11,6 +11,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from gpytorch_partition.descriptions import counted, written
+from gpytorch_partition.explain.given_columns import model_column_names
 from gpytorch_partition.explain.kernel_parts import KernelExpansion, KernelPart, covariance_shares
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import LandmarkKernel, LocalLinearKernel, PartitionMixtureKernel, RandomForestKernel
@@ -264,47 +265,54 @@ def _percent(share: float) -> str:
 
 
 @torch.no_grad()
-def model_summary(
-    model: Any, unit: Standardization, columns: list[str], names: list[str], **others: Any
-) -> ModelSummary:
-    """
-    Return the summary of a fitted model, in evaluation mode; two products with each part, of 5,000 rows at most.
-
-    For several targets shares are those of all together. `columns` are names of the model's columns (a date of a table
-    has several), `names` those of several targets; `others` are the other fields of :class:`ModelSummary`.
-    """
+def model_summary(estimator: Any, unit: Standardization) -> ModelSummary:
+    """Return the summary of a fitted regressor, by two products with each part, of 5,000 rows at most."""
+    model, columns = estimator.model_, model_column_names(estimator)
     some = _some_of(model.train_inputs[0])
     if isinstance(model, CountedGP):
         found = _of_counts(model, unit, columns, some)
-    elif isinstance(model, CoregionalizedGP):
-        found = _of_targets(model, unit, columns, names, some)
+    elif isinstance(model, CoregionalizedGP):  # whose shares are those of all targets together
+        found = _of_targets(model, unit, columns, estimator.target_names_.tolist(), some)
     else:
         found = _of_one_target(model, unit, columns, some)
-    return ModelSummary(**{"num_rows": len(model.train_inputs[0]), **found, **others})
-
-
-@torch.no_grad()
-def class_summary(
-    functions: KernelExpansion, link: Any, classes: list[Any], columns: list[str], **others: Any
-) -> ClassSummary:
-    """Return the summary of a classifier, from the functions of its indicators, their link, and other fields."""
-    some = _some_of(functions.train_x)
-    shares = (round(float(share), 12) for share in link.frequencies)
-    return ClassSummary(
-        num_rows=len(functions.train_x),
-        parts=_described(functions, columns, some, covariance_shares(functions.part_means(some)))[0],
-        frequencies=dict(zip(classes, shares)),
-        width=float(link.width),
-        power=float(link.power),
-        **others,
+    return ModelSummary(
+        **{"num_rows": len(model.train_inputs[0]), **found},
+        **_of_estimator(estimator),
+        log_marginal_likelihood=estimator.log_marginal_likelihood_value_,
+        log_predictive_density=estimator.log_predictive_density_,
+        at_bounds=estimator.at_bounds_,
+        left_out=estimator.left_out_,
+        has_usual_width=isinstance(estimator.kernel, str) and estimator.kernel == "mondrian",
     )
 
 
-def title_of(estimator: Any) -> str:
-    """Return a title: the class of an estimator, and its parameter `kernel`."""
+@torch.no_grad()
+def class_summary(estimator: Any, functions: KernelExpansion) -> ClassSummary:
+    """Return the summary of a fitted classifier, from the functions of its indicators."""
+    some, link = _some_of(functions.train_x), estimator.link_
+    shares = (round(float(share), 12) for share in link.frequencies)
+    explained = covariance_shares(functions.part_means(some))
+    return ClassSummary(
+        **_of_estimator(estimator),
+        num_rows=len(functions.train_x),
+        parts=_described(functions, model_column_names(estimator), some, explained)[0],
+        frequencies=dict(zip(estimator.classes_.tolist(), shares)),
+        log_loss=estimator.log_loss_,
+        width=float(link.width),
+        power=float(link.power),
+    )
+
+
+def _of_estimator(estimator: Any) -> dict[str, Any]:
+    """Return the fields that are known without the model."""
     kernel = estimator.kernel
     shown = repr(kernel) if isinstance(kernel, str) else getattr(kernel, "__name__", type(kernel).__name__)
-    return f"{type(estimator).__name__} with kernel={shown}"
+    return {
+        "title": f"{type(estimator).__name__} with kernel={shown}",
+        "num_columns": estimator.n_features_in_,
+        "seconds": estimator.seconds_,
+        "constant_columns": estimator._constant_columns,
+    }
 
 
 def _of_one_target(model: PartitionGP, unit: Standardization, columns: list[str], some: Tensor) -> dict[str, Any]:

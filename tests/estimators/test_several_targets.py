@@ -269,7 +269,7 @@ class TestScores:
         [
             (
                 np.where(np.arange(100)[:, None] > 0, [1.0, np.nan, 2.0], 1.0),
-                "known entries or more of target y1, got 1",
+                "known entries or more of every target, got 1 of y1",
             ),
             (Y[:, :2], r"expected targets of shape \(100, 3\)"),
         ],
