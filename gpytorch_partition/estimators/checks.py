@@ -98,15 +98,9 @@ def warn_of_rounding(values: np.ndarray, name: str = "targets") -> None:
     spread, size = np.atleast_1d(high - low), np.atleast_1d(np.fmax(np.abs(low), np.abs(high)))
     is_lost = (spread <= _ROUNDED * np.finfo(np.float64).eps * size) & ((spread > 0) | (size >= 2.0**53))
     if is_lost.any():
-        warnings.warn(
-            f"{name} differ by {spread[is_lost].max():.3g}, which float64 hardly tells apart at their size, "
-            f"{size[is_lost].max():.3g}, so that their differences are lost: subtract a constant before you store them",
-            UserWarning,
-            stacklevel=level_of_caller(),
-        )
-
-
-# Rows outside the range of the training rows, where some kernels are as sure as inside.
+        told = f"{name} differ by {spread[is_lost].max():.3g}, which float64 hardly tells apart at their size"
+        remedy = f"{size[is_lost].max():.3g}: subtract a constant before you store them"
+        warnings.warn(f"{told}, {remedy}", stacklevel=level_of_caller())
 
 
 class OutsideRangeWarning(UserWarning):
@@ -148,12 +142,10 @@ class TrainingRange(NamedTuple):
         self, x: Tensor, names: Sequence[str], codes: Sequence[int], remedy: str, told: list[str] | None = None
     ) -> None:
         """
-        Warn, once, if rows (`N x D`) lie outside, at O(N D).
+        Warn if rows (`N x D`) lie outside, unless the list `told` has such a warning; the warning is added to it.
 
-        A row is outside if one of its values lies beyond the range by more than a quarter of the range. The warning is
-        given if more than one row in a hundred is outside (more than one of 20 to 200 rows), or any row by more than
-        the whole range. Columns of codes have no range. The warning is added to the list `told`, and not given if that
-        has one.
+        A row is outside if it lies a quarter of the range beyond it, in a column that holds no codes. More than one row
+        in a hundred (more than one of 20 to 200) must be outside, or any row by more than the whole range.
         """
         if any("rows lie outside" in each for each in told or ()):
             return
@@ -162,11 +154,9 @@ class TrainingRange(NamedTuple):
         count = int((beyond > _MARGIN).any(1).sum())
         if count <= max(_MOST_OUTSIDE * len(beyond), len(beyond) >= _FEW) and not bool((beyond > _FAR).any()):
             return
-        message = (
-            f"{count:,} of {len(beyond):,} rows lie outside the range of the training rows, in "
-            f"{_farthest_columns(beyond, names)}: the model predicts there as at the nearest training rows, and is "
-            f"as sure. {remedy}"
-        )
+        where = f"outside the range of the training rows, in {_farthest_columns(beyond, names)}"
+        how = "the model predicts there as at the nearest training rows, and is as sure"
+        message = f"{count:,} of {len(beyond):,} rows lie {where}: {how}. {remedy}"
         warnings.warn(message, OutsideRangeWarning, stacklevel=level_of_caller())
         if told is not None:
             told.append(message)
@@ -190,7 +180,7 @@ def is_blind(kernel: Kernel, likelihood: Any = None) -> bool:
 
 
 def tends_to_frequencies(kernel: Kernel) -> bool:
-    """Return whether covariances vanish far from the rows, so that a classifier predicts the classes' frequencies."""
+    """Return whether covariances vanish far from all rows."""
     return all(getattr(part, "vanishes_far_away", False) for part in _innermost(kernel))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -154,14 +154,11 @@ class ReadsTables:
         is_new[list(self._categories)] = False
         if not bool(is_new.any()) or any("cells are missing" in each for each in self._told or ()):
             return
-        new = (is_new & ~decode_missing(train_x).isnan().any(0)).nonzero()[:, 0].tolist()
-        if new:
-            columns = model_column_names(self)
-            message = (
-                f"cells are missing in {names_of([columns[each] for each in new])}, where no training row missed any: "
-                f"{self._for_new_holes}. Fit to rows that miss some as well, or drop such rows"
-            )
-            warnings.warn(message, UserWarning, stacklevel=level_of_caller())
+        is_new &= ~decode_missing(train_x).isnan().any(0)
+        if new := [name for name, one_is_new in zip(model_column_names(self), is_new.tolist()) if one_is_new]:
+            told = f"cells are missing in {names_of(new)}, where no training row missed any: {self._for_new_holes}"
+            message = f"{told}. Fit to rows that miss some as well, or drop such rows"
+            warnings.warn(message, stacklevel=level_of_caller())
             if self._told is not None:
                 self._told.append(message)
 
@@ -199,35 +196,30 @@ def warn_of_holes(told: Mapping[str, list[str]], remedy: str) -> None:
         warnings.warn(message, MisreadColumnWarning, stacklevel=level_of_caller())
 
 
-# What cannot be read as rows, by how it is known, with what can.
-_UNREAD: tuple[tuple[str, Callable[[Any], Any], str], ...] = (
-    ("a structured array", lambda X: getattr(getattr(X, "dtype", None), "names", None), "pandas.DataFrame(X)"),
-    ("a tensor of the meta device", lambda X: getattr(X, "is_meta", False), "one that holds numbers"),
-    ("a lazy frame", lambda X: hasattr(X, "collect") and not hasattr(X, "__len__"), "X.collect()"),
-)
-
-
 def _check_rows(X: Any) -> None:
     refuse_mask(X, "X", "give X.filled(numpy.nan), with missing cells")
-    for name, is_one, remedy in _UNREAD:
-        if is_one(X):
-            raise ValueError(f"expected an array or a table of rows, got {name}: give {remedy}")
     if issparse(X):
         size = X.shape[0] * X.shape[-1] * 8 / 2**30
         raise TypeError(
             f"Sparse data was passed for X, but dense data is required: with its zeros it takes {size:.3g} GiB; give "
             "X.toarray(), or in place of one-hot columns the categories themselves, a column of text each"
         )
-    if isinstance(X, str | os.PathLike):
-        raise ValueError(
-            f"expected an array or a table of rows, got the path {os.fspath(X)!r}: give pandas.read_parquet(path), or "
-            "call PartitionGPRegressor().fit_chunks(path, 'target') for files larger than the memory"
-        )
     if hasattr(X, "iloc") and X.ndim == 1:
         raise ValueError(
             "Expected 2D array, got 1D array instead: expected a table, got a Series; give X.iloc[[0]] for a row of a "
             "DataFrame and X[['name']] for a column. Reshape your data by X.to_numpy().reshape(-1, 1) if it is an array"
         )
+    told = ""
+    if getattr(getattr(X, "dtype", None), "names", None):
+        told = "a structured array: give pandas.DataFrame(X)"
+    elif getattr(X, "is_meta", False):
+        told = "a tensor of the meta device: give one that holds numbers"
+    elif hasattr(X, "collect") and not hasattr(X, "__len__"):
+        told = "a lazy frame: give X.collect()"
+    elif isinstance(X, str | os.PathLike):
+        told = f"the path {os.fspath(X)!r}: give pandas.read_parquet(path), or call fit_chunks for large files"
+    if told:
+        raise ValueError(f"expected an array or a table of rows, got {told}")
 
 
 def _refuse_holes(X: Any, estimator: ReadsTables) -> None:
@@ -241,10 +233,10 @@ def _refuse_holes(X: Any, estimator: ReadsTables) -> None:
     row, column = np.argwhere(np.isnan(values))[0]
     kernel = getattr(estimator, "kernel", None)
     shown = type(estimator).__name__ + (f" with kernel={kernel!r}" if isinstance(kernel, str) else "")
+    told = f"{np.isnan(values).any(1).sum()} of {len(values)} rows miss values, the first row {row}, in column {column}"
     raise ValueError(
-        f"Input X contains NaN: {int(np.isnan(values).any(1).sum())} of {len(values)} rows miss values, the first of "
-        f"them row {row}, in column {column}: {shown} takes missing cells of data frames only, so give "
-        "pandas.DataFrame(X) in fit and predict, drop or impute these rows, or use kernel='forest' or 'auto'"
+        f"Input X contains NaN: {told}: {shown} takes missing cells of data frames only, so give pandas.DataFrame(X), "
+        "drop or impute these rows, or use kernel='forest' or 'auto'"
     )
 
 
@@ -262,29 +254,21 @@ def check_targets(y: Any, are_numbers: bool) -> None:
         return
     missing = np.array([is_missing(value) for value in values]) if values.dtype.kind == "O" else values != values
     if missing.any():
-        keep = (
-            "y.filter(keep) with keep = numpy.asarray(y.is_valid())"
-            if is_arrow
-            else "y[keep] with keep = ~pandas.isna(y)"
-        )
+        of_arrow, of_others = "y.filter(keep), keep = numpy.asarray(y.is_valid())", "y[keep], keep = ~pandas.isna(y)"
         raise ValueError(
             f"Input y contains NaN. Of {len(values)} targets {int(missing.sum())} are missing, the first in row "
-            f"{int(missing.argmax())}: leave these rows out, X[keep] and {keep}"
+            f"{int(missing.argmax())}: leave these rows out, X[keep] and {of_arrow if is_arrow else of_others}"
         )
     if are_numbers and values.dtype.kind != "f" and (odd := told_of_odd(values)):
         raise ValueError(f"expected targets that are numbers: {odd}")
     if not are_numbers and len({isinstance(value, str) for value in values.tolist()}) > 1:
-        raise ValueError(
-            "expected classes of one kind, got some that are text and some that are not: give y.astype(str)"
-        )
+        raise ValueError("expected classes of one kind, got some that are text: give y.astype(str)")
 
 
 def _refuse_times(targets: np.ndarray) -> None:
     if targets.dtype.kind in "mM":
-        raise ValueError(
-            f"expected targets that are real numbers, got {targets.dtype.name}: give durations in a unit that you "
-            "choose, as days, y / numpy.timedelta64(1, 'D'), and dates as durations since one of them, y - y.min()"
-        )
+        remedy = "give durations in a unit, y / numpy.timedelta64(1, 'D'), and dates as durations, y - y.min()"
+        raise ValueError(f"expected targets that are real numbers, got {targets.dtype.name}: {remedy}")
 
 
 def has_several(y: Any) -> bool:
@@ -338,12 +322,8 @@ def known_rows(y: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Return which rows have a known target (`N`), and warn of the others."""
     known = np.asarray(~np.isnan(y).all(1))
     if not known.all():
-        warnings.warn(
-            f"{int((~known).sum())} of {len(y)} rows are left out, the first of them row {int((~known).argmax())}: "
-            f"none of their {y.shape[1]} targets is known",
-            UserWarning,
-            stacklevel=level_of_caller(),
-        )
+        told = f"{int((~known).sum())} of {len(y)} rows are left out, the first of them row {int((~known).argmax())}"
+        warnings.warn(f"{told}: none of their {y.shape[1]} targets is known", stacklevel=level_of_caller())
     return known
 
 
@@ -363,8 +343,7 @@ class CountedRows(NamedTuple):
         rows = rows_without_copies(self.X, self.y, are_classes=are_classes)
         if rows is None:
             return self
-        told = told_of_copies(len(self.X) - len(rows), len(self.X))
-        warnings.warn(told, UserWarning, stacklevel=level_of_caller())
+        warnings.warn(told_of_copies(len(self.X) - len(rows), len(self.X)), stacklevel=level_of_caller())
         return self._of_rows(rows)
 
     def besides(self, kept: CountedRows) -> CountedRows:

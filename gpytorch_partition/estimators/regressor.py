@@ -62,11 +62,10 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     Use it as the first model of a table of numbers, text, dates and missing cells (docs/estimator.md).
 
     Columns of X and the targets are standardized inside. For most kernels noise, outputscale and constant mean maximize
-    the marginal likelihood. For `"auto"` and tree ensembles they maximize the predictive density of held-out rows,
-    because the trees have seen the targets. A value at its bound gives a
-    :class:`~sklearn.exceptions.ConvergenceWarning` and is listed in `at_bounds_`. Several targets (Y of T columns) are
-    one model (docs/classes_and_targets.md). A mean costs O(m) per row; the model holds 8 bytes per (row, partition),
-    and above 2,000 rows 100 to 400 numbers per row.
+    the marginal likelihood; for `"auto"` and tree ensembles, whose trees have seen the targets, the predictive density
+    of held-out rows. A value at its bound gives a :class:`~sklearn.exceptions.ConvergenceWarning`. Several targets (Y
+    of T columns) are one model (docs/classes_and_targets.md). A mean costs O(m) per row; the model holds 8 bytes per
+    (row, partition), and above 2,000 rows 100 to 400 numbers per row.
 
     :param kernel: `"auto"`, `"forest"` (supervised; above some thousand rows slower than the next two),
         `"fast_cluster"`, `"mondrian"`, or an object of docs/own_kernels.md: a tree ensemble, a kernel of this package
@@ -87,9 +86,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     :param verbose: None shows progress on a terminal, after two seconds; 0 or False nothing. Elsewhere 1 or True
         reports the seconds of each stage, by logging if that is set up for INFO, else on standard error; 2 also those
         of steps. (Default: None.)
-    :param budget: Seconds that a fit of `"auto"` may take. Models are fitted from the smallest to the largest, as long
-        as five times the seconds of the last one are left for the next; `options=model.options_` without a budget fits
-        the last one again, to the last bit. (Default: None, no limit.)
+    :param budget: Seconds that a fit of `"auto"` may take: models are fitted from the smallest to the largest while
+        time is left. `options=model.options_` without a budget fits the last one again. (Default: None, no limit.)
 
     Fitted attributes, beside the properties below and those of scikit-learn:
 
@@ -128,22 +126,20 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         Build the kernel and choose the hyperparameters.
 
         Rows that are copies of others, target included, are left out, with a warning, where they would count as rows
-        without noise (:func:`~gpytorch_partition.inputs.row_choice.rows_without_copies`). If 90 % intervals of the
-        noise around the means then hold less than 80 % of the copies, rows recur, and the model is fitted again, to
-        all.
+        without noise. If 90 % intervals of the noise then hold less than 80 % of them, all rows are fitted again.
 
         :param X: `N x D` rows: an array of finite numbers (`"auto"` and `"forest"` take NaN for a missing value), or a
             table (docs/tables.md).
         :param y: `N` targets, or `N x T` of T targets, an array or a data frame, where NaN is a missing entry; rows
             without any target are left out, with a warning.
         :param sample_weight: `N` weights of the rows from 0, or one for all: the variance of the noise at a training
-            row is :math:`\sigma^2 / w`, as of a mean of w measurements; `noise_` is that of weight 1. Rows of weight 0
-            are left out. Trees that learn from targets weight squared errors by them, capped at their 90 % quantile;
-            functions, and clones of an ensemble, ignore them. For one target only. (Default: None, 1.)
-        :param groups: `N` labels of groups (patients, shops), for new rows of *new* groups: rows of a group are held
-            out together (docs/repeated_measurements.md), where folds choose. (Default: None, single rows.)
-        :param time: `N` numbers or dates, for new rows of *later* times: rows are predicted from earlier ones only. At
-            most one of `groups` and `time` is given. (Default: None.)
+            row is :math:`\sigma^2 / w`, as of a mean of w measurements. Rows of weight 0 are left out. Trees weight
+            squared errors by them, capped at their 90 % quantile; functions, and clones of an ensemble, ignore them.
+            For one target only. (Default: None, 1.)
+        :param groups: `N` labels of groups (patients, shops), for new rows of *new* groups: folds hold out groups as a
+            whole (docs/repeated_measurements.md). (Default: None, single rows.)
+        :param time: `N` numbers or dates, for new rows of *later* times: rows are predicted from earlier ones only.
+            Only one of `groups` and `time` can be given. (Default: None.)
         :param unlabelled: `M x D` more rows, without targets: columns are standardized, and the kernel built, on all `N
             + M` rows (Davies & Ghahramani 2014, section 4.3.2; it seldom helps). For `"fast_cluster"`, `"mondrian"`,
             and functions, which get the labelled rows first. (Default: None.)
@@ -186,10 +182,9 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         Fit to more rows than fit in memory, such as a parquet folder or memory-mapped arrays (docs/many_rows.md).
 
         Rows are read twice: a sample determines the columns and the kernel, all others are counted by cluster
-        (:class:`~gpytorch_partition.models.FeatureSpaceGP`). Means and deviations are those of an exact GP on all rows;
-        the ends of chunks change no bit of them. `"auto"` is another model than that of :meth:`fit`: the leaves of 100
-        boosted trees of 32 leaves. `"mondrian"`, kernels of GPyTorch, weights, several targets and budgets are refused,
-        and then `importance` and `partial_dependence`.
+        (:class:`~gpytorch_partition.models.FeatureSpaceGP`). Predictions are those of an exact GP on all rows. `"auto"`
+        is another model than that of :meth:`fit`: the leaves of 100 boosted trees of 32 leaves. `"mondrian"`, kernels
+        of GPyTorch, weights, several targets and budgets are refused, and then `importance` and `partial_dependence`.
 
         Costs two readings, the labels and :math:`O(N m^2)` for m partitions, and :math:`O(p^3)` for p clusters. Memory
         is the sample, a chunk, 131,072 rows (fewer wide ones) and some :math:`12 p^2` numbers (a GiB for 3,200
@@ -251,12 +246,10 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :param return_cov: In its place, return the `N x N` covariance, in squared units (`N x N x T`, one for each
             target), at a solve per row. (Default: no.)
         :param quantiles: Also return these quantiles of each row (`N x q`, or `N x T x q`): `(0.05, 0.95)` are the ends
-            of intervals of 90 %. The distribution is Gaussian; where `"auto"` has found outliers, it is the sum of a
-            Gaussian function and Student-t noise. (Default: none.)
+            of intervals of 90 %. Noise is Gaussian, or Student-t where `"auto"` has found outliers. (Default: none.)
         :param include_noise: Whether uncertainty is that of new observations, not of the function. (Default: yes.)
         :return: `N` (or `N x T`) means, or a tuple of the means, the deviations or the covariance, and the quantiles.
         :raises ValueError: If `return_std` and `return_cov` are both asked for, or X or a parameter cannot be used.
-        :raises TypeError: If X is sparse.
 
         Example:
             >>> X = np.linspace(0, 1, 60)[:, None]
@@ -289,14 +282,10 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         Use it for sums, differences or maxima over rows. A sample costs a solve and O(N m). For more samples than rows,
         or at most 2,000 training and new rows, they come from the dense covariance, at a solve per row and O(N^3).
 
-        :param X: `N x D` rows.
-        :param n_samples: Number of samples. (Default: 1.)
         :param random_state: Seed; `None` is a fresh one. (Default: 0.)
         :param include_noise: Whether each sample has noise of its own at every row. (Default: yes.)
         :return: `N x n_samples`, or `N x T x n_samples`.
-        :raises RuntimeError: For more than 2,000 rows, if the kernel has no pathwise samples, as a sum with
-            `RBFKernel`.
-        :raises ValueError: If X cannot be used.
+        :raises RuntimeError: For more than 2,000 rows, if the kernel has no pathwise samples, as sums with `RBFKernel`.
 
         Example:
             >>> X = np.linspace(0, 1, 40)[:, None]
@@ -319,11 +308,10 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :param sample_weight: `N` weights of these rows above 0, or one for all, which divide the variance of the noise.
             To average scores by weights, give them to `coverage()` and `numpy.average`. (Default: None, 1.)
         :param joint: Whether to compute the log density of all targets together too, which judges the covariances
-            between rows, as marginal scores cannot. It is that of the covariance of :meth:`predict`: above 2,000
-            training rows its solves are iterated, and it was off by up to .01 nats for 300 rows. Costs a solve per row,
+            between rows. Above 2,000 training rows it was off by up to .01 nats for 300 rows. Costs a solve per row,
             and :math:`O(N^3)` time and some :math:`24 N^2` bytes for the N rows judged. (Default: no.)
-        :raises ValueError: If the model has several targets, X, y or weights cannot be used, or `joint` is asked of a
-            model with Student-t noise.
+        :raises ValueError: If the model has several targets, the data cannot be used, or `joint` is asked of a model
+            with Student-t noise.
 
         Example:
             >>> X = np.random.RandomState(0).rand(200, 2)
@@ -347,8 +335,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         Return :math:`R^2` of the means; for several targets their average, each over the rows where it is known.
 
-        :raises ValueError: If y cannot be used, a single target is missing in a row, or one of several is known in
-            fewer than two rows.
+        :raises ValueError: If a single target is missing in a row, or one of several is known in fewer than two rows.
         """
         if self._known.has_several:
             return _known_score(y, self.predict(X), self.target_names_.tolist(), sample_weight)
@@ -382,10 +369,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         explains (:func:`gpytorch_partition.explain.importance.column_shares`). Importance by permutation is the fall of
         R squared when a column's values are exchanged between rows; on training rows it is too large.
 
-        :param X: `N x D` rows for the check, best those that the model has not seen, with targets `y`. (Default:
-            none.)
+        :param X: `N x D` rows for the check, best those that the model has not seen, with targets y. (Default: none.)
         :param n_repeats: How often each column is permuted. (Default: 5.)
-        :param random_state: Seed of the permutations. (Default: 0.)
         :param n_jobs: Columns permuted at once, as joblib counts them. (Default: None, one.)
         :return: The numbers, readable when printed; `plot()` draws them.
         :raises ValueError: If only one of X and y is given, they cannot be used, or `n_repeats` is no number from 1.
@@ -409,18 +394,15 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         Return the function of one column, averaged over the other columns of some rows, with intervals.
 
-        Intervals are those of the average over these rows
-        (:func:`gpytorch_partition.explain.dependence.average_function`), not of single rows. Costs one solve for each
-        value of the grid.
+        Intervals are those of the average (:func:`gpytorch_partition.explain.dependence.average_function`), not of
+        single rows. Costs one solve for each value of the grid.
 
         :param X: `N x D` rows that are averaged over: a few hundred are enough, if they are a random sample.
         :param column: Number (from 0, or from the end: -1) or name of the column.
         :param grid: Values of the column. (Default: its own values, if there are at most `grid_resolution`; else that
-            many from the 5 % to the 95 % quantile; for whole numbers some of the column's own, for categories the most
-            frequent.)
+            many from the 5 % to the 95 % quantile, or the most frequent categories.)
         :param grid_resolution: Number of values in a default grid, at most. (Default: 30.)
         :param target: Number or name of the target, where the model has several. (Default: None.)
-        :return: The averages, which `plot()` draws.
         :raises ValueError: If there is no such column, or rows or grid cannot be used.
 
         Example:
@@ -440,11 +422,9 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         Return the training rows most similar to new ones: those that share clusters, or nodes of trees.
 
-        :param X: `N2 x D` rows.
         :param k: Number of training rows for each, at most N. (Default: 5.)
         :return: Numbers of training rows as given to `fit`, from 0, and their correlations under the prior
             (:func:`gpytorch_partition.explain.kernel_parts.nearest_rows`), `N2 x k` each, nearest first.
-        :raises ValueError: If k or X cannot be used.
 
         Example:
             >>> X = np.linspace(0, 1, 40)[:, None]
@@ -460,10 +440,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         Write the fitted regressor, training rows included, to a file; :meth:`load` has an example.
 
-        An existing file is replaced once the new one is complete. A kernel that came from a function is refused.
-
         :raises TypeError: If the kernel came from a function, which has no plain value.
-        :raises OSError: If it cannot be written; an existing file then stays.
+        :raises OSError: If it cannot be written. An existing file is replaced only once the new one is complete.
         """
         files.save(path, fitted_regressor.KIND, self.to_state())
 
@@ -553,22 +531,13 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
     @property
     def kernel_(self) -> Kernel:
-        """
-        Return the kernel, without its outputscale, for rows such as `model_.train_inputs[0]`.
-
-        These are standardized, unless the kernel was built before the fit.
-        """
+        """Return the kernel, without its outputscale, for standardized rows such as `model_.train_inputs[0]`."""
         covariance = self.model_.covar_module
         return covariance if self._known.has_several else covariance.base_kernel
 
     @property
     def log_predictive_density_(self) -> float | None:
-        """
-        Return the mean log density of held-out rows, in nats, for standardized targets; None unless folds choose.
-
-        Where `"auto"` has rough parts, held-out rows are random rows and patches of neighbors, which are easier to
-        predict.
-        """
+        """Return the mean log density of held-out rows, in nats, for standardized targets; None unless folds choose."""
         return description_of(self.model_)["log_predictive_density"]
 
     @property
@@ -681,12 +650,8 @@ def _misses_copies(known: FittedRegressor, copies: CountedRows) -> bool:
     low, high = known.quantiles(copies.X, mean, deviation, _ENDS, include_noise=True).T
     share = float(((low <= copies.y) & (copies.y <= high)).mean())
     if share < _LEAST_OF_COPIES:
-        warnings.warn(
-            f"90 % intervals of the noise held {share:.0%} of the copies that were left out, so these rows recur, "
-            "as new rows do: the model is fitted again, to all rows",
-            UserWarning,
-            stacklevel=level_of_caller(),
-        )
+        told = f"90 % intervals of the noise held {share:.0%} of the copies that were left out, so these rows recur"
+        warnings.warn(f"{told}, as new rows do: the model is fitted again, to all rows", stacklevel=level_of_caller())
     return share < _LEAST_OF_COPIES
 
 
@@ -698,26 +663,20 @@ def _of_several(known: FittedRegressor) -> FittedRegressor:
 
 def _refuse_counted(known: FittedRegressor, name: str, instead: str) -> None:
     if known.is_counted:
-        raise ValueError(
-            f"{name} needs the training rows, which fit_chunks has counted and not kept: sklearn.inspection.{instead}"
-        )
+        raise ValueError(f"{name} needs the training rows, which fit_chunks has not kept: sklearn.inspection.{instead}")
 
 
 def _checked_observations(model: PartitionGPRegressor, X: Any, y: Any) -> np.ndarray:
     if model._known.has_several:
-        raise ValueError(
-            f"expected a model of one target, got one of {len(model.target_names_)}: log densities "
-            "of target number t are scipy.stats.norm.logpdf(y[:, t], mean[:, t], std[:, t])"
-        )
+        told = "target number t has the log densities scipy.stats.norm.logpdf(y[:, t], mean[:, t], std[:, t])"
+        raise ValueError(f"expected a model of one target, got one of {len(model.target_names_)}: {told}")
     y = np.asarray(y, dtype=np.float64)
     num_rows = len(next(iter(X.values())) if isinstance(X, Mapping) else X)
     if y.shape == (num_rows, 1):  # as `fit` takes it
         y = y[:, 0]
     if y.shape != (num_rows,) or not np.isfinite(y).all():
-        raise ValueError(
-            f"expected a known target for each of the {num_rows} rows of X, got targets of shape {y.shape} with "
-            f"{int((~np.isfinite(y)).sum())} missing"
-        )
+        got = f"got targets of shape {y.shape} with {int((~np.isfinite(y)).sum())} missing"
+        raise ValueError(f"expected a known target for each of the {num_rows} rows of X, {got}")
     return y
 
 
