@@ -116,9 +116,7 @@ def check_folder(path: Path, option: str, is_named: bool, files: Sequence[str], 
     if not os.access(place, os.W_OK):
         raise CommandError(f"cannot write to the folder {place}: permission denied; make it writable or give another")
     if not is_named and (present := sorted(file.name for file in path.iterdir()) if path.is_dir() else []):
-        raise CommandError(
-            f"the folder {path} holds {listed(present)} already: name another one by {option}, or this one ({option} "
-            f"{path}) to replace the results in it"
-        )
+        remedy = f"name another one by {option}, or this one ({option} {path}) to replace the results in it"
+        raise CommandError(f"the folder {path} holds {listed(present)} already: {remedy}")
     for name in files if path.is_dir() else ():
         check_writable(path / name, *inputs)

@@ -163,10 +163,8 @@ def _extremes(blocks: Iterable[Tensor]) -> Tensor:
 
 def _check_enough(num_rows: int) -> None:
     if num_rows < _FEWEST_ROWS:
-        raise ValueError(
-            f"expected {_FEWEST_ROWS} rows or more in chunks, a half of which chooses scale and noise, got {num_rows}: "
-            "give fit(X, y) all of them"
-        )
+        told = f"a half of which chooses scale and noise, got {num_rows}: give fit(X, y) all of them"
+        raise ValueError(f"expected {_FEWEST_ROWS} rows or more in chunks, {told}")
 
 
 def check_for_chunks(kernel: Any, budget: Any, options: Any, dtype: str) -> None:
@@ -243,10 +241,8 @@ def _boosted(
 
 def _clustered(x: Tensor, categories: Mapping[int, int], num_partitions: int, random_state: Any) -> FastClusterKernel:
     if categories or bool(x.isnan().any()):
-        raise ValueError(
-            "kernel='fast_cluster' on chunks expected numbers without missing cells, got categories or NaN: give "
-            "'auto' or 'forest', which know both"
-        )
+        told = "got categories or NaN: give 'auto' or 'forest', which know both"
+        raise ValueError(f"kernel='fast_cluster' on chunks expected numbers without missing cells, {told}")
     if (per_partition := MOST_CLUSTERS // num_partitions) < 2:
         raise ValueError(_too_many(num_partitions))
     height = min(per_partition.bit_length(), len(x).bit_length()) - 1
@@ -286,7 +282,5 @@ def _check_countable(kernel: Kernel) -> None:
         raise ValueError(f"expected a kernel of partitions, whose rows can be counted, got a {name}: {_REMEDY}")
     counts = kernel.partition.cluster_counts
     if counts is not None and (size := int(np.sum(counts.tolist()))) > _MOST_GIVEN:
-        raise ValueError(
-            f"expected a kernel with at most {_MOST_GIVEN:,} clusters in all, all pairs of which are counted, got "
-            f"{size:,}: give fewer partitions or coarser ones, or 'auto'"
-        )
+        told = f"all pairs of which are counted, got {size:,}: give fewer partitions or coarser ones, or 'auto'"
+        raise ValueError(f"expected a kernel with at most {_MOST_GIVEN:,} clusters in all, {told}")

@@ -286,10 +286,8 @@ def _numbers(y: np.ndarray) -> np.ndarray:
     try:
         return y.astype(np.float64)
     except ValueError:
-        raise ValueError(
-            f"expected y of numbers, got {y[0]!s}: encode two classes as 0 and 1, "
-            "or give ParallelEvolutionSelector a classifier as its estimator"
-        ) from None
+        remedy = "encode two classes as 0 and 1, or give ParallelEvolutionSelector a classifier as its estimator"
+        raise ValueError(f"expected y of numbers, got {y[0]!s}: {remedy}") from None
 
 
 def _check_variation(y: np.ndarray) -> None:

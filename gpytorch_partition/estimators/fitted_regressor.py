@@ -375,10 +375,8 @@ def checked_quantiles(quantiles: Any) -> np.ndarray:
     except (TypeError, ValueError):
         found = np.empty((0, 0))
     if found.ndim != 1 or not len(found) or not ((found > 0) & (found < 1)).all():
-        raise ValueError(
-            "expected quantiles as a sequence of probabilities strictly between 0 and 1, such as (0.05, 0.95) for an "
-            f"interval of 90 %, got {quantiles!r}"
-        )
+        told = f"such as (0.05, 0.95) for an interval of 90 %, got {quantiles!r}"
+        raise ValueError(f"expected quantiles as a sequence of probabilities strictly between 0 and 1, {told}")
     return found
 
 

@@ -186,10 +186,8 @@ def check_takes_unlabelled(kernel: Any) -> None:
         told = f"a {type(kernel).__name__}, which is built already: give a function (x, y) -> kernel"
         raise ValueError(f"expected no unlabelled rows with this kernel, got {told}")
     if name_of(kernel) in ("auto", "forest"):
-        raise ValueError(
-            f"kernel={kernel!r} learns its partitions from targets, which unlabelled rows lack: give "
-            "kernel='fast_cluster' or 'mondrian', or a function that builds a kernel on rows alone"
-        )
+        remedy = "give kernel='fast_cluster' or 'mondrian', or a function that builds a kernel on rows alone"
+        raise ValueError(f"kernel={kernel!r} learns its partitions from targets, which unlabelled rows lack: {remedy}")
 
 
 def check_dense_size(kernel: Kernel, x: Tensor) -> None:
@@ -276,10 +274,8 @@ def check_kernel(kernel: Kernel) -> None:
     for each in kernel.modules():
         name, partition = type(each).__name__, getattr(each, "partition", None)
         if isinstance(each, Kernel) and (each.batch_shape or each.num_outputs_per_input(row, row) != 1):
-            raise ValueError(
-                "expected a kernel without batch dimensions and of one output for each row, got a "
-                f"{name} of batch shape {tuple(each.batch_shape)}: fit several targets by fit(X, Y)"
-            )
+            told = f"got a {name} of batch shape {tuple(each.batch_shape)}: fit several targets by fit(X, Y)"
+            raise ValueError(f"expected a kernel without batch dimensions and of one output for each row, {told}")
         if isinstance(each, Kernel) and isinstance(partition, Partition) and not partition.is_fitted:
             raise ValueError(f"expected a kernel that is built on rows, got a {name} of none: give {name}(x, ...)")
 
@@ -294,10 +290,8 @@ def check_standardizable(kernel: Kernel, num_columns: int) -> None:
             )
         seen = num_columns if getattr(each, "active_dims", None) is None else len(each.active_dims)
         if isinstance(each, CosineKernel) and seen > 1:
-            raise ValueError(
-                f"expected one column for a CosineKernel, which is positive definite only there, got {seen}: give "
-                "CosineKernel(active_dims=(0,))"
-            )
+            told = f"got {seen}: give CosineKernel(active_dims=(0,))"
+            raise ValueError(f"expected one column for a CosineKernel, which is positive definite only there, {told}")
 
 
 def check_columns(ensemble: Any, estimator: Any) -> None:
@@ -309,10 +303,8 @@ def check_columns(ensemble: Any, estimator: Any) -> None:
         raise ValueError(_TABLES)
     own, given = ([*map(str, getattr(each, "feature_names_in_", ()))] for each in (ensemble, estimator))
     if own and given and own != given:
-        raise ValueError(
-            f"expected the columns that the {type(ensemble).__name__} was fitted to, in their order, {own}, got "
-            f"{given}: give X[ensemble.feature_names_in_]"
-        )
+        told = f"in their order, {own}, got {given}: give X[ensemble.feature_names_in_]"
+        raise ValueError(f"expected the columns that the {type(ensemble).__name__} was fitted to, {told}")
 
 
 def state_name(kernel: Any) -> str:
@@ -322,10 +314,8 @@ def state_name(kernel: Any) -> str:
     if (name := name_of(kernel)) is not None:
         return name
     told = getattr(kernel, "__name__", type(kernel).__name__)
-    raise TypeError(
-        f"expected a kernel by name, or a tree ensemble, got {told}, which no plain value can stand for: pickle the "
-        "estimator instead"
-    )
+    reason = f"got {told}, which no plain value can stand for: pickle the estimator instead"
+    raise TypeError(f"expected a kernel by name, or a tree ensemble, {reason}")
 
 
 def targets_of_ensemble(ensemble: Any, indicators: Tensor, classes: np.ndarray) -> np.ndarray:
@@ -337,8 +327,6 @@ def targets_of_ensemble(ensemble: Any, indicators: Tensor, classes: np.ndarray) 
         return classes[numbers]
     if len(classes) > 2:
         name = type(ensemble).__name__
-        raise TypeError(
-            f"expected an ensemble of classes for {len(classes)} of them, got a {name}, which learns numbers: give a "
-            "classifier, as RandomForestClassifier or LGBMClassifier"
-        )
+        told = f"got a {name}, which learns numbers: give a classifier, as RandomForestClassifier or LGBMClassifier"
+        raise TypeError(f"expected an ensemble of classes for {len(classes)} of them, {told}")
     return numbers.astype(np.float64)

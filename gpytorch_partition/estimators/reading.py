@@ -234,10 +234,8 @@ def _refuse_holes(X: Any, estimator: ReadsTables) -> None:
     kernel = getattr(estimator, "kernel", None)
     shown = type(estimator).__name__ + (f" with kernel={kernel!r}" if isinstance(kernel, str) else "")
     told = f"{np.isnan(values).any(1).sum()} of {len(values)} rows miss values, the first row {row}, in column {column}"
-    raise ValueError(
-        f"Input X contains NaN: {told}: {shown} takes missing cells of data frames only, so give pandas.DataFrame(X), "
-        "drop or impute these rows, or use kernel='forest' or 'auto'"
-    )
+    reason = "so give pandas.DataFrame(X), drop or impute these rows, or use kernel='forest' or 'auto'"
+    raise ValueError(f"Input X contains NaN: {told}: {shown} takes missing cells of data frames only, {reason}")
 
 
 # One target, and several.

@@ -86,10 +86,8 @@ def check_budget(budget: float | None, kernel: Any) -> None:
     if not isinstance(budget, Real) or isinstance(budget, bool) or not 0 < budget < inf:
         raise ValueError(f"expected budget to be a positive number of seconds, or None for no limit, got {budget!r}")
     if kernel_parameter.name_of(kernel) != "auto":
-        raise ValueError(
-            f"expected budget=None with other kernels than 'auto', which leave nothing out, got {budget!r}: for less "
-            "time give them fewer rows or partitions (num_partitions=)"
-        )
+        told = f"got {budget!r}: for less time give them fewer rows or partitions (num_partitions=)"
+        raise ValueError(f"expected budget=None with other kernels than 'auto', which leave nothing out, {told}")
 
 
 def check_for_several(kernel: Any, budget: float | None, weights: np.ndarray | None) -> None:

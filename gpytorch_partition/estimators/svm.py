@@ -109,10 +109,8 @@ class _PartitionSVM(KernelMachine):
     def _known_dual(self) -> np.ndarray:
         self._check_is_fitted()
         if self._dual is None:
-            raise AttributeError(
-                f"expected {_MOST_DENSE_ROWS:,} training rows or fewer, whose solver knows dual coefficients, got "
-                "more: use coef_ and intercept_, or fit to fewer rows"
-            )
+            told = "whose solver knows dual coefficients, got more: use coef_ and intercept_, or fit to fewer rows"
+            raise AttributeError(f"expected {_MOST_DENSE_ROWS:,} training rows or fewer, {told}")
         return self._dual
 
     def _values(self, X: Any) -> np.ndarray:

@@ -261,10 +261,8 @@ def _judged(y: np.ndarray, prediction: Prediction) -> Judgement:
 
 def _judged_by(model: Any, X: Any, y: Any) -> tuple[np.ndarray, Judgement]:
     if hasattr(model, "classes_") or hasattr(model, "predict_proba"):
-        raise TypeError(
-            f"expected a regressor, got a {type(model).__name__}, which predicts classes: give its probabilities to "
-            "sklearn.calibration.CalibrationDisplay.from_predictions"
-        )
+        remedy = "give its probabilities to sklearn.calibration.CalibrationDisplay.from_predictions"
+        raise TypeError(f"expected a regressor, got a {type(model).__name__}, which predicts classes: {remedy}")
     y = np.asarray(y, dtype=float)
     if hasattr(model, "judge") and y.ndim == 1 and not np.isnan(y).any():
         return y, model.judge(X, y)
@@ -275,10 +273,8 @@ def _judged_by(model: Any, X: Any, y: Any) -> tuple[np.ndarray, Judgement]:
             "plots.plot_predictions(axes, y[:, t], (mean[:, t], std[:, t])), or to plots.plot_calibration"
         )
     if y.shape != mean.shape or np.isnan(y).any():
-        raise ValueError(
-            f"expected a known target for each of the {len(mean)} rows of X, got targets of shape {y.shape} with "
-            f"{int(np.isnan(y).sum())} missing"
-        )
+        told = f"got targets of shape {y.shape} with {int(np.isnan(y).sum())} missing"
+        raise ValueError(f"expected a known target for each of the {len(mean)} rows of X, {told}")
     return y, Judgement.gaussian(y, mean, std)
 
 

@@ -84,10 +84,8 @@ def _check_values(weights: np.ndarray) -> None:
         )
     least, most = weights[weights > 0].min(), weights.max()
     if not least >= most / _MOST_RATIO:
-        raise ValueError(
-            f"expected weights of rows (sample_weight) within a factor of {_MOST_RATIO:g}, got {least:g} to {most:g}: "
-            "give rows of less a weight of 0, which leaves them out"
-        )
+        told = f"got {least:g} to {most:g}: give rows of less a weight of 0, which leaves them out"
+        raise ValueError(f"expected weights of rows (sample_weight) within a factor of {_MOST_RATIO:g}, {told}")
 
 
 def positive_weights(weights: Tensor | None, num_rows: int) -> RowWeights | None:

@@ -72,10 +72,8 @@ def _check_column(column: Any, count: Any, x: Tensor) -> None:
     cells = x[:, column]
     wrong = cells[~cells.isnan() & ((cells != cells.round()) | (cells < 0) | (cells >= count))]
     if len(wrong):
-        raise ValueError(
-            f"expected codes from 0 to {count - 1}, or NaN, in column {column} of categories, got {float(wrong[0]):g}: "
-            "TableEncoder makes codes of text and categories"
-        )
+        told = f"got {float(wrong[0]):g}: TableEncoder makes codes of text and categories"
+        raise ValueError(f"expected codes from 0 to {count - 1}, or NaN, in column {column} of categories, {told}")
 
 
 def checked_rows(x: Tensor, owner: str, missing: bool = False) -> Tensor:

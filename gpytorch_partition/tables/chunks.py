@@ -269,10 +269,8 @@ def _parquet(path: Path, target: str | None) -> tuple[Callable[[], Iterator[Any]
         files, schema = _files_and_schema(path)
         sizes = [file.metadata.row_group(i).num_rows for file in files for i in range(file.metadata.num_row_groups)]
     if target is None or target not in schema.names:
-        raise ValueError(
-            f"expected target as the name of the column of targets, one of {names_of(schema.names)}, got {target!r}: "
-            "fit_chunks(path, 'name')"
-        )
+        told = f"one of {names_of(schema.names)}, got {target!r}: fit_chunks(path, 'name')"
+        raise ValueError(f"expected target as the name of the column of targets, {told}")
     return partial(_pairs_of_files, files, schema, target), sum(-(-size // _ROWS_AT_ONCE) for size in sizes)
 
 

@@ -265,10 +265,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         wanted = self.decimal, self.thousands
         found = [each for each in NUMBER_NOTATIONS if all(mark in (None, own) for mark, own in zip(wanted, each))]
         if not found:
-            raise ValueError(
-                "expected different marks, decimal as '.' or ',' and thousands as ',', '.', ' ' or \"'\", got "
-                f"decimal={self.decimal!r} and thousands={self.thousands!r}"
-            )
+            told = f"'.', ' ' or \"'\", got decimal={self.decimal!r} and thousands={self.thousands!r}"
+            raise ValueError(f"expected different marks, decimal as '.' or ',' and thousands as ',', {told}")
         return found
 
     def _leave_ids_out(self, cells: list[Cells], chosen: set[int]) -> None:
@@ -290,10 +288,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             raise ValueError(f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required.")
         columns = _columns_of(X)
         if names and list(columns) != names:  # scikit-learn compares names only if all are texts
-            raise ValueError(
-                f"expected columns in the order of fit, {names_of(names)}, got {names_of(list(columns))}: give them in "
-                "that order, X[names]"
-            )
+            told = f"got {names_of(list(columns))}: give them in that order, X[names]"
+            raise ValueError(f"expected columns in the order of fit, {names_of(names)}, {told}")
         return columns
 
     def _chosen(self, names: list[str]) -> set[int]:
@@ -305,10 +301,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             wanted = [*np.flatnonzero(wanted)]
         known: dict[Any, int] = {key: number for number, name in enumerate(names) for key in (name, number)}
         if unknown := [one for one in wanted if isinstance(one, bool | np.bool_) or one not in known]:
-            raise ValueError(
-                f"expected categorical_features among {names_of(names)}, or as numbers of columns from 0 to "
-                f"{len(names) - 1} or a flag for each, got {names_of(unknown)}"
-            )
+            told = f"or as numbers of columns from 0 to {len(names) - 1} or a flag for each, got {names_of(unknown)}"
+            raise ValueError(f"expected categorical_features among {names_of(names)}, {told}")
         return {known[one] for one in wanted}
 
 
@@ -374,10 +368,8 @@ def _as_category(cells: Cells, name: str) -> Cells:
         return cells._replace(kind=CATEGORY)
     if cells.kind == NUMBERS:
         if (largest := np.nanmax(np.abs(cells.values), initial=0.0)) >= 2**53:
-            raise ValueError(
-                f"expected numbers below 2**53 in {name!r} of categorical_features, got {largest:.17g}: float64 cannot "
-                "tell such numbers apart; make the column text"
-            )
+            told = f"got {largest:.17g}: float64 cannot tell such numbers apart; make the column text"
+            raise ValueError(f"expected numbers below 2**53 in {name!r} of categorical_features, {told}")
         levels = [None if x != x else int(x) if x.is_integer() else x for x in cells.values.tolist()]
         return Cells(CATEGORY, np.array(levels, dtype=object))
     if cells.kind == DATES:
@@ -440,10 +432,8 @@ def _levels_to_learn(cells: Cells) -> list[Level]:
 
 def _check_finite(name: str, cells: Cells) -> None:
     if cells.kind == NUMBERS and (infinite := int(np.isinf(cells.values).sum())):
-        raise ValueError(
-            f"expected finite numbers, got infinity in {infinite} cell(s) of column {name!r}: leave cells empty (NaN) "
-            "where the value is not known, or drop the rows"
-        )
+        remedy = "leave cells empty (NaN) where the value is not known, or drop the rows"
+        raise ValueError(f"expected finite numbers, got infinity in {infinite} cell(s) of column {name!r}: {remedy}")
 
 
 def _of_fit(column: _Column, values: Any, missing: Sequence[float]) -> Cells:
@@ -465,10 +455,8 @@ def _of_fit(column: _Column, values: Any, missing: Sequence[float]) -> Cells:
         return _as_category(cells, column.name)
     written = f" ({written_in(column.notation)})" if column.notation else ""
     first = next((cell for cell in cells.values.tolist() if cell is not None), None)
-    raise TypeError(
-        f"expected {wanted}{written} in column {column.name!r}, as in fit, got {got} ({first!r:.50}): convert the "
-        "column, to the dtype that it had in the table given to fit"
-    )
+    told = f"got {got} ({first!r:.50}): convert the column, to the dtype that it had in the table given to fit"
+    raise TypeError(f"expected {wanted}{written} in column {column.name!r}, as in fit, {told}")
 
 
 def _shown(kind: str, levels: Any, zone: str | None) -> str:
