@@ -13,7 +13,6 @@ from gpytorch_partition.inputs.training_rows import decode_missing
 
 _FEWEST = 10  # rows to remember, and points to judge
 _SAMPLE = 2000  # evenly spaced rows for quantiles and shares
-_QUANTILES = torch.tensor([0.1, 0.9], dtype=torch.float64)
 _MOST = 0.95  # share of the points outside the building rows' middle, where 20 % of those rows lie
 _SPREAD = 0.25  # width of the points' middle, in units of the building rows' middle
 
@@ -22,8 +21,8 @@ class Columns(ShapedBuffers):
     """
     Select the columns of `active_dims` inside the kernel, instead of in GPyTorch.
 
-    GPyTorch's own buffer `active_dims` stays None: a wrapper kernel copies it, sets it to None while it evaluates and
-    does not restore it after an error, so that later calls would see the wrong columns.
+    GPyTorch's own `active_dims` stays None: a wrapper kernel sets its copy to None, and after an error does not restore
+    it, so that later calls would see the wrong columns.
     """
 
     def __init__(self, dims: Sequence[int] | Tensor | None = None) -> None:
@@ -38,38 +37,28 @@ class Columns(ShapedBuffers):
     def select(self, x: Tensor) -> Tensor:
         """Return the columns `*batch x N x k` of points: a copy, or x itself for all columns; `N` is `N x 1`."""
         if not torch.is_tensor(x):
-            raise TypeError(
-                f"expected points as a tensor, got {type(x).__name__}: torch.from_numpy makes one of an array"
-            )
+            raise TypeError(f"expected points as a tensor, got {type(x).__name__}: give torch.from_numpy(array)")
         x = x.unsqueeze(-1) if x.dim() == 1 else x
         if not self.numbers.numel() or not x.dim():
             return x
         if x.shape[-1] <= int(self.numbers.max()):
-            raise ValueError(
-                f"active_dims = {tuple(self.numbers.tolist())} expected points with at least "
-                f"{int(self.numbers.max()) + 1} columns, got {x.shape[-1]}: give all columns, not the active ones only."
-            )
+            told = f"{int(self.numbers.max()) + 1} columns, got {x.shape[-1]}: give all columns, not the active ones"
+            raise ValueError(f"active_dims = {tuple(self.numbers.tolist())} expected points with at least {told}")
         return x.index_select(-1, self.numbers)
 
 
 def _checked(dims: Sequence[int] | Tensor) -> Tensor:
-    numbers = tensor_of(dims, "active_dims to be distinct numbers of columns, counted from 0")
-    valid = (
-        not (numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool)
-        and numbers.dim() == 1
-        and numbers.numel() > 0
-    )
-    if not valid or int(numbers.min()) < 0 or numbers.unique().numel() < numbers.numel():
-        raise ValueError(f"expected active_dims to be distinct numbers of columns, counted from 0, got {dims!r}")
+    expected = "active_dims to be distinct numbers of columns, counted from 0"
+    numbers = tensor_of(dims, expected)
+    are_whole = not (numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool)
+    are_numbers = are_whole and numbers.dim() == 1 and numbers.numel() > 0
+    if not are_numbers or int(numbers.min()) < 0 or numbers.unique().numel() < numbers.numel():
+        raise ValueError(f"expected {expected}, got {dims!r}")
     return numbers.to(torch.int64)
 
 
 class OtherUnitsWarning(UserWarning):
-    """
-    Warn that a kernel compares points in other units than those of the rows on which it was built.
-
-    Build it on rows in the units of later points, `RandomForestKernel(transform(train_X), train_Y)`.
-    """
+    """Warn that a kernel compares points in other units than those of its rows: build it on transformed rows."""
 
 
 class BuildingRange(ShapedBuffers):
@@ -77,8 +66,7 @@ class BuildingRange(ShapedBuffers):
     Hold the middle 80 % of each column of the rows that a kernel was built on, to detect points in other units.
 
     A column of points is elsewhere if 95 % of them lie outside that middle, or their own middle is less than a quarter
-    of it. Columns with fewer than three values in the building rows are not judged, nor are fewer than 10 points or
-    building rows.
+    of it. Columns with fewer than three values are not judged, nor are fewer than 10 points or building rows.
     """
 
     middle: Tensor  # (2, D) bit patterns of float64; (2, 0) where nothing is known
@@ -91,11 +79,11 @@ class BuildingRange(ShapedBuffers):
         return f"{self.middle.shape[1]} columns" if self.middle.numel() else "unknown"
 
     def remember(self, x: Tensor) -> None:
-        """Keep the range of `N x D` rows, NaN being missing."""
         if x.shape[0] >= _FEWEST:
             some = _sample(x)
-            low, high = _middle_of(some)
-            self.middle = bits_of(torch.stack([low, torch.where(_has_three_values(some), high, low)]))
+            least, low, high, largest = _quantiles(some, (0.0, 0.1, 0.9, 1.0))
+            has_three_values = ((some > least) & (some < largest)).any(0)
+            self.middle = bits_of(torch.stack([low, torch.where(has_three_values, high, low)]))
 
     def elsewhere(self, x: Tensor) -> Tensor:
         """Return for each column that varies whether points are elsewhere (bool); empty if they are not judged."""
@@ -103,7 +91,7 @@ class BuildingRange(ShapedBuffers):
         some = _sample(x)
         if not low.numel() or len(some) < _FEWEST or some.shape[1] != low.numel():
             return torch.zeros(0, dtype=torch.bool, device=low.device)
-        some_low, some_high = _middle_of(some)
+        some_low, some_high = _quantiles(some, (0.1, 0.9))
         outside = ((some < low) | (some > high)).sum(0) >= _MOST * (~some.isnan()).sum(0)
         narrow = some_high - some_low < _SPREAD * (high - low)
         return (outside | narrow)[high > low]
@@ -114,11 +102,5 @@ def _sample(x: Tensor) -> Tensor:
     return decode_missing(rows[:: max(1, -(-len(rows) // _SAMPLE))].double())
 
 
-def _has_three_values(rows: Tensor) -> Tensor:
-    known = rows.nan_to_num(nan=torch.inf)
-    least, largest = known.amin(0), rows.nan_to_num(nan=-torch.inf).amax(0)
-    return ((rows > least) & (rows < largest)).any(0)
-
-
-def _middle_of(rows: Tensor) -> Tensor:
-    return torch.nanquantile(rows, _QUANTILES.to(rows.device), dim=0)
+def _quantiles(rows: Tensor, shares: tuple[float, ...]) -> Tensor:
+    return torch.nanquantile(rows, rows.new_tensor(shares), dim=0)

@@ -20,9 +20,7 @@ def row_folds(
     """
     Return the rows kept and the rows held out of each fold; each row is held out once.
 
-    :param num_folds: Number of folds; fewer if there are fewer groups.
-    :param groups: `N` numbers of groups, which are held out whole, in folds of sizes as equal as possible; a single
-        group is split. (Default: None, single rows are held out.)
+    Groups (`N` numbers) are held out whole, in folds of sizes as equal as possible; a single group is split.
     """
     names, numbers = (np.empty(0), np.empty(0)) if groups is None else np.unique(groups, return_inverse=True)
     if len(names) < 2:
@@ -35,11 +33,10 @@ def rows_without_copies(x: np.ndarray, y: np.ndarray, *, are_classes: bool = Fal
     """
     Return the numbers of the rows that are no copies of earlier rows; None if all stay, or copies do not matter.
 
-    A copy has the cells (`N x D`, NaN equal to NaN) and the target (`N`, or `N x T`) of another row, whatever its
-    weight. A row that is predicted from its copy seems to have no noise. Copies matter from a hundredth of the rows on,
-    where nine tenths of the rows with equal cells have equal targets. Else they are repeated measurements, which
-    determine the noise. In tables of few distinct rows or targets, equal rows are to be expected, and all count. Few
-    classes agree by chance, so that their copies matter only where no rows with equal cells have different classes.
+    A copy has the cells (`N x D`, NaN equal to NaN) and the target (`N`, or `N x T`) of another row. A row that is
+    predicted from its copy seems to have no noise. Copies matter from a hundredth of the rows on, where nine tenths of
+    the rows with equal cells (of classes all) have equal targets; else they are repeated measurements, which determine
+    the noise. In tables of few distinct rows or targets, equal rows are to be expected, and all count.
     """
     like_x = _first_like(x)
     like_all = _first_like(np.column_stack([like_x, y]))
@@ -54,11 +51,9 @@ def rows_without_copies(x: np.ndarray, y: np.ndarray, *, are_classes: bool = Fal
 
 
 def told_of_copies(num_copies: int, num_rows: int) -> str:
-    return (
-        f"{num_copies:,} of {num_rows:,} rows are copies of others, target included, and are left out: a row that is "
-        "predicted from its copy seems to have no noise. If they are measurements of their own that agree, drop them "
-        "and give the others their number as weights"
-    )
+    told = f"{num_copies:,} of {num_rows:,} rows are copies of others, target included, and are left out"
+    remedy = "if they are measurements of their own that agree, drop them and give the others their number as weights"
+    return f"{told}: {remedy}"
 
 
 def _first_like(cells: np.ndarray) -> NDArray[np.int64]:

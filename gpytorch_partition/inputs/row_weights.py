@@ -66,26 +66,18 @@ def checked_weights(weights: Any, num_rows: int) -> np.ndarray | None:
         raise ValueError(f"Sample weights must be 1D array or scalar: expected {num_rows}, got shape {found.shape}")
     if len(found) != num_rows:
         raise ValueError(f"expected one weight for each of {num_rows} rows, got sample_weight of {len(found)}")
-    _check_values(found)
-    return None if bool((found == 1).all()) else found
-
-
-def _check_values(weights: np.ndarray) -> None:
-    wrong = ~np.isfinite(weights) | (weights < 0)
+    wrong = ~np.isfinite(found) | (found < 0)
     if wrong.any():
         first = int(wrong.argmax())
-        raise ValueError(
-            f"expected weights of rows from 0, finite ones, got {weights[first]:g} for row {first} (sample_weight; "
-            f"{int(wrong.sum())} such): the noise's variance is divided by them; 0 leaves a row out"
-        )
-    if not weights.any():
-        raise ValueError(
-            "expected weights of rows (sample_weight) that are not all zero, got zero for all: no row is left"
-        )
-    least, most = weights[weights > 0].min(), weights.max()
+        got = f"got {found[first]:g} for row {first} (sample_weight; {int(wrong.sum())} such)"
+        raise ValueError(f"expected weights of rows from 0, finite ones, {got}: 0 leaves a row out")
+    if not found.any():
+        raise ValueError("expected weights of rows (sample_weight) that are not all zero, got zero for all")
+    least, most = found[found > 0].min(), found.max()
     if not least >= most / _MOST_RATIO:
         told = f"got {least:g} to {most:g}: give rows of less a weight of 0, which leaves them out"
         raise ValueError(f"expected weights of rows (sample_weight) within a factor of {_MOST_RATIO:g}, {told}")
+    return None if bool((found == 1).all()) else found
 
 
 def positive_weights(weights: Tensor | None, num_rows: int) -> RowWeights | None:

@@ -1,9 +1,4 @@
-"""
-Checks of the rows on which a partition is built, their missing values, and their columns of categories.
-
-A missing value is NaN, or the number that encodes NaN where GPyTorch does not accept it: NaN is not equal to itself, so
-GPyTorch does not recognize training inputs that hold it ("You must train on the training inputs!").
-"""
+"""Checks of the rows on which a partition is built, their missing values, and their columns of categories."""
 
 from __future__ import annotations
 
@@ -18,7 +13,8 @@ from torch import Tensor
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.inputs.numbers import is_whole
 
-# The largest float32, which float64 holds as well, so that no change of dtype moves it.
+# Stands for NaN, which equals nothing, so that GPyTorch would not recognize training inputs that hold it. It is the
+# largest float32, which float64 holds as well, so that no change of dtype moves it.
 MISSING = torch.finfo(torch.float32).max
 _MAX_SCALE_RATIO = 100.0  # of the standard deviations of two columns
 _NUM_PAIRS = 2**13  # pairs of rows
@@ -32,9 +28,8 @@ def encode_missing(x: Tensor) -> Tensor:
     inputs, in training and in prediction. :class:`~gpytorch_partition.models.PartitionGP` and the estimators encode
     themselves. Costs a copy of x.
 
-    :param x: `*batch x N x D` float32 or float64 points.
-    :return: The points without NaN; infinities stay.
-    :raises TypeError: If x is anything else: narrower dtypes cannot hold the code.
+    :param x: `*batch x N x D` points; infinities stay.
+    :raises TypeError: If x is anything else than float32 or float64: narrower dtypes cannot hold the code.
 
     Example:
         >>> x = torch.tensor([[0.5, torch.nan], [0.1, 2.0]])
@@ -60,20 +55,16 @@ def checked_categories(categories: Any, x: Tensor) -> dict[int, int]:
     if not isinstance(categories, Mapping):
         raise ValueError(f"expected categories as a mapping of columns to their numbers of levels, got {categories!r}")
     for column, count in categories.items():
-        _check_column(column, count, x)
+        if not is_whole(column, 0, x.shape[1] - 1):
+            raise ValueError(f"expected columns of categories as numbers from 0 to {x.shape[1] - 1}, got {column!r}")
+        if not is_whole(count, 1):
+            raise ValueError(f"expected the number of levels of column {column}, 1 or more, got {count!r}")
+        cells = x[:, column]
+        wrong = cells[~cells.isnan() & ((cells != cells.round()) | (cells < 0) | (cells >= count))]
+        if len(wrong):
+            told = f"got {float(wrong[0]):g}: TableEncoder makes codes of text and categories"
+            raise ValueError(f"expected codes from 0 to {count - 1}, or NaN, in column {column} of categories, {told}")
     return {int(column): int(count) for column, count in categories.items()}
-
-
-def _check_column(column: Any, count: Any, x: Tensor) -> None:
-    if not is_whole(column, 0) or column >= x.shape[1]:
-        raise ValueError(f"expected categories to have columns as numbers from 0 to {x.shape[1] - 1}, got {column!r}")
-    if not is_whole(count, 1):
-        raise ValueError(f"expected the number of levels of column {column}, 1 or more, got {count!r}")
-    cells = x[:, column]
-    wrong = cells[~cells.isnan() & ((cells != cells.round()) | (cells < 0) | (cells >= count))]
-    if len(wrong):
-        told = f"got {float(wrong[0]):g}: TableEncoder makes codes of text and categories"
-        raise ValueError(f"expected codes from 0 to {count - 1}, or NaN, in column {column} of categories, {told}")
 
 
 def checked_rows(x: Tensor, owner: str, missing: bool = False) -> Tensor:
@@ -92,12 +83,10 @@ def warn_about_unequal_scales(x: Tensor, owner: str) -> None:
     scales = x.std(0, correction=0)
     scales = scales[scales > 0]
     if scales.numel() and scales.max() > _MAX_SCALE_RATIO * scales.min():
-        warnings.warn(
-            f"{owner} compares columns and expected them in one scale, got standard deviations from {scales.min():.3g} "
-            f"to {scales.max():.3g}: standardize them, since columns with small ones will hardly matter",
-            UserWarning,
-            stacklevel=level_of_caller(),
-        )
+        got = f"got standard deviations from {scales.min():.3g} to {scales.max():.3g}"
+        remedy = "standardize them, since columns with small ones will hardly matter"
+        told = f"{owner} compares columns and expected them in one scale, {got}: {remedy}"
+        warnings.warn(told, stacklevel=level_of_caller())
 
 
 def median_distance(x: Tensor, random: np.random.RandomState, wanted: str) -> float:
@@ -106,7 +95,5 @@ def median_distance(x: Tensor, random: np.random.RandomState, wanted: str) -> fl
     distances = (x[pairs[0]] - x[pairs[1]]).abs().sum(1)
     distances = distances[distances > 0]
     if not distances.numel():
-        raise ValueError(
-            f"expected rows that differ, whose median distance is the default {wanted}, got equal ones: give a {wanted}"
-        )
+        raise ValueError(f"expected rows that differ for the default {wanted}, got equal ones: give a {wanted}")
     return distances.median().item()
