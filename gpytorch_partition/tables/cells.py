@@ -43,7 +43,6 @@ class Cells(NamedTuple):
     doubt: str = ""  # how numbers or dates that were text could be read otherwise, or what whole numbers lose
 
     def without(self, missing: Sequence[float]) -> Cells:
-        """Return the cells, with these numbers as missing cells."""
         if self.kind != NUMBERS or not len(missing):
             return self
         values = np.where(np.isin(self.values, missing), np.nan, self.values)
@@ -56,12 +55,7 @@ class Cells(NamedTuple):
 
 
 def read_cells(column: Any, name: str, zone: str | None = None) -> Cells:
-    """
-    Return the cells of a NumPy array or a pandas Series, dates in the time of a zone (default: their own).
-
-    :raises TypeError: If cells are of an unknown kind (lists, complex numbers, bytes).
-    :raises ImportError: Without pandas, if the column is no array of numbers.
-    """
+    """Return the cells of a NumPy array or a pandas Series, dates in the time of a zone (default: their own)."""
     if isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
         return _numbers(column.astype(np.float64))
     pandas = pandas_for("columns that are no arrays of numbers")
@@ -139,13 +133,12 @@ def _category(column: Any, name: str) -> Cells:
 def _level(level: Any, name: str) -> Level:
     """Return a level as text, number or boolean; other objects (dates, intervals) as their text."""
     if isinstance(level, complex | bytes):
-        raise TypeError(_unreadable(name, type(level).__name__))
+        raise _unreadable(name, type(level).__name__)
     level = level.item() if isinstance(level, np.generic) else level
     return level if isinstance(level, bool | int | float) else composed(str(level))
 
 
 def _objects(column: Any, missing: np.ndarray, name: str, zone: str | None) -> Cells:
-    """Return cells of any type: the kind is that of all cells that are not missing."""
     present = column.to_numpy()[~missing]
     types = set(map(type, present))
 
@@ -167,8 +160,10 @@ def _objects(column: Any, missing: np.ndarray, name: str, zone: str | None) -> C
     if all_are(timedelta, np.timedelta64):
         return _numbers(filled(lambda cell: np.timedelta64(cell) / _DAY), "durations are numbers of days")
     if all_are(time):
-        return _numbers(filled(_hours), "times of day are numbers of hours")
-    raise TypeError(_unreadable(name, ", ".join(sorted(kind.__name__ for kind in types)[:5])))
+        seconds = filled(lambda cell: cell.second + cell.microsecond * 1e-6)
+        minutes, hours = filled(lambda cell: cell.minute), filled(lambda cell: cell.hour)
+        return _numbers(hours + minutes / 60 + seconds / 3600, "times of day are numbers of hours")
+    raise _unreadable(name, ", ".join(sorted(kind.__name__ for kind in types)[:5]))
 
 
 def _number(cell: Any) -> float:
@@ -176,10 +171,6 @@ def _number(cell: Any) -> float:
         return float(cell)
     except OverflowError:
         return np.inf if cell > 0 else -np.inf
-
-
-def _hours(cell: time) -> float:
-    return cell.hour + cell.minute / 60 + (cell.second + cell.microsecond * 1e-6) / 3600
 
 
 def _dates(column: Any, zones: set[str], zone: str | None) -> Cells:
@@ -196,8 +187,6 @@ def _dates(column: Any, zones: set[str], zone: str | None) -> Cells:
     return Cells(EMPTY if column.isna().all() else DATES, values, zone=zone)
 
 
-def _unreadable(name: str, got: str) -> str:
-    return (
-        f"column {name!r} holds {got}: argument must be a string, a number, a boolean, a date or a missing cell in "
-        "every cell; turn the column into columns of such, or drop it"
-    )
+def _unreadable(name: str, got: str) -> TypeError:
+    told = "argument must be a string, a number, a boolean, a date or a missing cell; convert the column, or drop it"
+    return TypeError(f"column {name!r} holds {got}: {told}")

@@ -21,15 +21,10 @@ from gpytorch_partition.tables.cells import as_frame, as_pandas, names_of, panda
 
 _ROWS_AT_ONCE = 2**16  # of arrays and parquet files
 _NUMBERS_AT_ONCE = 2**24  # of wide arrays
-_FORMS = (
-    "a folder of parquet files, a pair of arrays (np.load(..., mmap_mode='r')), a list of (X, y), or a function that "
-    "returns an iterator of (X, y)"
-)
+_FORMS = "a folder of parquet files, a pair of arrays, a list of (X, y), or a function that returns an iterator of such"
 
 
 class Chunk(NamedTuple):
-    """Hold some rows and their targets."""
-
     x: Any  # an array (`n x D`) or a DataFrame
     y: np.ndarray  # n finite targets
     first_row: int  # the number of its first row among all rows, from 0
@@ -37,23 +32,14 @@ class Chunk(NamedTuple):
 
 
 class ChunkSource:
-    """
-    A source of chunks of rows, in the forms that
-    :meth:`~gpytorch_partition.estimators.PartitionGPRegressor.fit_chunks` describes.
-
-    It can be read several times, and checks chunks while reading. A pass whose rows, targets or order differ from the
-    first pass raises a :class:`RuntimeError` at its end.
-    """
+    """A source of chunks, which checks them in each pass; a pass other than the first raises a `RuntimeError`."""
 
     def __init__(self, chunks: Any, target: str | None = None) -> None:
         self.num_chunks: int | None = None  # where it is known
         self._first_pass: tuple[int, list[int]] | None = None  # number of rows and check sums
         if target is not None and not isinstance(target, str):
-            raise TypeError(
-                "expected target as the name of a column of parquet files, or None, got a "
-                f"{type(target).__name__}: rows and targets are one argument, a pair, fit_chunks((X, y)); fit(X, y) "
-                "takes rows in memory"
-            )
+            told = f"got a {type(target).__name__}: rows and targets are a pair, fit_chunks((X, y)), or fit(X, y)"
+            raise TypeError(f"expected target as the name of a column of parquet files, or None, {told}")
         if isinstance(chunks, str | os.PathLike):
             self._open, self.num_chunks = _parquet(Path(chunks), target)
             return
@@ -85,20 +71,17 @@ class ChunkSource:
         self.num_chunks = number + 1
         self._first_pass = self._first_pass or (first_row, sums)
         if self._first_pass != (first_row, sums):
-            raise RuntimeError(
-                f"expected the same rows in all passes, got {self._first_pass[0]:,} first and {first_row:,} then, or "
-                "with other numbers or in another order: chunks must not change, nor be shuffled anew, and a function "
-                "must begin anew whenever it is called"
-            )
+            got = f"got {self._first_pass[0]:,} first and {first_row:,} then, or with other numbers or in another order"
+            remedy = "chunks must not change, nor be shuffled anew, and a function must begin anew"
+            raise RuntimeError(f"expected the same rows in all passes, {got}: {remedy}")
 
 
 class RowSample:
     """
-    Draw a uniform sample of `size` rows, or of half of the rows where there are fewer than twice as many: the rows with
-    the least random priorities (reservoir sampling; Vitter 1985, Efraimidis & Spirakis 2006).
+    Draw a uniform sample of `size` rows, half of all rows at most: those with the least random priorities, in order.
 
-    The priority of row i is the i-th number of a stream, so that the sample does not depend on the sizes of chunks.
-    Rows keep their order. Memory holds at most twice the sample, and a chunk.
+    The priority of row i is the i-th number of a stream, so that the sample does not depend on the sizes of chunks
+    (reservoir sampling; Vitter 1985, Efraimidis & Spirakis 2006). Memory holds at most twice the sample, and a chunk.
     """
 
     x: Any  # the rows, in the form of the chunks
@@ -112,7 +95,6 @@ class RowSample:
         self._random = np.random.Generator(np.random.Philox(random.randint(2**31)))
 
     def of(self, chunks: Iterable[Chunk]) -> RowSample:
-        """Draw the sample from the rows of all chunks, and return it."""
         kept, num_kept, limit = list[_Rows](), 0, 1.0
         for chunk in chunks:
             priorities = self._random.random(len(chunk.y))
@@ -151,7 +133,6 @@ def rows_of(x: Any, rows: Any) -> Any:
 
 
 def joined(parts: list[Any]) -> Any:
-    """Return the rows of all parts, all of one kind, one part after another."""
     is_frame = hasattr(parts[0], "iloc")
     return pandas_for("data frames").concat(parts, ignore_index=True) if is_frame else np.concatenate(parts)
 
@@ -181,10 +162,8 @@ def _is_array(value: Any) -> bool:
 
 def _checked_iterable(chunks: Any) -> Iterable[Any]:
     if isinstance(chunks, Iterator):
-        raise TypeError(
-            f"expected chunks that can be read twice, got a {type(chunks).__name__}, which is used up by the first "
-            "pass: give a function that begins anew, fit_chunks(lambda: array_chunks(x, y)), or a list"
-        )
+        told = "which is used up: give a function that begins anew, fit_chunks(lambda: array_chunks(x, y)), or a list"
+        raise TypeError(f"expected chunks that can be read twice, got a {type(chunks).__name__}, {told}")
     if not isinstance(chunks, Iterable) or isinstance(chunks, Mapping) or _is_array(chunks):
         raise TypeError(f"expected {_FORMS}, got a {type(chunks).__name__}; fit(X, y) takes rows in memory")
     return chunks
@@ -208,10 +187,8 @@ def _checked_rows(x: Any, name: str) -> Any:
 
 def _refuse_sparse(x: Any, name: str) -> None:
     if issparse(x):
-        raise TypeError(
-            f"{name}: expected dense rows, got a {type(x).__name__}: give X.toarray() of a chunk at a time, from a "
-            "function; instead of one-hot columns give the categories themselves, a column of text each"
-        )
+        remedy = "give X.toarray() of a chunk at a time, or in place of one-hot columns the categories themselves"
+        raise TypeError(f"{name}: expected dense rows, got a {type(x).__name__}: {remedy}")
 
 
 def _targets(y: Any, name: str) -> np.ndarray:
@@ -221,9 +198,8 @@ def _targets(y: Any, name: str) -> np.ndarray:
     if values.dtype.kind in "OUT" and (odd := told_of_odd(values)):
         raise ValueError(f"{name}: expected targets that are numbers: {odd}")
     try:
-        return column_or_1d(
-            check_array(values, ensure_2d=False, ensure_min_samples=0, dtype=np.float64, input_name="y")
-        )
+        found = check_array(values, ensure_2d=False, ensure_min_samples=0, dtype=np.float64, input_name="y")
+        return column_or_1d(found)
     except ValueError as error:
         raise ValueError(f"{name}: expected one finite target for each row, got another y: {error}") from error
 
@@ -281,10 +257,8 @@ def _told(path: Any) -> Iterator[None]:
     try:
         yield
     except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(
-            f"expected whole parquet files in which each column has one type, got {path}: {error}: write damaged ones "
-            "anew, and convert columns, for example by pandas' astype before to_parquet"
-        ) from error
+        remedy = "write damaged ones anew, and convert columns, for example by pandas' astype before to_parquet"
+        raise ValueError(f"expected whole parquet files of one type a column, got {path}: {error}: {remedy}") from error
 
 
 def _files_and_schema(path: Path) -> tuple[list[Any], Any]:
@@ -292,9 +266,8 @@ def _files_and_schema(path: Path) -> tuple[list[Any], Any]:
     import pyarrow
     from pyarrow import dataset
 
-    keys = [
-        pyarrow.field(key, "string") for key in sorted({each.name.partition("=")[0] for each in path.rglob("*=*/")})
-    ]
+    names = sorted({each.name.partition("=")[0] for each in path.rglob("*=*/")})
+    keys = [pyarrow.field(name, "string") for name in names]
     as_text = dataset.partitioning(pyarrow.schema(keys), flavor="hive")
     found = dataset.dataset(path, format="parquet", partitioning=as_text)
     if not (files := sorted(found.get_fragments(), key=lambda file: file.path)):

@@ -19,25 +19,8 @@ from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.inputs.numbers import like_holes
 from gpytorch_partition.inputs.text_targets import composed
-from gpytorch_partition.tables.cells import (
-    CATEGORY,
-    DATES,
-    EMPTY,
-    ID,
-    INDEX,
-    LEFT_OUT,
-    LEVELS,
-    NUMBERS,
-    ORDERED,
-    TEXT,
-    Cells,
-    Level,
-    as_frame,
-    as_pandas,
-    names_of,
-    pandas_for,
-    read_cells,
-)
+from gpytorch_partition.tables import cells as kinds
+from gpytorch_partition.tables.cells import Cells, Level, as_frame, as_pandas, names_of, pandas_for, read_cells
 from gpytorch_partition.tables.notations import ISO, NUMBER_NOTATIONS, as_in_fit, as_read, written_in
 from gpytorch_partition.tables.number_view import MOST_ONE_HOT
 
@@ -51,11 +34,7 @@ _MOST_COPIES = 0.1  # share of the rows that may be copies, whose ids are the sa
 
 
 class MisreadColumnWarning(UserWarning):
-    """
-    Warn of numbers or dates written as text that can be read in two ways, as `1,234` or `03/04/2024`.
-
-    Convert the column before `fit`, or give the :class:`TableEncoder` the decimal mark.
-    """
+    """Warn of numbers or dates written as text that can be read in two ways, as `1,234`: convert them before `fit`."""
 
 
 class _Column(NamedTuple):
@@ -105,7 +84,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
         :param X: A data frame of pandas, Polars or pyarrow, an array (`N x D`, also of objects), lists of rows, or a
             mapping from names to 1-D arrays.
-        :param y: Ignored.
         :raises TypeError: If X is sparse, or a cell is no number, text, category or date.
         :raises ValueError: If X is no table, a column holds infinity, no column has a value, or `categorical_features`
             names an unknown column.
@@ -134,8 +112,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         :raises ValueError: If columns are missing, too many or in another order, or one holds infinity.
         :raises TypeError: If a column holds another kind of values than in `fit`.
         """
-        table = self._checked(X, reset=False)
-        pairs, notes = self._read_new(table)
+        pairs, notes = self._read_new(self._checked(X, reset=False))
         for message in notes:
             if message not in self._said:  # each once, since tables of the same levels may come repeatedly
                 self._said = self._said | {message}
@@ -143,12 +120,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return _matrix(pairs)
 
     def read(self, X: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], list[str]]:
-        """
-        Return columns of other rows, read as in `fit`, and notes on cells that could not be read and became missing.
-
-        :param X: Columns by name.
-        :raises TypeError: If one is of another kind than in `fit`.
-        """
+        """Return columns (by name) of other rows, read as in `fit`, and notes on cells that became missing."""
         pairs, notes = self._read_new(X)
         return {column.name: cells.values for column, cells in pairs}, notes
 
@@ -159,8 +131,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     @property
     def categories_(self) -> dict[int, list[Level]]:
         """Return the levels of each column of categories, by the number of its column in the matrix."""
-        columns = [self._known[number] for number in self.sources_]
-        return {number: list(each.levels or []) for number, each in enumerate(columns) if each.kind in (TEXT, CATEGORY)}
+        columns, unordered = [self._known[number] for number in self.sources_], (kinds.TEXT, kinds.CATEGORY)
+        return {number: list(each.levels or []) for number, each in enumerate(columns) if each.kind in unordered}
 
     def levels_of(self, name: str) -> list[Level]:
         """Return the levels of a column of the table, in the order that a category declares; none for others."""
@@ -169,10 +141,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     @property
     def kinds_(self) -> dict[str, str]:
         """
-        Return the kind of each column of the table, by name.
-
-        A kind is `"numbers"`, `"text"`, `"category"`, `"ordered category"` or `"dates"`; columns that are left out are
-        `"empty"`, `"id"` (another text in every row) or `"index"` (numbers of rows, without a name).
+        Return the kind of each column of the table, by name: `"numbers"`, `"text"`, `"category"`, `"ordered category"`
+        or `"dates"`; of columns that are left out `"empty"`, `"id"` (other texts in all rows) or `"index"`.
         """
         return {column.name: column.kind for column in self._known}
 
@@ -184,7 +154,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     @property
     def messages_(self) -> list[str]:
         """Return a sentence on each column that is not plain numbers."""
-        return [f"column {name!r}: {reading}" for name, reading in self.readings_.items() if reading != NUMBERS]
+        return [f"column {name!r}: {reading}" for name, reading in self.readings_.items() if reading != kinds.NUMBERS]
 
     @property
     def sources_(self) -> list[int]:
@@ -237,23 +207,21 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self._columns: list[_Column] = [_learned(name, each) for name, each in zip(table, cells)]
         self._leave_ids_out(cells, chosen)
         self._said = frozenset()
-        if all(column.kind in LEFT_OUT for column in self._columns):
-            raise ValueError(
-                "expected a column with a value that other rows may have, got missing cells and ids (as many different "
-                "texts as rows) only: make columns that are no ids categories, by .astype('category')"
-            )
+        if all(column.kind in kinds.LEFT_OUT for column in self._columns):
+            told = "got missing cells and ids (other texts in all rows) only: .astype('category') makes a column stay"
+            raise ValueError(f"expected a column with a value that other rows may have, {told}")
         return cells
 
     def _cells(self, table: Mapping[str, Cells], chosen: set[int]) -> list[Cells]:
         """Return chosen columns as categories, text as read: where the decimal mark is open, as in other columns."""
         notations = self._notations()
         raw = [_as_category(each, name) if n in chosen else each for n, (name, each) in enumerate(table.items())]
-        are_text = [each.kind == TEXT and number not in chosen for number, each in enumerate(raw)]
+        are_text = [each.kind == kinds.TEXT and number not in chosen for number, each in enumerate(raw)]
         cells = [as_read(each, notations) if is_text else each for each, is_text in zip(raw, are_text)]
-        if {each.mark for each in cells if each.kind == NUMBERS and not each.doubt} - {""} == {","}:
+        if {each.mark for each in cells if each.kind == kinds.NUMBERS and not each.doubt} - {""} == {","}:
             notations = [each for each in notations if each[0] == ","]
             for number, each in enumerate(cells):
-                if each.kind == NUMBERS and each.doubt and each.notation:
+                if each.kind == kinds.NUMBERS and each.doubt and each.notation:
                     cells[number] = as_read(raw[number], notations)
         cells = [each.without(self.missing) for each in cells]
         for name, each in zip(table, cells):
@@ -272,11 +240,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def _leave_ids_out(self, cells: list[Cells], chosen: set[int]) -> None:
         values = [each.values for each in cells]
         for number, (name, kind, *_) in enumerate(self._columns):
-            is_id = kind == TEXT and _are_ids(values[number], values)
-            is_index = kind == NUMBERS and bool(_UNNAMED.fullmatch(name)) and _are_index(values[number])
+            is_id = kind == kinds.TEXT and _are_ids(values[number], values)
+            is_index = kind == kinds.NUMBERS and bool(_UNNAMED.fullmatch(name)) and _are_index(values[number])
             if number not in chosen and (is_id or is_index):
-                self._columns[number] = _Column(name, ID if is_id else INDEX)
-                told = f"column {name!r}: {LEFT_OUT[ID if is_id else INDEX]}, which tells nothing about other rows"
+                self._columns[number] = _Column(name, kinds.ID if is_id else kinds.INDEX)
+                told = f"column {name!r}: {_reading(self._columns[number])}, which tells nothing about other rows"
                 warnings.warn(f"{told}; .astype('category') of the column keeps it", stacklevel=level_of_caller())
 
     def _checked(self, X: Any, reset: bool) -> dict[str, Any]:
@@ -308,7 +276,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
 def _warning(name: str, cells: Cells) -> str:
     told = f"column {name!r}: its {cells.kind}"
-    if cells.kind == TEXT:
+    if cells.kind == kinds.TEXT:
         return f"{told} could have {cells.doubt}: write all cells alike"
     if not cells.notation:
         return f"{told} could have {cells.doubt}: convert the column to text, which keeps them"
@@ -318,20 +286,20 @@ def _warning(name: str, cells: Cells) -> str:
 
 def _is_learned(column: _Column) -> bool:
     """Return whether the fields of a column, which a state may hold, are of the types and words of a fit."""
-    is_level, is_date = column.kind in LEVELS, column.kind == DATES
+    is_level, is_date = column.kind in kinds.LEVELS, column.kind == kinds.DATES
     levels = column.levels if isinstance(column.levels, list) else [None] * (column.levels is not None or is_level)
     parts = {"month", "day_of_year", "weekday", "hour"} if is_date else set()
     return (
         _are([column.name, column.kind, column.notation, column.note, *column.parts, column.zone or ""], str)
-        and (is_level or is_date or column.kind in (NUMBERS, *LEFT_OUT))
-        and _are(levels, str if column.kind == TEXT else str | int | float)
+        and (is_level or is_date or column.kind in (kinds.NUMBERS, *kinds.LEFT_OUT))
+        and _are(levels, str if column.kind == kinds.TEXT else str | int | float)
         and parts >= {*column.parts}
         and (is_date or column.zone is None)
     )
 
 
-def _are(values: Iterable[Any], kinds: Any) -> bool:
-    return all(isinstance(value, kinds) for value in values)
+def _are(values: Iterable[Any], types: Any) -> bool:
+    return all(isinstance(value, types) for value in values)
 
 
 def is_table(X: Any) -> bool:
@@ -364,15 +332,15 @@ def _columns_of(X: Any) -> dict[str, Any]:
 
 
 def _as_category(cells: Cells, name: str) -> Cells:
-    if cells.kind == ORDERED:
-        return cells._replace(kind=CATEGORY)
-    if cells.kind == NUMBERS:
+    if cells.kind == kinds.ORDERED:
+        return cells._replace(kind=kinds.CATEGORY)
+    if cells.kind == kinds.NUMBERS:
         if (largest := np.nanmax(np.abs(cells.values), initial=0.0)) >= 2**53:
             told = f"got {largest:.17g}: float64 cannot tell such numbers apart; make the column text"
             raise ValueError(f"expected numbers below 2**53 in {name!r} of categorical_features, {told}")
         levels = [None if x != x else int(x) if x.is_integer() else x for x in cells.values.tolist()]
-        return Cells(CATEGORY, np.array(levels, dtype=object))
-    if cells.kind == DATES:
+        return Cells(kinds.CATEGORY, np.array(levels, dtype=object))
+    if cells.kind == kinds.DATES:
         raise ValueError(f"expected numbers, text or categories in {name!r} of categorical_features, got dates")
     return cells
 
@@ -399,19 +367,18 @@ def _learned(name: str, cells: Cells) -> _Column:
     doubt = f"it could have {cells.doubt}" if cells.doubt else ""
     note = "; ".join(filter(None, [cells.note, doubt, *_remarks(cells)]))
     column = _Column(name, cells.kind, cells.levels, (), cells.zone, cells.notation, bool(cells.doubt), note)
-    if cells.kind == DATES:
+    if cells.kind == kinds.DATES:
         parts = _calendar(cells.values)
         return column._replace(parts=tuple(part for part in parts if np.nanmin(parts[part]) < np.nanmax(parts[part])))
-    return column._replace(levels=_levels_to_learn(cells)) if cells.kind in (TEXT, CATEGORY) else column
+    return column._replace(levels=_levels_to_learn(cells)) if cells.kind in (kinds.TEXT, kinds.CATEGORY) else column
 
 
 def _remarks(cells: Cells) -> Iterator[str]:
     """Yield what is said of numbers that count rows, and of numbers and dates that may stand for missing cells."""
-    if cells.kind == DATES:
-        yield from (
-            f"{told}, far from all others (leave them empty if unknown)" for told in like_holes(_days(cells), True)
-        )
-    if cells.kind != NUMBERS:
+    if cells.kind == kinds.DATES:
+        for told in like_holes(_days(cells), True):
+            yield f"{told}, far from all others (leave them empty if unknown)"
+    if cells.kind != kinds.NUMBERS:
         return
     numbers = cells.values
     levels, counts = np.unique(numbers[~np.isnan(numbers)], return_counts=True)
@@ -431,7 +398,7 @@ def _levels_to_learn(cells: Cells) -> list[Level]:
 
 
 def _check_finite(name: str, cells: Cells) -> None:
-    if cells.kind == NUMBERS and (infinite := int(np.isinf(cells.values).sum())):
+    if cells.kind == kinds.NUMBERS and (infinite := int(np.isinf(cells.values).sum())):
         remedy = "leave cells empty (NaN) where the value is not known, or drop the rows"
         raise ValueError(f"expected finite numbers, got infinity in {infinite} cell(s) of column {name!r}: {remedy}")
 
@@ -440,18 +407,18 @@ def _of_fit(column: _Column, values: Any, missing: Sequence[float]) -> Cells:
     """Return cells of new rows, if their kind is that of the column in `fit`; text is read as its numbers or dates."""
     cells = read_cells(values, column.name, column.zone)
     is_text_in_fit = column.zone is None or column.notation
-    if cells.kind == TEXT and is_text_in_fit and column.kind in (NUMBERS, DATES):
-        notation = column.notation or (ISO if column.kind == DATES else NUMBER_NOTATIONS[0])
+    if cells.kind == kinds.TEXT and is_text_in_fit and column.kind in (kinds.NUMBERS, kinds.DATES):
+        notation = column.notation or (ISO if column.kind == kinds.DATES else NUMBER_NOTATIONS[0])
         cells = as_in_fit(cells, notation, column.name)
     cells = cells.without(missing)
-    if cells.kind == EMPTY or column.kind in LEFT_OUT:
+    if cells.kind == kinds.EMPTY or column.kind in kinds.LEFT_OUT:
         return cells
-    if cells.kind in LEVELS and all(level is None for level in cells.values):
-        return cells._replace(kind=EMPTY)
+    if cells.kind in kinds.LEVELS and all(level is None for level in cells.values):
+        return cells._replace(kind=kinds.EMPTY)
     wanted, got = _shown(column.kind, column.levels, column.zone), _shown(cells.kind, cells.values, cells.zone)
     if wanted == got:
         return cells
-    if (wanted, got) == (_OF_NUMBERS, NUMBERS):
+    if (wanted, got) == (_OF_NUMBERS, kinds.NUMBERS):
         return _as_category(cells, column.name)
     written = f" ({written_in(column.notation)})" if column.notation else ""
     first = next((cell for cell in cells.values.tolist() if cell is not None), None)
@@ -461,22 +428,23 @@ def _of_fit(column: _Column, values: Any, missing: Sequence[float]) -> Cells:
 
 def _shown(kind: str, levels: Any, zone: str | None) -> str:
     """Return the kind of a column as far as other cells can be compared with it."""
-    if kind in LEVELS:
-        return TEXT if any(isinstance(level, str) for level in levels) else _OF_NUMBERS
+    if kind in kinds.LEVELS:
+        return kinds.TEXT if any(isinstance(level, str) for level in levels) else _OF_NUMBERS
     return kind + " with a time zone" * (zone is not None)
 
 
 def _matrix(pairs: list[tuple[_Column, Cells]]) -> np.ndarray:
-    return np.concatenate([_encoded(column, cells) for column, cells in pairs if column.kind not in LEFT_OUT], axis=1)
+    parts = [_encoded(column, cells) for column, cells in pairs if column.kind not in kinds.LEFT_OUT]
+    return np.concatenate(parts, axis=1)
 
 
 def _encoded(column: _Column, cells: Cells) -> np.ndarray:
-    if cells.kind == EMPTY:
+    if cells.kind == kinds.EMPTY:
         return np.full((len(cells.values), len(_names(column))), np.nan)
-    if column.kind == NUMBERS:
+    if column.kind == kinds.NUMBERS:
         _check_finite(column.name, cells)
         return cells.values[:, None]
-    if column.kind == DATES:
+    if column.kind == kinds.DATES:
         parts = _calendar(cells.values)
         return np.stack([_days(cells), *(parts[part] for part in column.parts)], axis=1)
     codes = {level: float(code) for code, level in enumerate(column.levels or [])}
@@ -488,7 +456,7 @@ def _days(cells: Cells) -> np.ndarray:
 
 
 def _names(column: _Column) -> list[str]:
-    return [] if column.kind in LEFT_OUT else [column.name, *(f"{column.name}_{part}" for part in column.parts)]
+    return [] if column.kind in kinds.LEFT_OUT else [column.name, *(f"{column.name}_{part}" for part in column.parts)]
 
 
 def _calendar(dates: np.ndarray) -> dict[str, np.ndarray]:
@@ -500,13 +468,13 @@ def _calendar(dates: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _reading(column: _Column) -> str:
-    if column.kind in LEFT_OUT:
-        return LEFT_OUT[column.kind]
-    if column.kind in LEVELS:
-        return f"{CATEGORY if column.kind == TEXT else column.kind} of {len(column.levels or []):,} levels"
+    if column.kind in kinds.LEFT_OUT:
+        return kinds.LEFT_OUT[column.kind]
+    if column.kind in kinds.LEVELS:
+        return f"{kinds.CATEGORY if column.kind == kinds.TEXT else column.kind} of {len(column.levels or []):,} levels"
     is_usual = not column.notation or (column.notation == NUMBER_NOTATIONS[0] and not column.is_open)
     shown = column.kind + ("" if is_usual else f" as {written_in(column.notation)}")
-    shown += f" ({', '.join(['days', *column.parts])})" * (column.kind == DATES)
+    shown += f" ({', '.join(['days', *column.parts])})" * (column.kind == kinds.DATES)
     shown += f" on the clock of {column.zone}" if column.zone else ""
     return "; ".join(filter(None, [shown, column.note]))
 
@@ -514,10 +482,10 @@ def _reading(column: _Column) -> str:
 def _said_of_new(column: _Column, cells: Cells) -> list[str]:
     if cells.notation and cells.note:
         return [f"column {column.name!r}: {cells.note}"]
-    if column.kind in LEFT_OUT or column.levels is None or cells.kind == EMPTY:
+    if column.kind in kinds.LEFT_OUT or column.levels is None or cells.kind == kinds.EMPTY:
         return []
     known = {None, *column.levels}
-    if not (new := [value for value in cells.values.tolist() if value not in known]):
-        return []
+    new = [value for value in cells.values.tolist() if value not in known]
     unseen = names_of(sorted(set(map(str, new))))
-    return [f"column {column.name!r}: fit did not learn {unseen}: taken for missing cells ({len(new):,} in all)"]
+    told = f"column {column.name!r}: fit did not learn {unseen}: taken for missing cells ({len(new):,} in all)"
+    return [told] if new else []

@@ -15,7 +15,6 @@ from gpytorch_partition.inputs.training_rows import checked_categories, decode_m
 
 _NUM_FOLDS = 5
 _FIRST_OF_FOLDS = -2  # the code of the first level in the first fold; those of unknown levels may be -1
-_BUFFERS = ("medians", "level_counts", "widths", "fold_counts", "values")
 MOST_ONE_HOT = 10  # levels of a one-hot category, at most; above, a level is its mean target
 # One-hot columns of a table; beyond, only categories of two levels have them, as each column has a lengthscale.
 _MOST_COLUMNS = 100
@@ -32,10 +31,8 @@ class NumberView(ShapedBuffers):
       than 100 columns, only categories of two levels are one-hot.
     - A category of more levels becomes the mean of the targets at its level, shrunk to that of all rows as in
       :class:`sklearn.preprocessing.TargetEncoder` (without targets the log of one plus its number of rows),
-      standardized. Unknown levels are missing cells, which are a level where training rows have some.
-
-    Models are trained on rows that hold the number of their fold (:meth:`in_folds`). Their levels become mean targets
-    of other folds, since a mean target of a new row does not include the row's own target either.
+      standardized. Unknown levels are missing cells, which are a level where training rows have some. In training,
+      where rows hold the number of their fold (:meth:`in_folds`), it is the mean of the targets of other folds.
 
     :param x: `N x D` rows of a table matrix, in the units of the kernel. (Default: None, an unfitted view for
         `load_state_dict`.)
@@ -71,14 +68,11 @@ class NumberView(ShapedBuffers):
         weights: Tensor | None = None,
     ) -> None:
         super().__init__()
-        for name in _BUFFERS:
+        for name in ("medians", "level_counts", "widths", "fold_counts", "values"):
             self.register_buffer(name, torch.empty(0, dtype=torch.int64))
-        if x is not None:
-            self._fit(x, checked_categories(categories, decode_missing(x)), y, folds, weights)
-
-    def _fit(
-        self, x: Tensor, categories: Mapping[int, int], y: Tensor | None, folds: Tensor | None, weights: Tensor | None
-    ) -> None:
+        if x is None:
+            return
+        categories = checked_categories(categories, decode_missing(x))
         rows = decode_missing(x.detach()).cpu().double()
         targets = None if y is None else y.detach().cpu().double().numpy().reshape(len(rows), -1)
         counted = torch.ones(len(rows), dtype=rows.dtype) if weights is None else weights.detach().cpu().double()
@@ -105,18 +99,11 @@ class NumberView(ShapedBuffers):
         return int(self.widths.sum())
 
     def forward(self, x: Tensor) -> Tensor:
-        """
-        Return the view (`*batch x N x k`) of rows (`*batch x N x D`), in their dtype.
-
-        :raises RuntimeError: If the view is unfitted.
-        :raises ValueError: If there are not D columns.
-        """
+        """Return the view (`*batch x N x k`) of rows (`*batch x N x D`), in their dtype; errors for other columns."""
         if not self.medians.numel():
             raise RuntimeError("NumberView is not fitted: give it training rows, or load a state")
         if x.shape[-1] != self.medians.numel():
-            raise ValueError(
-                f"expected {self.medians.numel()} columns, as the view was built on, got {x.shape[-1]}: give these"
-            )
+            raise ValueError(f"expected {self.medians.numel()} columns, as in the view, got {x.shape[-1]}: give these")
         x, medians, values = decode_missing(x), floats_of(self.medians).to(x), floats_of(self.values).to(x)
         columns, start = [], 0
         sizes = zip(self.level_counts.tolist(), self.widths.tolist(), self.fold_counts.tolist())
@@ -153,12 +140,11 @@ def view_in_folds(
     groups: Tensor | None = None,
 ) -> tuple[NumberView, Tensor]:
     """
-    Return a view, and its training rows (`N x D`) with mean targets of other folds, for a model to hold.
+    Return a view, and its training rows (`N x D`) with mean targets of five random folds, for a model to hold.
 
-    Call it for an :class:`~gpytorch_partition.kernels.EncodedKernel` of categories with more than ten levels. The rows
-    are :meth:`NumberView.in_folds` of five random folds.
+    Call it for an :class:`~gpytorch_partition.kernels.EncodedKernel` of categories with more than ten levels.
+    Parameters are those of :class:`NumberView`.
 
-    :param x, categories, y, weights: As for :class:`NumberView`.
     :param random: Source of the folds; it draws nothing if no level becomes a mean target, or rows are too few.
     :param groups: `N` numbers of groups, which folds keep whole. (Default: None, folds of single rows.)
 
