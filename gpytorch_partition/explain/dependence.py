@@ -37,22 +37,20 @@ class PartialDependence:
     """
     Hold the prediction at each of G values of one column, averaged over the other columns of some rows.
 
-    `partial_dependence()` uses it as its result. `std` is the standard deviation of each average, without the noise;
-    averages of probabilities have none.
+    `partial_dependence()` uses it as its result.
     """
 
     column: str
     grid: np.ndarray  #: `G` values of the column.
     mean: np.ndarray  #: `G` posterior means, in units of the targets.
-    std: np.ndarray | None  #: `G` posterior standard deviations.
+    std: np.ndarray | None  #: `G` standard deviations of the averages, without the noise; None for probabilities.
     values: np.ndarray = field(repr=False)  #: Values of the column in the rows, without missing ones.
     target: str = "target"  #: The name of the targets.
 
     def interval(self, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """
-        Return the ends of pointwise intervals (`G` each).
+        Return the ends of pointwise intervals (`G` each) of a probability.
 
-        :param level: Probability inside. (Default: 0.9.)
         :raises ValueError: If the level is not between 0 and 1, or for probabilities, which have no intervals.
         """
         if self.std is None:
@@ -83,7 +81,9 @@ def rows_on_grid(estimator: Any, X: Any, column: int | str, grid: Any, grid_reso
     names = column_names(estimator)
     number, rows = number_of(column, names), given_rows(estimator, X)
     kind, values = _known_values(estimator.encoder_, rows, number)
-    chosen = _default_grid(values, grid_resolution, kind) if grid is None else _checked_grid(grid)
+    chosen = _default_grid(values, grid_resolution, kind) if grid is None else np.asarray(grid)
+    if chosen.ndim != 1 or not len(chosen):
+        raise ValueError(f"expected a grid of one value or more, got {grid!r}")
     if grid is None and kind in LEVELS:
         chosen = _in_order(chosen, values, kind, estimator.encoder_.levels_of(names[number]))
     return RowsOnGrid(names[number], chosen, values, (_with_value(rows, number, value) for value in chosen))
@@ -97,16 +97,17 @@ def average_function(
 
     At each value g of the grid it is the average :math:`\frac1N \sum_i f(x_i^{(g)})` over the rows with the column set
     to g. Its posterior variance is :math:`\bar k(g, g) - \bar k(g)^\top (K + D)^{-1} \bar k(g)` for averages
-    :math:`\bar k` of covariances, with D the diagonal noise: errors at different rows are dependent. Variance that
-    inducing points leave out (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`) is added as if it were
-    common to all rows, which is an upper bound.
+    :math:`\bar k` of covariances, with D the diagonal noise. Variance that inducing points leave out
+    (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`) is added as if common to all rows, a bound.
 
     :param target: Number or name of the target, where the model has several; else None.
     """
     model, called, mean, scale = estimator.model_, estimator.target_name_ or "target", unit.mean, unit.scale
     if isinstance(model, CoregionalizedGP):
         names = estimator.target_names_.tolist()
-        number = _target_number(target, names)
+        if target is None:
+            raise ValueError(f"expected a target of several, got none: give target=, one of {first_names(names)}")
+        number = number_of(target, names, "target")
         model, called, mean, scale = model.views()[number], names[number], mean[number], scale[number]
     elif target is not None:
         raise ValueError(f"expected no target for a model of one target, got {target!r}: leave it out")
@@ -120,18 +121,8 @@ def number_of_class(wanted: Any, classes: list[Any]) -> int:
     if wanted is None and len(classes) == 2:
         return 1
     if (wanted := composed(wanted)) not in classes:
-        raise ValueError(
-            f"expected the class whose probability it is, one of {first_names(classes)}, got target={wanted!r}"
-        )
+        raise ValueError(f"expected a class as the target, one of {first_names(classes)}, got target={wanted!r}")
     return classes.index(wanted)
-
-
-def _target_number(target: int | str | None, names: list[str]) -> int:
-    if target is None:
-        raise ValueError(
-            f"expected the target whose dependence it is, got none: give target=, one of {first_names(names)}"
-        )
-    return number_of(target, names, "target")
 
 
 @torch.no_grad()
@@ -225,10 +216,3 @@ def _in_order(levels: np.ndarray, values: np.ndarray, kind: str, learned: list[A
 def _ends(values: np.ndarray) -> tuple[float, float]:
     low, high = mquantiles(values, _PERCENTILES)
     return float(low), float(high)
-
-
-def _checked_grid(grid: Any) -> np.ndarray:
-    found = np.asarray(grid)
-    if found.ndim != 1 or not len(found):
-        raise ValueError(f"expected a grid of one value or more, got {grid!r}")
-    return found

@@ -12,6 +12,7 @@ from scipy.sparse import csr_matrix, diags_array, vstack
 from scipy.stats import median_abs_deviation
 from sklearn.utils import check_array
 
+from gpytorch_partition.explain.kernel_parts import largest
 from gpytorch_partition.inputs.numbers import checked_count, is_whole, random_state_of, refuse_mask
 from gpytorch_partition.inputs.training_rows import encode_missing
 from gpytorch_partition.linalg.parallel import slices
@@ -44,7 +45,6 @@ class Proximities:
     Hold the proximities :math:`P = Q R^\top` (`N2 x N`) of rows to the training rows of a forest, as sparse factors.
 
     Use it, the result of :func:`proximities`, to find near rows, outliers and prototypes, or to fill missing cells.
-    With `"oob"` an entry is divided by the number of trees that have seen neither row.
 
     Example:
         >>> from sklearn.ensemble import RandomForestRegressor
@@ -78,10 +78,9 @@ class Proximities:
         """
         Return the training rows of the largest proximity (`N2 x k` numbers) and these proximities, largest first.
 
-        A training row is not its own neighbor. Of ties the first rows are taken: where fewer than k rows are near, the
-        others have a proximity of 0. Costs the entries of :meth:`matrix`, of which blocks are held.
+        A training row is not its own neighbor. The first rows of ties are taken. Costs the entries of :meth:`matrix`,
+        of which blocks are held.
 
-        :param k: Number of rows. (Default: 5.)
         :raises ValueError: If k is not from 1 to the number of other training rows.
         """
         if checked_count(k, "rows", "k") > self.shape[1] - self.is_of_training:
@@ -97,9 +96,7 @@ class Proximities:
 
         It is :math:`N / \sum_j p_{ij}^2` over other rows j of the class, less its median in the class, over 1.4826
         times the median absolute difference from it there (the mean one where that is 0). Above 10 a row may be called
-        an outlier. A row without proximity to any other of its class has infinity, and does not count in medians.
-
-        Costs the entries of :meth:`matrix`, of which blocks are held.
+        an outlier. A row without proximity to any other of its class has infinity. Costs the entries of :meth:`matrix`.
 
         :param classes: `N` classes. (Default: None, all rows are of one.)
         :raises ValueError: If there is not a class for each row, or the rows are new ones.
@@ -124,14 +121,12 @@ class Proximities:
         Return a typical row of each class, by class: medians and quartiles of columns (Breiman & Cutler 2004).
 
         They are those of the rows of the class among the k nearest of the training row with the most such neighbors; of
-        ties, of the row that is nearest to them. Rows with a proximity of 0 are no neighbors. With few trees many rows
-        are as near as the k-th, of which the first ones are taken.
+        ties, of the row that is nearest to them. Rows with a proximity of 0 are no neighbors.
 
         :param X: `N x D` training rows, of numbers.
         :param classes: `N` classes.
         :param k: Number of nearest rows. (Default: 10.)
-        :raises ValueError: If the rows are new ones, there is not a class for each row, k is too large, or no row is
-            near one of the class.
+        :raises ValueError: If the rows are new ones, k is too large, or no row is near one of a class.
         """
         self._check_training("prototypes")
         X, (levels, labels), (rows, values) = self._checked_rows(X), self._checked_classes(classes), self.nearest(k)
@@ -152,11 +147,9 @@ class Proximities:
         Numbers are filled by weighted means, categories by the value with the largest sum of proximities. A cell whose
         row has no proximity to any row with a known one gets the column's mean or commonest category.
 
-        :param X: `N x D` training rows, of numbers, which the forest must have accepted. A frame of pandas returns as
-            one, of float64.
+        :param X: `N x D` training rows, of numbers. A frame of pandas returns as one, of float64.
         :param categories: Numbers of the columns that hold codes. (Default: none.)
-        :raises ValueError: If the rows are new ones, a column has no known cell, or `categories` has other things than
-            numbers of columns.
+        :raises ValueError: If the rows are new ones, a column has no known cell, or there is no such column.
         """
         self._check_training("imputed rows")
         numbers = self._checked_rows(X)
@@ -169,21 +162,17 @@ class Proximities:
         means = np.nanmean(numbers, 0)
         filled = np.where(weight > _LEAST_SHARE, total / np.maximum(weight, _LEAST_SHARE), means)
         for column in categories:
-            filled[:, column] = self._commonest(numbers[:, column])
+            levels, counts = np.unique(numbers[is_known[:, column], column], return_counts=True)
+            near = self @ (numbers[:, [column]] == levels).astype(float)
+            filled[:, column] = levels[(near + _LEAST_SHARE * counts / counts.sum()).argmax(1)]
         filled = np.where(is_known, numbers, filled)
         return type(X)(filled, index=X.index, columns=X.columns) if hasattr(X, "iloc") else filled
-
-    def _commonest(self, codes: np.ndarray) -> np.ndarray:
-        levels, counts = np.unique(codes[~np.isnan(codes)], return_counts=True)
-        near = self @ (codes[:, None] == levels).astype(float)
-        return levels[(near + _LEAST_SHARE * counts / counts.sum()).argmax(1)]
 
     def _check_training(self, told: str) -> None:
         if not self.is_of_training:
             raise ValueError(f"expected proximities of training rows for {told}, got those of new rows")
 
     def _checked_classes(self, classes: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return the different classes, and the number of each row's."""
         given = np.asarray(classes)
         if given.shape != (self.shape[1],):
             raise ValueError(f"expected a class for each of {self.shape[1]} training rows, got shape {given.shape}")
@@ -219,28 +208,25 @@ def proximities(forest: Any, X: Any, new_X: Any = None, *, weighting: str = "lea
 
     - `"leaf"`: the share of trees in which two rows share a leaf (Breiman 2001), by their weights in the ensemble, as
       AdaBoost has them.
-    - `"boosting"`: the same with trees weighted by the variance of their predictions, as dmlc/xgboost#11919 proposes,
-      here over the training rows: most trees of a boosting change little.
+    - `"boosting"`: the same with trees weighted by the variance of their predictions over the training rows
+      (dmlc/xgboost#11919): most trees of a boosting change little.
     - `"kerf"`: that of leaves divided by its sum over training rows, the weights of kernel random forests (Scornet
       2016).
-    - `"oob"`: the share among trees that have seen neither row (Breiman & Cutler 2004), 0 where there is none; new rows
-      no tree has seen.
+    - `"oob"`: the share among trees that have seen neither row (Breiman & Cutler 2004), 0 where there is none.
     - `"gap"`: over the trees that have not seen the first row, the share of the second in the leaf's training rows
       (Rhodes, Cutler & Moon 2023). Weighted means of targets are the forest's out-of-bag predictions, and its
-      predictions for new rows, where leaves predict means (not medians, nor with monotone constraints or class weights
-      that differ between trees).
+      predictions for new rows, where leaves predict plain means.
 
-    `"oob"` and `"gap"` need scikit-learn's forests, grown on bootstrap samples (`bootstrap=True`), `"boosting"` needs
-    gradient boosting by scikit-learn, LightGBM, XGBoost or CatBoost. Factors take :math:`O(N m)` time and memory for m
-    trees, as products do (but for `"oob"`). Matrices take a number for each pair of rows that share a leaf.
+    `"oob"` and `"gap"` need scikit-learn's forests with `bootstrap=True`, `"boosting"` gradient boosting. Factors, and
+    products but for `"oob"`, take :math:`O(N m)` time and memory for m trees; matrices a number for each pair of rows
+    that share a leaf.
 
     :param forest: A fitted ensemble, as :class:`~gpytorch_partition.partitions.ForestPartition` reads it.
     :param X: The `N x D` rows that it was fitted to, in the same order.
     :param new_X: `N2 x D` other rows. (Default: None, the training rows themselves.)
     :param weighting: `"leaf"`, `"boosting"`, `"oob"`, `"gap"` or `"kerf"`. (Default: `"leaf"`.)
-    :raises ValueError: If the weighting is unknown, rows are no numbers, columns have other names or another order than
-        the forest's, or all trees have seen a row whose `"gap"` is asked for. If the rows of `"oob"` or `"gap"` are not
-        those of the fit in their order.
+    :raises ValueError: If the weighting is unknown, rows are no numbers, have other columns than the forest's or, for
+        `"oob"` or `"gap"`, are not those of the fit in their order, or all trees have seen a row of `"gap"`.
     :raises TypeError: If the forest has no bootstrap samples, or is no boosting, and the weighting needs it.
     """
     if weighting not in WEIGHTINGS:
@@ -250,8 +236,11 @@ def proximities(forest: Any, X: Any, new_X: Any = None, *, weighting: str = "lea
     incidences = [_incidence(partition, each) for each in rows]
     right, left = incidences[0], incidences[-1]
     if weighting not in ("oob", "gap"):
-        values = tree_values(forest, rows[0], _leaf_nodes(partition, right)) if weighting == "boosting" else None
-        weights = partition.weights.numpy() / partition.num_partitions if values is None else _variances(values)
+        weights = partition.weights.numpy() / partition.num_partitions
+        if weighting == "boosting":
+            nodes = partition.layout.leaf_nodes.numpy()[right.indices].reshape(right.shape[0], -1)
+            variances = tree_values(forest, rows[0], nodes).var(0).sum(-1)
+            weights = variances / variances.sum() if variances.any() else np.full(len(variances), 1 / len(variances))
         factors = _of_leaves(left, right, weights, is_normalized=weighting == "kerf")
         return Proximities(weighting, *factors, is_of_training=is_of_training)
     counts = _bootstrap_counts(forest, partition, right)
@@ -272,15 +261,14 @@ def geometric_importance(
     Use it to see which columns make rows similar, whether or not predictions change: it needs no targets, and unlike
     scikit-learn's permutation importance it counts splits whose effects cancel.
 
-    A column's number is the mean of :math:`1 - P(x, x')`, half the squared distance between the features of two rows in
-    the kernel's space, x' being x with the column permuted, P the proximities `"leaf"`. It is 0 for a column that no
-    tree splits, at most 1, and the sum over columns has no meaning. (The name is that of a criterion by Dagdoug, Dombry
-    & Duchamps 2025, arXiv 2512.00397; this definition is the package's own.) Costs the leaves of `n_repeats N D` rows.
+    A column's number is the mean of :math:`1 - P(x, x')`, x' being x with the column permuted, P the proximities
+    `"leaf"`. It is 0 for a column that no tree splits, at most 1, and the sum over columns has no meaning. (The name is
+    that of a criterion by Dagdoug, Dombry & Duchamps 2025, arXiv 2512.00397; this definition is the package's own.)
+    Costs the leaves of `n_repeats N D` rows.
 
     :param forest: A fitted ensemble, as :class:`~gpytorch_partition.partitions.ForestPartition` reads it.
     :param X: `N x D` rows, of numbers.
     :param n_repeats: Permutations of each column, over which numbers are averaged. (Default: 5.)
-    :param random_state: Seed of the permutations. (Default: None, another one at each call.)
     :raises ValueError: If rows are no numbers, or columns have other names or another order than the forest's.
 
     Example:
@@ -299,17 +287,6 @@ def geometric_importance(
         moved[:, column] = random.permutation(rows[:, column])
         found[column] += weights @ (_leaves(partition, moved) != leaves).mean(0) / n_repeats
     return found
-
-
-def _leaf_nodes(partition: ForestPartition, incidence: csr_matrix) -> np.ndarray:
-    """Return the node of each row in each tree (`N x m`), counted through all trees."""
-    return partition.layout.leaf_nodes.numpy()[incidence.indices].reshape(incidence.shape[0], -1)
-
-
-def _variances(values: np.ndarray) -> np.ndarray:
-    """Return the trees' shares of the variance of their values (`N x m x outputs`)."""
-    found = values.var(0).sum(-1)
-    return found / found.sum() if found.any() else np.full(len(found), 1 / len(found))
 
 
 def _numbers(X: Any, names: list[str] | None = None, fewest: int = 1) -> np.ndarray:
@@ -333,10 +310,8 @@ def _gap(left: csr_matrix, right: csr_matrix, unseen: np.ndarray, counts: np.nda
     """Return the factors of GAP, by whether trees have not seen a row (`n x m`), and how often drawn one (`N x m`)."""
     number = unseen.sum(1, keepdims=True)
     if not number.all():
-        raise ValueError(
-            f"expected trees that have not seen row {int(number.argmin())}, got none among {unseen.shape[1]}: grow "
-            'more trees, or give weighting="leaf"'
-        )
+        got = f"got none among {unseen.shape[1]}: grow more trees, or give weighting='leaf'"
+        raise ValueError(f"expected trees that have not seen row {int(number.argmin())}, {got}")
     drawn = _scaled(right, counts)
     of_leaves = np.maximum(np.asarray(drawn.sum(0)).ravel(), 1.0)
     return _scaled(left, unseen / number), csr_matrix(drawn @ diags_array(1 / of_leaves))
@@ -344,15 +319,13 @@ def _gap(left: csr_matrix, right: csr_matrix, unseen: np.ndarray, counts: np.nda
 
 def _nearest(row: csr_matrix, k: int, own: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Return the columns of the k largest entries of a row but its own, and these; of ties the first ones."""
+    row.sort_indices()
     columns, values = row.indices, row.data
     if len(columns) < k:
-        values = row.toarray().ravel()
         columns = np.delete(np.arange(row.shape[1]), [] if own is None else own)
-        values = values[columns]
-    near = np.flatnonzero(values >= np.partition(values, -k)[-k])
-    columns, values = columns[near], values[near]
-    order = np.lexsort([columns, -values])[:k]
-    return columns[order], values[order]
+        values = row.toarray().ravel()[columns]
+    chosen = largest(values, k)
+    return columns[chosen], values[chosen]
 
 
 def _leaves(partition: ForestPartition, X: np.ndarray) -> np.ndarray:
@@ -378,13 +351,10 @@ def _scaled(incidence: csr_matrix, weights: np.ndarray) -> csr_matrix:
 
 
 def _bootstrap_counts(forest: Any, partition: ForestPartition, right: csr_matrix) -> np.ndarray:
-    """Return how often each tree has drawn each training row (`N x m`)."""
     samples = getattr(forest, "estimators_samples_", None) if getattr(forest, "bootstrap", False) else None
     if samples is None:
-        raise TypeError(
-            "expected a forest of scikit-learn with bootstrap=True, whose trees leave rows out, got a "
-            f'{type(forest).__name__}: give weighting="leaf" or "kerf"'
-        )
+        got = f"got a {type(forest).__name__}: give weighting='leaf' or 'kerf'"
+        raise TypeError(f"expected a forest of scikit-learn with bootstrap=True, whose trees leave rows out, {got}")
     num_rows = right.shape[0]
     if max(int(rows.max()) for rows in samples) >= num_rows:
         raise ValueError(f"expected the rows that the forest was fitted to, got {num_rows}, fewer than it has drawn")

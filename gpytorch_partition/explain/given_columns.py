@@ -45,7 +45,6 @@ def number_of(wanted: int | str, names: list[str], kind: str = "column") -> int:
 
 
 def first_names(names: list[Any]) -> str:
-    """Return the first ten names as text."""
     return ", ".join(map(repr, names[:10])) + (", ..." if len(names) > 10 else "")
 
 
@@ -60,7 +59,8 @@ def given_rows(estimator: Any, X: Any) -> np.ndarray | dict[str, Any]:
     """Return rows as an array, for a model that was fitted to an array, else as a mapping of the model's columns."""
     names = column_names(estimator)
     if isinstance(X, Mapping) or (hasattr(X, "columns") and estimator.encoder_ is not None):
-        columns = _columns_of(X)
+        X = as_pandas(X)
+        columns = {composed(str(name)): as_pandas(X[name]) for name in (X if isinstance(X, Mapping) else X.columns)}
         if set(columns) != set(names):
             raise ValueError(f"expected the columns of fit, got rows {_difference(names, list(columns))}")
         return {name: columns[name] for name in names}
@@ -69,8 +69,3 @@ def given_rows(estimator: Any, X: Any) -> np.ndarray | dict[str, Any]:
     if rows.ndim != 2 or rows.shape[1] != len(names):
         raise ValueError(f"expected rows of {len(names)} columns, as in fit, got an array of shape {rows.shape}")
     return rows if estimator.encoder_ is None else dict(zip(names, rows.T))
-
-
-def _columns_of(X: Any) -> dict[str, Any]:
-    X = as_pandas(X)
-    return {composed(str(name)): as_pandas(X[name]) for name in (X if isinstance(X, Mapping) else X.columns)}

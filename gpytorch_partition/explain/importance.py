@@ -51,11 +51,9 @@ class Importance:
 
     def foremost(self, count: int) -> np.ndarray:
         """
-        Return the numbers of the most important columns, the one with the largest share first.
+        Return the numbers of at most `count` most important columns, the one with the largest share first.
 
         Importance is the larger of share and permutation, each relative to its largest value.
-
-        :param count: Number of columns, at most.
         """
         kinds = [self.by_structure] + ([] if self.permutation is None else [self.permutation])
         largest = np.max([sizes / max(float(sizes.max()), 1e-12) for sizes in kinds], axis=0)
@@ -90,36 +88,27 @@ def importance(
     *,
     scoring: str | None = None,
     measure: str = "fall of R squared",
-    n_repeats: int,
-    random_state: Any,
-    n_jobs: int | None,
+    **options: Any,
 ) -> Importance:
     """
     Return the importance of a fitted estimator's columns, by structure and, on given rows, by permutation.
 
-    Other parameters are those of :meth:`gpytorch_partition.estimators.PartitionGPRegressor.importance`.
-
-    :param scoring: The score for permutations, by scikit-learn's name. (Default: the estimator's own.)
-    :param measure: The name of the measure in printed importances.
+    :param options: `n_repeats`, `random_state` and `n_jobs` of the permutations.
     """
     if (X is None) != (y is None):
         raise ValueError("expected both rows and their targets to check importances by, or neither, got one of them")
-    checked_count(n_repeats, "repeats", "n_repeats")
-    shares = by_given_columns(estimator, column_shares(functions, random_state))
+    checked_count(options["n_repeats"], "repeats", "n_repeats")
+    shares = by_given_columns(estimator, column_shares(functions, options["random_state"]))
     found = Importance(tuple(column_names(estimator)), shares.sum(0), shares, functions.part_names, measure=measure)
     if X is None:
         return found
     score, rows = check_scoring(estimator, scoring), given_rows(estimator, X)
     if isinstance(rows, dict):  # scikit-learn permutes numbers of rows, since columns are of any kind
-        score, rows = partial(_score_of_rows, score, rows), _row_numbers(rows)
-    with doing(f"permuting {rows.shape[1]:,} columns {n_repeats:,} times"):
-        options = {"n_repeats": n_repeats, "random_state": random_state, "n_jobs": n_jobs}
+        numbers = np.arange(len(next(iter(rows.values()))))
+        score, rows = partial(_score_of_rows, score, rows), np.tile(numbers[:, None], len(rows))
+    with doing(f"permuting {rows.shape[1]:,} columns {options['n_repeats']:,} times"):
         checked = permutation_importance(estimator, rows, y, scoring=score, **options)
     return replace(found, permutation=checked.importances_mean, permutation_std=checked.importances_std)
-
-
-def _row_numbers(table: dict[str, Any]) -> np.ndarray:
-    return np.tile(np.arange(len(next(iter(table.values()))))[:, None], len(table))
 
 
 def _score_of_rows(score: Any, table: dict[str, Any], estimator: Any, numbers: np.ndarray, y: Any) -> float:
@@ -132,10 +121,9 @@ def column_shares(functions: KernelExpansion, random_state: Any = 0) -> np.ndarr
     r"""
     Return each column's share of the variance that each part of a kernel explains (`parts x D`).
 
-    Rows sum to the parts' own shares, :math:`\operatorname{Cov}(f_j, f) / \operatorname{Var}(f)` over the training
-    rows, f the posterior mean and :math:`f_j` a part of it, and all together to 1: a covariance decomposition (Li et
-    al. 2010). Shares of several functions are averaged with their variances as weights. A part is divided by its own
-    structure (docs/explaining.md):
+    Rows sum to the parts' own shares (:func:`~gpytorch_partition.explain.kernel_parts.covariance_shares`), and all
+    together to 1. Shares of several functions are averaged with their variances as weights. A part is divided by its
+    own structure (docs/explaining.md):
 
     - **Trees** of kernels, and those averaged: by the covariance with f of the changes that splits make (Saabas 2014).
     - **Slopes**: levels as for trees; slopes count for their own column.
@@ -155,7 +143,6 @@ def column_shares(functions: KernelExpansion, random_state: Any = 0) -> np.ndarr
 def _shares_of_function(
     functions: KernelExpansion, alpha: Tensor, means: Tensor, random: np.random.RandomState
 ) -> np.ndarray:
-    """Return the shares (`parts x D`) in the function with these weights (`N`) and means of parts (`parts x N`)."""
     total = means.sum(0) - means.sum(0).mean()
     if not bool(total @ total > 0):
         return np.zeros((len(means), functions.train_x.shape[-1]))

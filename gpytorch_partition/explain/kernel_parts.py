@@ -47,7 +47,6 @@ class KernelPart:
         return found
 
     def points(self, x: Tensor) -> Tensor:
-        """Return points (`N x D`) as the kernel inside sees them."""
         for change in self.maps:
             x = change(x)
         return x
@@ -95,8 +94,7 @@ class KernelExpansion:
     r"""
     Hold the functions :math:`\sum_i k(x, x_i) \alpha_{iq}` of training rows: posterior means without their constants.
 
-    The weights :math:`\alpha` are `N x q`. Parts without names are called by the classes of their kernels. Boosted
-    trees that have a share in predictions are the last part.
+    The weights :math:`\alpha` are `N x q`. Boosted trees that have a share in predictions are the last part.
     """
 
     kernel: Kernel
@@ -185,9 +183,8 @@ def covariance_shares(means: Tensor) -> Tensor:
     r"""
     Return each part's share of the variance of a sum, :math:`\operatorname{Cov}(f_j, f) / \operatorname{Var}(f)`.
 
-    A part that works against the others has a negative share (the total sensitivity index of Li et al. 2010, "Global
-    sensitivity analysis for systems with independent and/or correlated inputs"). Several functions (`*q x parts x N`
-    values) are added.
+    A part that works against the others has a negative share (Li et al. 2010, "Global sensitivity analysis for systems
+    with independent and/or correlated inputs"). Several functions (`*q x parts x N` values) are added.
     """
     centred = means - means.mean(-1, keepdim=True)
     total = centred.sum(-2, keepdim=True)
@@ -203,9 +200,8 @@ def nearest_rows(
     Return for each point the rows with the largest correlations :math:`k(x, x') / \sqrt{k(x, x)\, k(x', x')}`.
 
     Use it with a kernel alone; a fitted regressor or classifier has a method of this name. Ties keep the order of the
-    rows. Costs :math:`O(N m)` for each block of points; at most :math:`2^{24}` covariances are held.
+    rows. Costs :math:`O(N m)` for each block of points.
 
-    :param k: Number of rows for each point, from 1 to N.
     :param names: `N` numbers of the rows. (Default: None, from 0.)
     :return: Numbers of rows and their correlations, `N2 x k` each, the nearest first.
     """
@@ -223,11 +219,11 @@ def _nearest(kernel: Kernel, points: Tensor, train_x: Tensor, roots: Tensor, k: 
     covariances = to_linear_operator(kernel(points, train_x)).to_dense().double()
     scales = kernel(points, diag=True).double().sqrt().unsqueeze(-1) * roots
     correlations = (covariances / scales.clamp_min(torch.finfo(torch.float64).tiny)).clamp(-1, 1).numpy()
-    chosen = np.stack([_largest(row, k) for row in correlations])
+    chosen = np.stack([largest(row, k) for row in correlations])
     return chosen, np.take_along_axis(correlations, chosen, 1)
 
 
-def _largest(values: np.ndarray, k: int) -> np.ndarray:
+def largest(values: np.ndarray, k: int) -> np.ndarray:
     """Return the numbers of the k largest values, the largest first; of ties the first ones."""
     least = np.partition(values, len(values) - k)[len(values) - k]
     candidates = np.flatnonzero(values >= least)

@@ -22,7 +22,6 @@ from gpytorch_partition.explain.plots_of_predictions import (
     legend_above,
     limits_without_outliers,
     name,
-    percent,
     plot_calibration,
     plot_comparison,
     plot_coverage,
@@ -116,8 +115,7 @@ def plot_partial_dependence(found: Any, *, ax: Any = None, level: float = 0.9, t
     """
     Draw the average prediction against one column, with intervals of that average.
 
-    `partial_dependence(...).plot()` draws it. Categories, and up to five values, are points. Ticks below a curve are
-    the values of the rows. A note reports categories that are not drawn.
+    `partial_dependence(...).plot()` draws it. Categories, and up to five values, are points. Ticks are values of rows.
 
     :param found: A :class:`~gpytorch_partition.explain.PartialDependence`.
     :param level: Probability inside the pointwise intervals. (Default: 0.9.)
@@ -135,10 +133,8 @@ def plot_partial_dependence(found: Any, *, ax: Any = None, level: float = 0.9, t
     is_number, is_date = grid.dtype.kind in "iuf", grid.dtype.kind == "M"
     has_order = is_number or is_date
     ax = axes(ax, 5.6 if has_order else max(5.6, 0.3 * len(grid)))
-    ends, label = (
-        (None, None) if found.std is None else found.interval(level),
-        f"{100 * level:g} % interval of the mean",
-    )
+    ends = (None, None) if found.std is None else found.interval(level)
+    label = f"{100 * level:g} % interval of the mean"
     if has_order and len(grid) > _FEW_VALUES:
         _draw_curve(ax, grid, found, ends, label)
     else:
@@ -177,8 +173,8 @@ def _left_out(found: Any) -> str:
         return ""
     known = [counts[value] for value in drawn if value in counts]
     which = ", the most frequent" if min(known, default=0) >= others else ""
-    share = percent(sum(known) / counts.total())
-    return f"\n({len(known):,} of {len(counts):,} categories{which}: {share} of the rows)"
+    share = 100 * sum(known) / counts.total()
+    return f"\n({len(known):,} of {len(counts):,} categories{which}: {share:.0f} % of the rows)"
 
 
 def _as_dates(values: np.ndarray) -> np.ndarray:
@@ -261,7 +257,6 @@ def plot_cells(
     :param source: A partition, or a partition kernel.
     :param x: `N x D` rows.
     :param number: Number of the partition. (Default: 0.)
-    :param columns: The two columns. (Default: the first two.)
     :param labels: Names of the two columns for the axes. (Default: their numbers.)
     :raises ValueError: If there is no such column or partition, or the source is no partition or kernel of one.
 
@@ -272,10 +267,13 @@ def plot_cells(
         >>> plot_cells(MondrianKernel(x, 5, random_state=0), x, 3, ax=Figure().subplots(), labels="ab").get_xlabel()
         'a'
     """
-    _check_columns(columns, x)
+    if len(columns) != 2 or not all(0 <= column < x.shape[1] for column in columns) or columns[0] == columns[1]:
+        raise ValueError(f"expected the numbers of two different columns of {x.shape[1]}, got {columns!r}")
     partition = getattr(source, "partition", source)
     if not hasattr(source, "cluster_ids") and not hasattr(source, "labels"):
-        raise ValueError(f"expected a partition, or a partition kernel, got {_named(source)}")
+        remedy = "of a sum, or of kernel='auto', give one of the kernels inside, which kernel.modules() lists"
+        got = type(source).__name__ + ("" if hasattr(source, "partition") else f": {remedy}")
+        raise ValueError(f"expected a partition, or a partition kernel, got {got}")
     ax, (grid, extent) = axes(ax), _plane(x, columns)
     found = (source.cluster_ids if hasattr(source, "cluster_ids") else source.labels)(grid)
     if not -found.shape[-1] <= number < found.shape[-1]:
@@ -296,11 +294,9 @@ def plot_lifetimes(sweep: Any, *, prior: Any = None, ax: Any = None) -> Any:
     Draw the posterior density over lifetimes of a sweep (per unit of the logarithm), and the log marginal likelihood.
 
     A sweep's `plot` draws it. Use it to see how certain the width is, and whether the longest lifetime is long enough.
-    It shows the lifetimes of posterior probability above 1e-4, and one more on each side.
 
     :param sweep: The result of :func:`gpytorch_partition.lifetime_sweep`.
     :param prior: Prior of the lifetime, as in its `posterior`. (Default: uniform in the logarithm.)
-    :return: The axes of the posterior.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -337,22 +333,10 @@ def _name_powers(ax: Any) -> None:
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
     low, high = ax.get_xlim()
-    ax.xaxis.set_major_locator(
-        MaxNLocator(5) if high < 5 * low else LogLocator(subs=(1, 2, 5) if high < 1e3 * low else (1,))
-    )
+    ticks = LogLocator(subs=(1, 2, 5) if high < 1e3 * low else (1,))
+    ax.xaxis.set_major_locator(MaxNLocator(5) if high < 5 * low else ticks)
     ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     ax.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _named(source: Any) -> str:
-    """Return the class of an object, and for kernels of others advice to give an inner one."""
-    inside = ": of a sum, or of kernel='auto', give one of the kernels inside, which kernel.modules() lists"
-    return type(source).__name__ + ("" if hasattr(source, "partition") else inside)
-
-
-def _check_columns(columns: tuple[int, int], x: Tensor) -> None:
-    if len(columns) != 2 or not all(0 <= column < x.shape[1] for column in columns) or columns[0] == columns[1]:
-        raise ValueError(f"expected the numbers of two different columns of {x.shape[1]}, got {columns!r}")
 
 
 def _plane(x: Tensor, columns: tuple[int, int]) -> tuple[Tensor, tuple[float, ...]]:

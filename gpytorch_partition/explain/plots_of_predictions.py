@@ -42,10 +42,6 @@ def name(text: Any) -> str:
     return str(text).replace("$", r"\$")
 
 
-def percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
 def set_title(ax: Any, text: str, above: int = 1) -> None:
     """Set a title on the left, with space for `above` lines between it and the axes."""
     ax.set_title(text, loc="left", fontsize=11, fontweight="bold", pad=6 + 16 * above)
@@ -82,7 +78,6 @@ def plot_truth(model: Any, X: Any, y: Any, *, ax: Any = None, target: str | None
         package, intervals are those of its own distributions.
     :param X: `N x D` rows, best those that the model has not seen.
     :param y: `N` targets.
-    :param ax: A matplotlib `Axes`. (Default: new ones.)
     :param target: Name of the targets, with their unit. (Default: None, the name of y or of the model's targets.)
     :raises TypeError: If the model is a classifier.
     :raises ValueError: If the model has several targets, or targets do not match the rows or are NaN.
@@ -143,10 +138,8 @@ def plot_predictions(
     """
     Draw predicted against true targets, with central 90 % intervals; those that miss their target are black.
 
-    It takes arrays; for a fitted regressor use :func:`plot_truth`. At most 150 rows are drawn, evenly spread over the
-    targets.
+    It takes arrays; for a fitted regressor use :func:`plot_truth`. At most 150 rows are drawn.
 
-    :param ax: A matplotlib `Axes`.
     :param y: `N` targets.
     :param prediction: Means and standard deviations (`N` each, noise included, in units of the targets), or a
         :class:`~gpytorch_partition.estimators.scores.Judgement`.
@@ -182,8 +175,8 @@ def plot_calibration(
     Draw the share of targets inside the central intervals, against their nominal coverage.
 
     It takes the arrays of :func:`plot_predictions`; for one fitted regressor use :func:`plot_coverage`. The band holds
-    95 % of such curves, pointwise, if the intervals are right and the rows independent; for rows with weights it is
-    that of :math:`(\sum_i w_i)^2 / \sum_i w_i^2` rows.
+    95 % of such curves, pointwise, if intervals are right and rows independent (:math:`(\sum_i w_i)^2 / \sum_i w_i^2`
+    rows by weights).
 
     :param predictions: Predictions as for :func:`plot_predictions`, by name, drawn solid; `references` are drawn
         dashed.
@@ -224,10 +217,9 @@ def plot_comparison(
     """
     Draw predicted against true targets, a panel for each model, and the calibration curves of all models.
 
-    Use it to compare models, of any library, by their predictions of the same held-out rows. Predictions are those of
-    :func:`plot_predictions`, by name; only the calibration panel shows the references.
-
-    :return: The :class:`matplotlib.figure.Figure`, which is not registered with pyplot and opens no window.
+    Use it to compare models, of any library, by their predictions of the same held-out rows (those of
+    :func:`plot_predictions`, by name); only the calibration panel shows the references. The
+    :class:`matplotlib.figure.Figure` is not registered with pyplot and opens no window.
 
     Example:
         >>> y, mean, std = np.arange(4.0), np.arange(4.0) + 0.1, np.ones(4)
@@ -268,10 +260,8 @@ def _judged_by(model: Any, X: Any, y: Any) -> tuple[np.ndarray, Judgement]:
         return y, model.judge(X, y)
     mean, std = model.predict(X, return_std=True)
     if mean.ndim > 1:
-        raise ValueError(
-            f"expected a model of one target, got one of {mean.shape[1]}: give target number t, where it is known, to "
-            "plots.plot_predictions(axes, y[:, t], (mean[:, t], std[:, t])), or to plots.plot_calibration"
-        )
+        remedy = "give target number t, where known, to plots.plot_predictions(axes, y[:, t], (mean[:, t], std[:, t]))"
+        raise ValueError(f"expected a model of one target, got one of {mean.shape[1]}: {remedy}")
     if y.shape != mean.shape or np.isnan(y).any():
         told = f"got targets of shape {y.shape} with {int(np.isnan(y).sum())} missing"
         raise ValueError(f"expected a known target for each of the {len(mean)} rows of X, {told}")
@@ -286,7 +276,7 @@ def _called(model: Any, y: Any) -> str:
 def _inside_and_outside(
     rows: np.ndarray, missed: np.ndarray, outside: float, color: str, inside: str
 ) -> list[tuple[np.ndarray, str, str]]:
-    labels = f"{inside}: {percent(1 - outside)}", f"outside: {percent(outside)}"
+    labels = f"{inside}: {100 * (1 - outside):.0f} %", f"outside: {100 * outside:.0f} %"
     return [(rows[~missed[rows]], color, labels[0]), (rows[missed[rows]], "black", labels[1])]
 
 

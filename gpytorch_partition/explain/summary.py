@@ -83,16 +83,12 @@ class TargetSummary:
         closest = sorted(others, key=lambda name: -abs(others[name]))[:_MOST_TARGETS]
         told = ", ".join(f"{name} {others[name]:+.2f}" for name in closest)
         share = f"{_percent(self.noise_std / self.target_std)} of the target's" if self.target_std else ""
-        return (
-            f"{counted(self.num_entries, 'row')}, function {written(self.function_std)}, noise "
-            f"{written(self.noise_std)} ({share}); goes with {told}"
-        )
+        function, noise = written(self.function_std), f"{written(self.noise_std)} ({share})"
+        return f"{counted(self.num_entries, 'row')}, function {function}, noise {noise}; goes with {told}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Summary:
-    """The fields of all summaries, and their text."""
-
     title: str
     num_rows: int  #: Number of training rows.
     num_columns: int  #: Number of given columns; the model may have more, as a date becomes several.
@@ -169,14 +165,15 @@ class ModelSummary(_Summary):
     has_usual_width: bool = False  #: Whether the width of a Mondrian kernel is the median distance of the rows.
 
     def _facts(self) -> dict[str, str]:
-        low_and_high, width = self.row_weights or (), "the median distance of the rows, not chosen by targets"
-        likelihood = self.log_marginal_likelihood
+        width = "the median distance of the rows, not chosen by targets"
+        weights, likelihood = (
+            "of rows, from {:.4g} to {:.4g}; the noise is that of weight 1",
+            self.log_marginal_likelihood,
+        )
         return {
             **self._functions(),
             **self._tails(),
-            "weights": "of rows, from {:.4g} to {:.4g}; the noise is that of weight 1".format(*low_and_high)
-            if low_and_high
-            else "",
+            "weights": "" if self.row_weights is None else weights.format(*self.row_weights),
             **self._facts_of_parts(),
             "width": f"{width} (lifetime_sweep would choose it)" if self.has_usual_width else "",
             "likelihood": "" if likelihood is None else f"log marginal likelihood {likelihood:.2f} nats",
@@ -220,10 +217,9 @@ class ModelSummary(_Summary):
         if self.degrees_of_freedom is not None and not self.num_outliers:
             found["tails"] = f"{shape}; no row is discounted"
         elif self.degrees_of_freedom is not None:
-            found["outliers"] = (
-                f"{counted(self.num_outliers, 'row')} with large errors count less than a quarter of a usual row; "
-                f"{shape}, whose standard deviation above includes them"
-            )
+            rows = f"{counted(self.num_outliers, 'row')} with large errors"
+            noise = f"{shape}, whose standard deviation above includes them"
+            found["outliers"] = f"{rows} count less than a quarter of a usual row; {noise}"
         if self.long_tail is not None:
             found["long tail"] = f"{self.long_tail} the predictions, so no row is discounted; logarithms may fit better"
         elif self.is_skewed:
@@ -236,8 +232,7 @@ class ClassSummary(_Summary):
     """
     Hold the parts and numbers of a fitted :class:`~gpytorch_partition.estimators.PartitionGPClassifier`.
 
-    `summary()` uses it as its result, readable when printed. Shares of parts are those of the indicators of all classes
-    together.
+    `summary()` uses it as its result, readable when printed. Shares of parts are those of all classes together.
     """
 
     frequencies: dict[Any, float]  #: The weighted share of each class among the training rows.
@@ -288,7 +283,6 @@ def model_summary(estimator: Any, unit: Standardization) -> ModelSummary:
 
 @torch.no_grad()
 def class_summary(estimator: Any, functions: KernelExpansion) -> ClassSummary:
-    """Return the summary of a fitted classifier, from the functions of its indicators."""
     some, link = _some_of(functions.train_x), estimator.link_
     shares = (round(float(share), 12) for share in link.frequencies)
     explained = covariance_shares(functions.part_means(some))
@@ -304,7 +298,6 @@ def class_summary(estimator: Any, functions: KernelExpansion) -> ClassSummary:
 
 
 def _of_estimator(estimator: Any) -> dict[str, Any]:
-    """Return the fields that are known without the model."""
     kernel = estimator.kernel
     shown = repr(kernel) if isinstance(kernel, str) else getattr(kernel, "__name__", type(kernel).__name__)
     return {
@@ -365,36 +358,25 @@ def _of_targets(
     model: CoregionalizedGP, unit: Standardization, columns: list[str], names: list[str], some: Tensor
 ) -> dict[str, Any]:
     functions, scales = KernelExpansion.of_model(model), model.task_covariance.diagonal()
-    means = functions.part_means(some)
+    means, root, targets = functions.part_means(some), scales.sqrt(), list[TargetSummary]()
     parts, prior = _described(functions, columns, some, covariance_shares(means))
     deviations = means.sum(1).std(-1, correction=0)
+    correlations = (model.task_covariance / root / root.unsqueeze(-1)).tolist()
+    for number, (name, scale) in enumerate(zip(names, unit.scale.tolist())):
+        known = model.train_targets[:, number]
+        known = known[~known.isnan()].double()
+        own = known.std(correction=0), deviations[number], model.noise[number].sqrt()
+        target, function, noise = (scale * float(deviation) for deviation in own)
+        closest = dict(zip(names, correlations[number]))
+        targets.append(TargetSummary(name, len(known), target, function, noise, closest))
     return {
         "parts": parts,
         "target_std": 1.0,
         "function_std": float(deviations.square().mean().sqrt()),
         "prior_std": max(0.0, float(scales.mean()) * prior) ** 0.5,
         "noise_std": float(model.noise.mean().sqrt()),
-        "targets": _each_target(model, unit, names, deviations),
+        "targets": tuple(targets),
     }
-
-
-def _each_target(
-    model: CoregionalizedGP, unit: Standardization, names: list[str], deviations: Tensor
-) -> tuple[TargetSummary, ...]:
-    root = model.task_covariance.diagonal().sqrt()
-    correlations = (model.task_covariance / root / root.unsqueeze(-1)).tolist()
-    known = [column[~column.isnan()].double() for column in model.train_targets.unbind(-1)]
-    return tuple(
-        TargetSummary(
-            name,
-            len(known[number]),
-            scale * float(known[number].std(correction=0)),
-            scale * float(deviations[number]),
-            scale * float(model.noise[number].sqrt()),
-            dict(zip(names, correlations[number])),
-        )
-        for number, (name, scale) in enumerate(zip(names, unit.scale.tolist()))
-    )
 
 
 def _some_of(x: Tensor) -> Tensor:
@@ -416,7 +398,6 @@ def _described(
 
 
 def described(kernel: Kernel) -> str:
-    """Return a kernel in one line."""
     told = f"{type(kernel).__name__}({kernel.extra_repr()})".removesuffix("()")
     inside = [kernel.base_kernel] if isinstance(kernel, LandmarkKernel | LocalLinearKernel) else []
     inside = list(kernel.kernels) if isinstance(kernel, PartitionMixtureKernel) else inside
