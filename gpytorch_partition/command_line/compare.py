@@ -64,16 +64,24 @@ def compare(options: Namespace) -> None:
     train, test = split_rows(data, options.test_size, options.seed)
     outputs.say_all(data.notes, options)
     models, results, lines = _models(train, options), Results(), list[Line]()
-    _print_head(train, test)
+    new = "".join({"groups": " of other groups", "time": " of later times"}[role] for role in train.blocks)
+    outputs.show(f"{train.target}: {_sizes(train, test)}{new}, {train.num_columns} columns\n")
+    outputs.show(f"{'model':<20}{'RMSE':>8}{'':10}{'NLPD':>7}{'':9}{'CRPS':>7}{'interval':>9}{'90 %':>5}{'s':>5}")
     for number, (name, model) in enumerate(models.items(), 1):
         found, seconds = _run(name, partial(model, train, test), f"{number}/{len(models)} {name}")
         if found is not None:
             results[name] = found
-            lines.append(_scores(name, found, train, test) | {"seconds": seconds})
-            _print_line(lines[-1])
+            line = _scores(name, found, train, test) | {"seconds": seconds}
+            lines.append(line)
+            shown = f"{_start(line)}{written(line['crps']):>7}{written(line['interval_score_90']):>9}"
+            outputs.show(f"{shown}{100 * line['coverage_90']:>5.0f}{seconds:>5.0f}")
     if not results:
         raise CommandError("no model could be fitted, for the reasons above: there is nothing to write")
-    _print_differences(_add_differences(lines, results, test))
+    others = _add_differences(lines, results, test)
+    if others:
+        outputs.show("\nless the default model, row by row (within 2 of its +-, it is noise)")
+    for line in others:
+        outputs.show(_start(line, "_to_auto"))
     _print_foot(train, test, models.keys())
     _write(folder, train, test, lines, results, options.kernels)
 
@@ -145,9 +153,8 @@ def rbf_ard(options: Namespace, train: TrainingData, test: TrainingData) -> Judg
     dense = linear_operator.settings.max_cholesky_size(MOST_ROWS_FOR_RBF)
     with settings.iterative(), dense, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*trained by L-BFGS")  # it has lengthscales: nothing to correct
-        regressor = PartitionGPRegressor(
-            _new_rbf, dtype="float64", categorical_features=train.categorical, random_state=options.seed
-        )
+        others: dict[str, Any] = {"categorical_features": train.categorical, "random_state": options.seed}
+        regressor = PartitionGPRegressor(_new_rbf, dtype="float64", **others)
         regressor.fit(train.table, train.y, train.weights)
         return regressor.judge(test.table, test.y, test.weights)
 
@@ -204,34 +211,14 @@ def _add_differences(lines: list[Line], results: Results, test: TrainingData) ->
     return [line for line in lines if line is not best]
 
 
-def _print_differences(others: list[Line]) -> None:
-    if others:
-        outputs.show("\nless the default model, row by row (within 2 of its +-, it is noise)")
-    for line in others:
-        outputs.show(_start(line, "_to_auto"))
-
-
-def _print_head(train: TrainingData, test: TrainingData) -> None:
-    new = "".join({"groups": " of other groups", "time": " of later times"}[role] for role in train.blocks)
-    outputs.show(f"{train.target}: {_sizes(train, test, new)}, {train.num_columns} columns\n")
-    outputs.show(f"{'model':<20}{'RMSE':>8}{'':10}{'NLPD':>7}{'':9}{'CRPS':>7}{'interval':>9}{'90 %':>5}{'s':>5}")
-
-
-def _sizes(train: TrainingData, test: TrainingData, new: str = "") -> str:
-    return f"{len(train.y):,} training rows, {len(test.y):,} test rows{new}"
+def _sizes(train: TrainingData, test: TrainingData) -> str:
+    return f"{len(train.y):,} training rows, {len(test.y):,} test rows"
 
 
 def _start(line: Line, kind: str = "") -> str:
     rmse, error, nlpd, of_nlpd = (line[f"{name}{kind}{end}"] for name in ("rmse", "nlpd") for end in ("", "_error"))
     shown = written(rmse, 2 if kind else 4), written(error, 4 if error >= 100 else 2)
     return f"{_TITLES[line['model']]:<20}{shown[0]:>8} +- {shown[1]:<6}{nlpd:>7.3f} +- {of_nlpd:<5.3f}"
-
-
-def _print_line(line: Line) -> None:
-    outputs.show(
-        f"{_start(line)}{written(line['crps']):>7}{written(line['interval_score_90']):>9}"
-        f"{100 * line['coverage_90']:>5.0f}{line['seconds']:>5.0f}"
-    )
 
 
 def _print_foot(train: TrainingData, test: TrainingData, names: Container[str]) -> None:
@@ -242,9 +229,7 @@ def _print_foot(train: TrainingData, test: TrainingData, names: Container[str]) 
     )
     outputs.show("\n" + fill(told, _WIDTH))
     if test.weights is not None:
-        outputs.show(
-            "All scores are averages over test rows by their weights, which divide the variance of each row's noise."
-        )
+        outputs.show("All scores are averages over test rows by their weights, which divide the variance of the noise.")
     if "random_forest" in names and "rbf_ard" not in names:
         outputs.show(f"The RBF-ARD GP is left out above {MOST_ROWS_FOR_RBF:,} training rows.")
 
@@ -263,10 +248,8 @@ def _write(
     if not outputs.has_matplotlib():
         outputs.show(f"\nFor the plot, install matplotlib: {outputs.INSTALL}")
         return
-    predictions, references = (
-        {_TITLES[name]: found for name, found in results.items() if (name in kernels) is are_kernels}
-        for are_kernels in (True, False)
-    )
+    predictions = {_TITLES[name]: found for name, found in results.items() if name in kernels}
+    references = {_TITLES[name]: found for name, found in results.items() if name not in kernels}
     title = f"Exact Gaussian processes with random partition kernels: {_sizes(train, test)}"
     told: dict[str, Any] = {"title": title, "target": train.target, "sample_weight": test.weights}
     outputs.save_figure(folder / _FILES[2], plot_comparison(test.y, predictions, references, **told))

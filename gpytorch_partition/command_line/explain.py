@@ -23,9 +23,7 @@ _MOST_CURVES = 6
 _GRID = 20  # values of a column
 _FILES = ("importance.png", "partial_dependence.png")  # that are written
 
-
-# Rows to explain a model by, and their targets: NaN where missing, None without a target column.
-Rows = tuple[Table, np.ndarray | None]
+Rows = tuple[Table, np.ndarray | None]  # to explain a model by, with their targets, NaN where missing, if there are any
 
 
 def explain(options: Namespace) -> None:
@@ -43,7 +41,11 @@ def explain(options: Namespace) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OutsideRangeWarning)
         warnings.filterwarnings("ignore", message="cells are missing in")
-        importance = _importance(model, rows)
+        X, y = rows or ({}, None)
+        if y is None or len(known := np.flatnonzero(~np.isnan(y))) < 2:
+            importance = model.regressor.importance()
+        else:
+            importance = model.regressor.importance({name: cells[known] for name, cells in X.items()}, y[known])
         outputs.show(f"\n{importance}")
         if folder is not None:
             _draw(folder, model, rows, importance)
@@ -58,13 +60,6 @@ def _rows(model: SavedModel, options: Namespace) -> Rows:
         outputs.say_all([f"columns are explained by {len(some):,} random rows of {found.num_rows:,}"], options)
     y = found.table.get(model.target)
     return {name: found.table[name][some] for name in model.columns}, None if y is None else y[some]
-
-
-def _importance(model: SavedModel, rows: Rows | None) -> Importance:
-    X, y = rows or ({}, None)
-    if y is None or len(known := np.flatnonzero(~np.isnan(y))) < 2:
-        return model.regressor.importance()
-    return model.regressor.importance({name: values[known] for name, values in X.items()}, y[known])
 
 
 def _draw(folder: Path, model: SavedModel, rows: Rows | None, importance: Importance) -> None:

@@ -84,9 +84,8 @@ def fit(options: Namespace) -> None:
 
 def new_regressor(options: Namespace, kernel: str, categorical: Sequence[str] | None) -> PartitionGPRegressor:
     budget = options.budget if kernel == "auto" else None
-    return PartitionGPRegressor(
-        kernel, options.num_partitions, random_state=options.seed, budget=budget, categorical_features=categorical
-    )
+    regressor = PartitionGPRegressor(kernel, options.num_partitions, random_state=options.seed, budget=budget)
+    return regressor.set_params(categorical_features=categorical)
 
 
 def left_out(regressor: PartitionGPRegressor) -> list[str]:
@@ -98,8 +97,10 @@ def left_out(regressor: PartitionGPRegressor) -> list[str]:
 def predict(options: Namespace) -> None:
     """Write the predictions of a model file for the rows of a file."""
     if options.output is not None:
-        outputs.check_is_text(Path(options.output))
-        outputs.check_writable(Path(options.output), options.data, options.model)
+        path = Path(options.output)
+        if path.suffix.lower() in outputs.OTHER_FORMATS:
+            raise CommandError(f"expected a name such as predictions.csv, got {path}: predictions are text with commas")
+        outputs.check_writable(path, options.data, options.model)
     model = load_model(options.model)
     id_column, required = options.id or model.id, [options.id] * (options.id is not None)
     dialect = Dialect.of_options(options)
@@ -118,7 +119,6 @@ def predict(options: Namespace) -> None:
 
 
 def save_model(path: Path, model: SavedModel) -> None:
-    """Write a model file, which replaces an existing one once it is complete."""
     content = {**model._asdict(), "regressor": model.regressor.to_state(), "reader": model.reader.to_state()}
     content["regressor"]["target_names"] = content["regressor"]["target_names"] or [model.target]
     with outputs.cannot_write(path):
@@ -127,9 +127,7 @@ def save_model(path: Path, model: SavedModel) -> None:
 
 def load_model(path: str | Path) -> SavedModel:
     """
-    Return the model that the command `fit` wrote, on the CPU, without running code of the file.
-
-    Call it to predict or explain in Python (docs/tables.md has an example).
+    Return the model that the command `fit` wrote, on the CPU, without running code of the file (docs/tables.md).
 
     :raises CommandError: If there is no such file, it is of another kind or format, or it is damaged.
     """
@@ -153,11 +151,7 @@ def read_new_rows(
     id_column: str | None = None,
     required: Sequence[str] = (),
 ) -> NewRows:
-    """
-    Return the columns of a file that a model needs, read as in the fit, and the optional ones that it has.
-
-    :raises CommandError: If the file cannot be read, or columns are missing or of another kind.
-    """
+    """Return the columns of a file that a model needs, read as in the fit, and the optional ones that it has."""
     frame, told = read_frame(path, dialect, id_column)
     with file_named_in_errors(path):
         check_columns(columns, frame, "", ": rename or add columns, whose cells may be empty")
@@ -175,11 +169,9 @@ def _warn_of_unknown(reader: TableEncoder, table: Table) -> None:
     for place, levels in reader.categories_.items():
         given = {*table.get(names[place], ())} - {None}
         if given and given.isdisjoint(levels):
-            warnings.warn(
-                f"column {names[place]!r} has no category that the model knows (such as {outputs.listed(levels[:5])}): "
-                "give the column that is meant, written as in the file that the model was fitted to",
-                stacklevel=2,
-            )
+            known, remedy = outputs.listed(levels[:5]), "give the column that is meant, written as in the file of fit"
+            told = f"column {names[place]!r} has no category that the model knows (such as {known}): {remedy}"
+            warnings.warn(told, stacklevel=2)
 
 
 def _predictions(model: SavedModel, rows: NewRows, options: Namespace) -> dict[str, Sequence[Any]]:

@@ -17,7 +17,7 @@ from gpytorch_partition.files import replacing
 INSTALL = 'pip install "gpytorch_partition[plot]"'
 _MOST_LISTED = 20
 _LONGEST = 200  # characters of a text that is listed
-_OTHER_FORMATS = (".gz", ".bz2", ".xz", ".zip", ".zst", ".parquet", ".xlsx", ".xls", ".json", ".feather")
+OTHER_FORMATS = (".gz", ".bz2", ".xz", ".zip", ".zst", ".parquet", ".xlsx", ".xls", ".json", ".feather")
 
 
 class CommandError(Exception):
@@ -37,7 +37,6 @@ def say(text: object, kind: str = "note") -> None:
 
 
 def say_all(notes: Iterable[str], options: Namespace) -> None:
-    """Print notes, unless the command is quiet."""
     for note in () if options.quiet else notes:
         say(note)
 
@@ -61,12 +60,6 @@ def save_figure(path: Path, figure: Any) -> None:
         figure.savefig(file, format="png")
 
 
-def check_is_text(path: Path) -> None:
-    """Refuse the name of a file of another format, which would hold comma-separated text."""
-    if path.suffix.lower() in _OTHER_FORMATS:
-        raise CommandError(f"expected a name such as predictions.csv, got {path}: predictions are text with commas")
-
-
 def save_table(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
     with cannot_write(path), replacing(path, "w", newline="", encoding="utf-8") as file:
         write_table(cast(TextIO, file), columns)
@@ -87,9 +80,8 @@ def cannot_write(path: Path) -> Iterator[None]:
     except BrokenPipeError:
         raise
     except (OSError, RuntimeError) as error:  # the latter of a link to itself, in Python before 3.13
-        reason = getattr(error, "strerror", None) or error
-        told = "make it writable or give another name; a file that is there is unchanged"
-        raise CommandError(f"cannot write {path}: {reason}; {told}") from error
+        told = f"{getattr(error, 'strerror', None) or error}; make it writable or give another name"
+        raise CommandError(f"cannot write {path}: {told}; a file that is there is unchanged") from error
 
 
 def check_writable(path: Path, *inputs: str | None) -> None:

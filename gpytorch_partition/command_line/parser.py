@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
+from contextlib import suppress
 from math import inf
 from typing import Any, NoReturn
 
@@ -35,9 +36,7 @@ class _Parser(ArgumentParser):
 
 def new_parser() -> ArgumentParser:
     """Return the parser; its option `run` is the function of the command."""
-    told = (
-        "Exact Gaussian process regression with random partition kernels, on text files, parquet files and workbooks."
-    )
+    told = "Exact Gaussian process regression with random partition kernels, on text, parquet and Excel files."
     parser = _Parser(prog=_PROGRAM, description=told, epilog=f"`{_PROGRAM} COMMAND --help` explains a command.")
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -89,19 +88,14 @@ def _add_predict(commands: Any) -> None:
         predict,
         "predict the rows of a file with a fitted model",
         "Write mean, standard deviation (noise included) and the ends of a central interval for each row, after the id "
-        "that fit was given, where the file has it. Columns are found by name: their order does not matter, and others "
-        "are ignored. Categories that fit did not see are missing cells.",
+        "that fit was given, where the file has it. Columns are found by name. Categories that fit did not see are "
+        "missing cells.",
     )
     add = command.add_argument
     add("model", metavar="MODEL", help="the model file that fit wrote")
     add("data", metavar="DATA", help=f"{_TABLE}; the target need not be there")
     add("--output", metavar="FILE", help="the CSV file to write (default: standard output)")
-    add(
-        "--id",
-        type=column_name,
-        metavar="COLUMN",
-        help="the column to write first (default: the id that fit was given)",
-    )
+    add("--id", **_COLUMN, help="the column to write first (default: the id that fit was given)")
     add = command.add_mutually_exclusive_group().add_argument
     interval = "probability of the interval (default: %(default)s)"
     add("--interval", type=_share, default=0.9, metavar="SHARE", help=interval)
@@ -126,7 +120,6 @@ def _add_explain(commands: Any) -> None:
 
 
 def _new_command(commands: Any, run: Callable[[Namespace], None], told: str, description: str) -> ArgumentParser:
-    """Return the parser of a new command, which has the options of files already."""
     command: ArgumentParser = commands.add_parser(run.__name__, help=told, description=description)
     command.set_defaults(run=run)
     add = command.add_argument
@@ -164,15 +157,11 @@ def _add_fitting(command: ArgumentParser) -> None:
 
 
 def _number(expected: str, least: float, most: float, kind: Callable[[str], float] = float) -> Callable[[str], float]:
-
     def read(text: str) -> float:
-        try:
-            number = kind(text)
-        except ValueError:
-            number = -inf
-        if not least <= number <= most:
-            raise ArgumentTypeError(f"expected {expected}, got {text!r}")
-        return number
+        with suppress(ValueError):
+            if least <= (number := kind(text)) <= most:
+                return number
+        raise ArgumentTypeError(f"expected {expected}, got {text!r}")
 
     return read
 

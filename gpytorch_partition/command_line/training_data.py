@@ -88,8 +88,6 @@ def read_training_data(path: Path, roles: Roles, dialect: Dialect = Dialect()) -
 
 
 class _Columns:
-    """The columns of a file as they are read, with their roles."""
-
     def __init__(self, frame: Any, roles: Roles, dialect: Dialect) -> None:
         self.frame = frame.assign(**{name: texts_of(frame[name]) for name in roles.categorical})
         self.roles, self.dialect = roles, dialect
@@ -111,19 +109,12 @@ class _Columns:
         if not features:
             told = [f"column {name!r}: {reason}" for name, reason in reasons.items()]
             raise ValueError("; ".join(["no column is left to learn from", *told]))
-        return TrainingData(
-            features,
-            columns.values[roles.target],
-            roles.target,
-            columns.reader,
-            kept,
-            roles.id,
-            None if roles.id is None else _texts(columns.frame[roles.id], ""),
-            [*self._notes_of_rows(counted, kept), columns._readings(reasons)],
-            None if roles.weight is None else columns.values[roles.weight],
-            columns._blocks(),
-            [name for name in features if columns.kinds[name] in LEVELS] or None,
-        )
+        ids = None if roles.id is None else _texts(columns.frame[roles.id], "")
+        notes = [*self._notes_of_rows(counted, kept), columns._readings(reasons)]
+        weights = None if roles.weight is None else columns.values[roles.weight]
+        categorical = [name for name in features if columns.kinds[name] in LEVELS] or None
+        needed = features, columns.values[roles.target], roles.target, columns.reader, kept
+        return TrainingData(*needed, roles.id, ids, notes, weights, columns._blocks(), categorical)
 
     def _rows_that_count(self) -> np.ndarray:
         """Return the numbers of the rows with a target and a weight above 0; refuse what cannot be learned from."""
@@ -139,9 +130,7 @@ class _Columns:
             weights = checked_weights(np.where(self.known, self.values[weight], 0.0), len(counts))
             counts, what = counts if weights is None else weights > 0, "a target and a weight above 0"
         if counts.sum() < _FEWEST_TRAINING_ROWS:
-            raise ValueError(
-                f"expected {_FEWEST_TRAINING_ROWS} rows or more with {what}, got {counts.sum()}: give more"
-            )
+            raise ValueError(f"expected {_FEWEST_TRAINING_ROWS} rows or more with {what}, got {counts.sum()}")
         return np.flatnonzero(counts)
 
     def _without_copies(self, rows: np.ndarray) -> np.ndarray:
@@ -173,13 +162,11 @@ class _Columns:
 
     def _notes_of_rows(self, counted: np.ndarray, kept: np.ndarray) -> list[str]:
         without, weightless = np.flatnonzero(~self.known), np.setdiff1d(np.flatnonzero(self.known), counted)
-        told = (
-            (f"without a target ({self.roles.target!r})", without),
-            (f"of weight 0 ({self.roles.weight!r})", weightless),
-        )
-        notes = [
-            f"{len(rows):,} rows {what} left out: {listed(rows.tolist())} (from 0)" for what, rows in told if len(rows)
-        ]
+        reasons = (("without a target", self.roles.target, without), ("of weight 0", self.roles.weight, weightless))
+        notes = []
+        for what, name, rows in reasons:
+            if len(rows):
+                notes.append(f"{len(rows):,} rows {what} ({name!r}) left out: {listed(rows.tolist())} (from 0)")
         num_copies = len(counted) - len(kept)
         return notes + [told_of_copies(num_copies, len(counted))] * (num_copies > 0)
 
