@@ -82,18 +82,12 @@ def check_magnitudes(values: np.ndarray, name: str) -> None:
     values = np.where(np.isnan(values), 0.0, values)
     ranges = np.ptp(values, axis=0)
     if np.abs(values).max() > LARGEST or np.any((ranges > 0) & (ranges < 1 / LARGEST)):
-        raise ValueError(
-            f"expected {name} in units that make numbers between {1 / LARGEST:g} and {LARGEST:g}, got a column with "
-            f"values up to {np.abs(values).max():.3g} and ranges from {ranges.min():.3g}: choose another unit"
-        )
+        got = f"got values up to {np.abs(values).max():.3g} and ranges from {ranges.min():.3g}: choose another unit"
+        raise ValueError(f"expected {name} in units that make numbers between {1 / LARGEST:g} and {LARGEST:g}, {got}")
 
 
 def warn_of_rounding(values: np.ndarray, name: str = "targets") -> None:
-    """
-    Warn of a column of numbers (`N` or `N x D`, NaN where missing) that differ by about the rounding of float64.
-
-    Whole numbers from 2^53 that are equal in float64 may have differed before.
-    """
+    """Warn of columns (`N` or `N x D`) that differ by about the rounding of float64, or are equal from 2^53 on."""
     low, high = np.fmin.reduce(values), np.fmax.reduce(values)
     spread, size = np.atleast_1d(high - low), np.atleast_1d(np.fmax(np.abs(low), np.abs(high)))
     is_lost = (spread <= _ROUNDED * np.finfo(np.float64).eps * size) & ((spread > 0) | (size >= 2.0**53))
@@ -170,12 +164,7 @@ def _farthest_columns(beyond: Tensor, names: Sequence[str]) -> str:
 
 
 def is_blind(kernel: Kernel, likelihood: Any = None) -> bool:
-    """
-    Return whether a kernel has no more variance far from all rows than among them.
-
-    Forests and nearest centers predict far rows as the nearest training rows. Through inducing points all variance
-    vanishes far away, unless the likelihood adds what they leave out. Other kernels widen intervals.
-    """
+    """Return whether a kernel has no more variance far from all rows than among them, as forests have."""
     return not isinstance(likelihood, FITCGaussianLikelihood) and all(map(_is_narrow, _innermost(kernel)))
 
 

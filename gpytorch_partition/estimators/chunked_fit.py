@@ -39,42 +39,33 @@ _ROWS_PER_LEAF, _FEWEST_LEAVES = 400, 4
 _MOST_LEVELS = 255  # that boosting splits into sets
 _REMEDY = "give 'auto', 'forest', 'fast_cluster', a tree ensemble or a PartitionKernel, or fit to rows in memory"
 
-
 Units: TypeAlias = tuple[Standardization, Standardization]  # of columns and targets
 
 
 @dataclass(frozen=True, eq=False)
 class ChunkedFit:
-    """
-    Fit an estimator to rows in chunks, in two passes.
-
-    The first draws a sample, from which the kernel is built; the second counts the other rows.
-    """
+    """Fit to rows in chunks, in two passes: a sample, from which the kernel is built, and counts of the other rows."""
 
     reader: Any  # the estimator: its parameters, and tables read as it does
 
     def run(
         self, source: ChunkSource, sample_rows: int, random: np.random.RandomState
     ) -> tuple[Found, Standardization, Standardization]:
-        """
-        Build a kernel from a sample of the rows, and count all rows into its clusters.
-
-        :return: The fitted model, and the standardizations of the columns and of the targets.
-        """
+        """Return the fitted model, and the standardizations of the columns and of the targets."""
         with stage("sampling rows"):
             bar = progress(source, "sampling rows", source.num_chunks)
             sample = RowSample(sample_rows, random).of(map(self._with_usable_numbers, bar))
-            _check_enough(sample.num_rows)
+        if sample.num_rows < _FEWEST_ROWS:
+            told = f"a half of which chooses scale and noise, got {sample.num_rows}: give fit(X, y) all of them"
+            raise ValueError(f"expected {_FEWEST_ROWS} rows or more in chunks, {told}")
         X, y = self.reader._read(sample.x, sample.y, reset=True, y_numeric=True)
         y = _checked(X, y)
         warn_of_rounding(y)
         columns, unit = columns_of(self.reader, X), target_unit(y, None)
         x, targets = columns.apply_array(X), unit.apply_array(y)
         with stage("building the kernel"):
-            given, categories = self.reader.kernel, self.reader._categories
-            grown_on = torch.from_numpy(y) if is_ensemble(given) else targets
-            options = {"num_partitions": self.reader.num_partitions, "n_jobs": self.reader.n_jobs}
-            kernel, left_out = counted_kernel(given, x, grown_on, categories=categories, random_state=random, **options)
+            grown_on = torch.from_numpy(y) if is_ensemble(self.reader.kernel) else targets
+            kernel, left_out = counted_kernel(self.reader, x, grown_on, random)
         space = FeatureSpaceGP(kernel)
         with stage("counting rows"):
             extremes = self._count(space, source, sample, (columns, unit))
@@ -93,8 +84,8 @@ class ChunkedFit:
                 expected, are_bad = self._no_holes, np.isnan(values)
             if are_bad.any():
                 row = int(are_bad.argmax())
-                at = f"in column {name!r}, row {row} of the chunk"
-                raise ValueError(f"{chunk.name}: {expected}, got {values[row]:g} {at}")
+                got = f"got {values[row]:g} in column {name!r}, row {row} of the chunk"
+                raise ValueError(f"{chunk.name}: {expected}, {got}")
         return chunk
 
     @property
@@ -161,58 +152,38 @@ def _extremes(blocks: Iterable[Tensor]) -> Tensor:
     return torch.stack(TrainingRange.of(torch.cat([block for block in blocks if len(block)])))
 
 
-def _check_enough(num_rows: int) -> None:
-    if num_rows < _FEWEST_ROWS:
-        told = f"a half of which chooses scale and noise, got {num_rows}: give fit(X, y) all of them"
-        raise ValueError(f"expected {_FEWEST_ROWS} rows or more in chunks, {told}")
-
-
 def check_for_chunks(kernel: Any, budget: Any, options: Any, dtype: str) -> None:
     """Refuse, before any work, a kernel whose rows cannot be counted, and parameters without a meaning for these."""
     if name_of(kernel) == "mondrian":
-        raise ValueError(
-            "expected a kernel of few clusters with chunks, got kernel='mondrian', with a cell for nearly every row: "
-            "give 'auto', 'forest' or 'fast_cluster', or a MondrianKernel of a short lifetime, built on some rows"
-        )
+        remedy = "give 'auto', 'forest' or 'fast_cluster', or a MondrianKernel of a short lifetime, built on some rows"
+        raise ValueError(f"expected a kernel of few clusters, got kernel='mondrian' with a cell for each row: {remedy}")
     if isinstance(kernel, Kernel):
         _check_countable(kernel)
     for name, value in (("budget", budget), ("options", options)):
         if value is not None:
-            raise ValueError(
-                f"expected {name}=None with chunks, whose model is not chosen by folds, got {value!r}: leave it out"
-            )
+            told = f"whose model is not chosen by folds, got {value!r}: leave it out"
+            raise ValueError(f"expected {name}=None with chunks, {told}")
     if dtype == "float32":
         raise ValueError("expected dtype='auto' or 'float64' with chunks, whose counts are solved in float64")
 
 
 def counted_kernel(
-    kernel: Any,
-    x: Tensor,
-    y: Tensor,
-    *,
-    num_partitions: int,
-    random_state: Any,
-    n_jobs: int | None,
-    categories: Mapping[int, int],
+    estimator: Any, x: Tensor, y: Tensor, random_state: np.random.RandomState
 ) -> tuple[PartitionKernel, tuple[str, ...]]:
     """
-    Return a kernel with a few thousand clusters, and descriptions of what was left out to keep them few.
+    Return an estimator's kernel with a few thousand clusters, and descriptions of what was left out to keep them few.
 
-    - `"auto"`: the leaves of 100 boosted trees with 32 leaves each, or a leaf for 400 rows, but 4 at least.
-    - `"forest"` and tree ensembles: their trees, cut at the depth that leaves at most 3,200 clusters.
-    - `"fast_cluster"`: the height that makes at most 3,200 clusters.
-    - A :class:`~gpytorch_partition.PartitionKernel`, or a function that builds one: as it is, up to 8,192.
-
-    :param x: `n x D` rows of the sample as the kernel sees them.
-    :param y: `n` targets; in their own units for an ensemble.
+    `"auto"` has the leaves of boosted trees, forests and ensembles are cut at a depth, and `"fast_cluster"` at a
+    height; a :class:`~gpytorch_partition.PartitionKernel` stays as it is. Targets of ensembles are in their own units.
     """
+    kernel, categories, num_partitions = estimator.kernel, estimator._categories, estimator.num_partitions
     name = name_of(kernel)
     if name == "auto":
         return _boosted(x, y, categories, random_state)
     if name == "fast_cluster":
         return _clustered(x, categories, num_partitions, random_state), ()
-    options = {"num_partitions": num_partitions, "random_state": random_state, "n_jobs": n_jobs}
-    built = resolved_kernel(kernel, x, y, categories=categories, **options)
+    options = {"random_state": random_state, "n_jobs": estimator.n_jobs, "categories": categories}
+    built = resolved_kernel(kernel, x, y, num_partitions=num_partitions, **options)
     if name == "forest" or is_ensemble(kernel):
         return _cut(built)
     _check_countable(built)
@@ -222,7 +193,6 @@ def counted_kernel(
 def _boosted(
     x: Tensor, y: Tensor, categories: Mapping[int, int], random_state: Any
 ) -> tuple[RandomForestKernel, tuple[str, ...]]:
-    """Return the leaves of boosted trees, which split categories into sets and take missing values."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     sets = [column for column, levels in categories.items() if levels <= _MOST_LEVELS]
@@ -270,10 +240,8 @@ def _cut_at(forest: ForestPartition, depth: int) -> TreeCutPartition:
 
 
 def _too_many(num_partitions: int) -> str:
-    return (
-        f"expected at most {MOST_CLUSTERS // 2:,} trees or partitions on chunks, which have {MOST_CLUSTERS:,} clusters "
-        f"in all, got {num_partitions:,}: give fewer"
-    )
+    told = f"for {MOST_CLUSTERS:,} clusters in all, got {num_partitions:,}: give fewer"
+    return f"expected at most {MOST_CLUSTERS // 2:,} trees or partitions on chunks, {told}"
 
 
 def _check_countable(kernel: Kernel) -> None:

@@ -22,6 +22,7 @@ from gpytorch_partition import settings
 from gpytorch_partition.all_or_nothing import all_or_nothing, on_one_fit
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.estimators import checks, kernel_parameter
+from gpytorch_partition.estimators.kernel_parameter import kernel_of_ensemble, resolved_kernel, targets_of_ensemble
 from gpytorch_partition.estimators.machines import KernelMachine
 from gpytorch_partition.estimators.reading import counted_rows
 from gpytorch_partition.explain import ClassSummary, Importance, PartialDependence
@@ -71,20 +72,17 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
     Indicators of the classes, less their frequencies, are the targets of a Gaussian process with covariance
     :math:`\sum_i s_i K_i + I`, solved for all classes at once (Rasmussen & Williams 2006, section 6.5). A link with two
     parameters (docs/explaining.md) turns means into probabilities. The weights :math:`s_i` and the link minimize the
-    log loss of held-out rows, by folds of up to 1,000 rows; from 2,000 rows on, a model of up to 18,000 rows chooses
-    the link and a common factor of the weights again. Far from all rows, probabilities of `"mondrian"` are the classes'
-    frequencies, forests and nearest centers predict as at the nearest rows, and the linear part of `"auto"`
-    extrapolates.
+    log loss of held-out rows. Far from all rows, probabilities of `"mondrian"` are the classes' frequencies, forests
+    predict as at the nearest rows, and the linear part of `"auto"` extrapolates.
 
     A fit costs three to five sets of dense covariances of up to 1,000 rows, the kernel of all rows and a solve for C
-    columns: dense up to 2,000 rows, above by preconditioned conjugate gradients. A prediction costs the labels of a row
-    and :math:`O(m C)`, with `"auto"` also :math:`O(k^2)` for k inducing points. Memory: 8 bytes for each row and tree
-    (200), and for each row and inducing point (2,000, of two smooth parts).
+    columns; a prediction :math:`O(m C)`, with `"auto"` also :math:`O(k^2)` for k inducing points. Memory: 8 bytes for
+    each row and tree (200), and for each row and inducing point (2,000).
 
-    :param kernel: `"auto"`, a sum of forests of the classes' indicators, unsupervised trees, smooth kernels of two
-        widths through inducing points and a linear kernel; `"forest"`, `"fast_cluster"`, `"mondrian"`; or an object of
-        docs/own_kernels.md. A function gets the standardized rows and the classes' indicators `(x, y)` (`N` zeros and
-        ones, or `N x C`), in each fold too; a kernel that is built already is only scaled. (Default: `"auto"`.)
+    :param kernel: `"auto"`, a sum of forests, unsupervised trees, two smooth kernels and a linear one; `"forest"`,
+        `"fast_cluster"`, `"mondrian"`; or an object of docs/own_kernels.md. A function gets the standardized rows and
+        the classes' indicators `(x, y)` (`N` zeros and ones, or `N x C`), in each fold too; a kernel that is built
+        already is only scaled. (Default: `"auto"`.)
 
     Other parameters are those of :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
 
@@ -120,9 +118,8 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         :param X: As for :meth:`gpytorch_partition.estimators.PartitionGPRegressor.fit`, as are `groups`, `time` and
             `unlabelled`.
         :param y: `N` classes, two or more: numbers, text or booleans.
-        :param sample_weight: `N` weights of the rows from 0, of which only ratios matter. They divide the noise, and
-            weight the log losses that choose and the classes' frequencies. Probabilities are those of a population in
-            which rows are as common as their weights. (Default: None, 1.)
+        :param sample_weight: `N` weights of the rows from 0, of which only ratios matter. Probabilities are those of a
+            population in which rows are as common as their weights. (Default: None, 1.)
         :raises ValueError: If the data or a parameter cannot be used, or there is one class only.
         :raises TypeError: If the kernel is of another kind, or X is sparse.
         """
@@ -150,17 +147,11 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         new_x = x if is_ensemble(self.kernel) else as_new_rows(x, self._categories, blocks)
         self._has_view = needs_view(x, self._categories)
         setup = Setup(random_state_of(self.random_state), self.n_jobs, _OPTIONS)
-        columns = self._categories, self._has_view
-        rows = PartInputs(
-            x, indicators, None, setup, *columns, row_weights, blocks=blocks, new_x=new_x, unlabelled=more
-        )
+        inputs = x, indicators, None, setup, self._categories, self._has_view, row_weights
+        rows = PartInputs(*inputs, blocks=blocks, new_x=new_x, unlabelled=more)
         frequencies = torch.from_numpy(counts / counts.sum())
-        with (
-            verbosity(self.verbose),
-            doing(f"fitting {len(numbers):,} rows"),
-            recorded_stages() as self.seconds_,
-            threads_for(len(numbers)),
-        ):
+        told = f"fitting {len(numbers):,} rows"
+        with verbosity(self.verbose), doing(told), recorded_stages() as self.seconds_, threads_for(len(numbers)):
             self._fit_rows(rows, numbers, frequencies)
         return self
 
@@ -198,8 +189,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         """
         Return the log probabilities of the classes (`N2 x C`) of rows (`N2 x D`).
 
-        :raises ValueError: If X cannot be used; with `"auto"`, if rows of an array miss values and no row of
-            :meth:`fit` did (in tables, medians replace them).
+        :raises ValueError: If X cannot be used; with `"auto"`, if rows of an array miss values and none of `fit` did.
         """
         x = self._new_rows(X)
         self._warn_of_new_holes(x, self._train_x)
@@ -242,10 +232,9 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
             >>> model.importance().order()
             array([1, 0])
         """
-        functions = self._functions()
         options: dict[str, Any] = {"n_repeats": n_repeats, "random_state": random_state, "n_jobs": n_jobs}
         options |= {"scoring": "neg_log_loss", "measure": "rise of the log loss"}
-        return importance(checks.telling_once(self), functions, X, y, **options)
+        return importance(checks.telling_once(self), self._functions(), X, y, **options)
 
     @on_one_fit
     def partial_dependence(
@@ -270,9 +259,8 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         number = number_of_class(target, self.classes_.tolist())
         rows, teller = rows_on_grid(self, X, column, grid, grid_resolution), checks.telling_once(self)
         means = np.array([teller.predict_proba(table)[:, number].mean() for table in rows.tables])
-        return PartialDependence(
-            rows.column, rows.grid, means, None, rows.values, f"probability of {self.classes_[number]}"
-        )
+        called = f"probability of {self.classes_[number]}"
+        return PartialDependence(rows.column, rows.grid, means, None, rows.values, called)
 
     @on_one_fit
     def nearest_rows(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
@@ -296,32 +284,25 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         elif not isinstance(self.kernel, Kernel):
             kernel_parameter.check_name(self.kernel, kernel_parameter.NAMES)
         elif any(isinstance(module, ClusterKernel) and module.has_seen_targets for module in self.kernel.modules()):
-            warnings.warn(
-                "the kernel that was given was built on targets: if these are the classes, held-out rows are not new "
-                "to it, and probabilities will be too sure. Give a function instead, which is called in each fold: "
-                f"kernel=lambda x, y: {type(self.kernel).__name__}(x, y)",
-                OverconfidenceWarning,
-                stacklevel=level_of_caller(),
+            told = (
+                "the kernel was built on targets: if these are the classes, probabilities will be too sure. Give a "
+                f"function, which is called in each fold: kernel=lambda x, y: {type(self.kernel).__name__}(x, y)"
             )
+            warnings.warn(told, OverconfidenceWarning, stacklevel=level_of_caller())
 
     def _complete(self, x: Tensor) -> Tensor:
-        """Return rows without missing values, where parts cannot take them."""
         if kernel_parameter.name_of(self.kernel) != "auto" or self._has_view or not bool(x.isnan().any()):
             return x
         if self.encoder_ is not None:
             return torch.where(x.isnan(), self._train_x.median(0).values, x)
-        raise ValueError(
-            "expected rows without missing values (NaN), as those of fit were: the smooth and linear parts do not "
-            'know them. Impute them, fit to rows that miss some as well, or use kernel="forest"'
-        )
+        remedy = 'impute them, fit to rows that miss some as well, or use kernel="forest"'
+        raise ValueError(f"expected rows without missing values (NaN), as those of fit were: {remedy}")
 
     def _parts(self, rows: PartInputs, *, is_last: bool = False) -> dict[str, Kernel]:
         """Return kernels of unit scale by name; `is_last` keeps an ensemble that is fitted, for the last model."""
         if is_ensemble(self.kernel):
-            labels = kernel_parameter.targets_of_ensemble(self.kernel, rows.y, self.classes_)
-            kernel = kernel_parameter.kernel_of_ensemble(
-                self.kernel, rows.x, labels, rows.setup.random, grows=not is_last
-            )
+            labels, random = targets_of_ensemble(self.kernel, rows.y, self.classes_), rows.setup.random
+            kernel = kernel_of_ensemble(self.kernel, rows.x, labels, random, grows=not is_last)
             kernel.sum_dtype = torch.float32
             return {"kernel": kernel}
         # Targets of supervised kernels: `N` zeros and ones for two classes, else `N x C`.
@@ -329,9 +310,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         if kernel_parameter.name_of(self.kernel) == "auto":
             return class_parts(replace(rows, y=targets))
         options = {**rows.setup.growing, "categories": self._categories, "sample_weight": rows.tree_weights}
-        kernel = kernel_parameter.resolved_kernel(
-            self.kernel, rows.points, targets, num_partitions=self.num_partitions, **options
-        )
+        kernel = resolved_kernel(self.kernel, rows.points, targets, num_partitions=self.num_partitions, **options)
         if isinstance(self.kernel, str) and isinstance(kernel, PartitionKernel):
             kernel.sum_dtype = torch.float32  # five times as fast; the noise is far above its rounding
         return {"kernel": kernel}
@@ -394,13 +373,12 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
             self._weights, self._tables = noisy.solve(centred), EffectTables()
 
     def _covariance(self, x: Tensor) -> LinearOperator:
-        """Return the `N2 x N` covariances of points and training rows."""
         return to_linear_operator(self.kernel_(x, self._train_x)).evaluate_kernel()
 
     def _excess(self, x: Tensor) -> Tensor:
         """Return the posterior means of the indicators less the classes' frequencies (`N2 x q`)."""
         terms = enumerate(structured_terms(self._covariance(x)))
-        return reduce(add, (term.row_values(self._tables.of(place, term, self._weights)) for place, term in terms))
+        return reduce(add, [term.row_values(self._tables.of(place, term, self._weights)) for place, term in terms])
 
 
 def _shares(rows: PartInputs) -> Tensor | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -66,13 +65,8 @@ class _VotingSelector(SelectorMixin, BaseEstimator):
         self.support_ = supported(self.importances_, self.threshold)
         return self
 
-    @abstractmethod
-    def _voter(self, X: np.ndarray, y: np.ndarray) -> Callable[[int], np.ndarray]:
-        """Return the function from a member's seed to its votes, `D` numbers from 0 to 1."""
-
-    @abstractmethod
-    def _checked_parameters(self) -> int:
-        """Refuse parameters that cannot be used, and return the number of members."""
+    _voter: Callable[..., Callable[[int], np.ndarray]]  # from X and y, the function from a member's seed to its votes
+    _checked_parameters: Callable[[], int]  # refuses parameters, and returns the number of members
 
     def _get_support_mask(self) -> np.ndarray:
         check_is_fitted(self, "support_")
@@ -93,28 +87,23 @@ class ParallelEvolutionSelector(_VotingSelector):
     effects, give an `estimator` that can find them; for those of a kernel:
     `RBFKernel(active_dims=selector.get_support(indices=True))`.
 
-    In each universe a genetic algorithm minimizes a criterion such as the AIC, or any function of a subset, over random
-    subsets of the columns, for a few generations only; then the universes vote. Columns that matter prevail soon; the
-    other columns of a short evolution are random and get few votes. In every generation the better half survives, and
-    pairs of survivors have children by uniform crossover and mutation (Goldberg 1989).
-
-    A universe costs `(1 + n_generations / 2) * population_size` values of the criterion, each at most :math:`O(D^3)`
-    for linear regression, for any number of rows
+    In each universe a genetic algorithm (uniform crossover and mutation; Goldberg 1989) minimizes a criterion over
+    random subsets of the columns, for a few generations only. Columns that matter prevail soon; the other columns of a
+    short evolution are random and get few votes. A universe costs `(1 + n_generations / 2) * population_size` values
+    of the criterion, each at most :math:`O(D^3)` for linear regression, for any number of rows
     (:class:`~gpytorch_partition.estimators.column_selection.LinearCriterion`).
 
     :param criterion: Criterion of linear regression: `"aic"`, `"bic"`, `"gcv"`, or `"loo"`, the leave-one-out error. Or
         a function of the columns chosen (`N x k`) and the targets that returns a number, less being better, and
-        infinity for subsets to leave out (not for all); a process calls it once for each subset. Ignored with an
-        `estimator`. (Default: `"aic"`.)
+        infinity for subsets to leave out (not for all). Ignored with an `estimator`. (Default: `"aic"`.)
     :param n_universes: Number of universes, whose votes are averaged. (Default: 50.)
     :param population_size: Subsets alive in a universe, at least 4. (Default: None, 2 D, 20 at least.)
     :param n_generations: Generations; with many, all universes end at the same best subset. (Default: 4.)
     :param mutation_rate: Probability to flip a gene of a child. (Default: None, 1 / D.)
     :param votes: Voters of a universe: `"best"`, its best subset (2008), or `"population"`, all its last subsets
-        (2006), which finds the true columns more often here. (Default: `"population"`.)
+        (2006). (Default: `"population"`.)
     :param threshold: `"gap"`, the columns above the largest gap in the sorted importances; `"mean"`, those above the
-        mean importance (Xin & Zhu 2012); or a share of the votes that they must exceed. The first two select a column
-        even where none matters. (Default: `"gap"`.)
+        mean importance (Xin & Zhu 2012); or a share of the votes that they must exceed. (Default: `"gap"`.)
     :param estimator: An estimator of scikit-learn whose cross-validated score is maximized instead. (Default: None.)
     :param scoring: Scorer of the estimator, by name or as a function. (Default: None, its `score`.)
     :param cv: Folds for the estimator, as in scikit-learn, split once. (Default: None, five.)
@@ -242,9 +231,7 @@ def evolved(
         subsets = np.concatenate([subsets[survivors], children])
         values = np.concatenate([values[survivors], criterion(children)])
     if not np.isfinite(values.min()):
-        raise ValueError(
-            f"expected a finite criterion of some subset, got {values.min()} for all of the last population"
-        )
+        raise ValueError(f"expected a finite criterion of some subset, got {values.min()} for all of a population")
     return subsets[np.argsort(values, kind="stable")]
 
 
@@ -296,9 +283,9 @@ def _check_variation(y: np.ndarray) -> None:
 
 
 def _check_threshold(value: Any) -> None:
-    if not (isinstance(value, str) and value in _RULES):
-        if isinstance(value, str):
-            raise ValueError(f"expected threshold to be one of {_RULES} or a number from 0 to 1, got {value!r}")
+    if isinstance(value, str):
+        check_word(value, "threshold", _RULES)
+    else:
         check_share(value, "threshold")
 
 
@@ -308,9 +295,8 @@ class LinearCriterion:
 
     With the residual sum of squares RSS of n rows and k coefficients, intercept included: `"aic"` is :math:`n \log(RSS
     / n) + 2 k`, `"bic"` :math:`n \log(RSS / n) + k \log n`, `"gcv"` the generalized cross-validation :math:`n\,RSS / (n
-    - k)^2`, and `"loo"` the mean squared leave-one-out error, of standardized targets. The correlations of the columns
-    take :math:`O(N D^2)` once. A subset then costs :math:`O(k^3)`, with the largest k of those in one call; with
-    `"loo"` :math:`O(N k^2)`. Subsets with :math:`k \ge n` have the value infinity.
+    - k)^2`, and `"loo"` the mean squared leave-one-out error. The correlations of the columns take :math:`O(N D^2)`
+    once, a subset :math:`O(k^3)`, or :math:`O(N k^2)` with `"loo"`. Subsets with :math:`k \ge n` are infinite.
     """
 
     def __init__(self, X: np.ndarray, y: np.ndarray, name: str) -> None:
@@ -375,10 +361,8 @@ class SubsetCriterion:
         if key not in self._known:
             value = self.function(self.x[:, mask], self.y) if mask.any() else np.inf
             if not isinstance(value, Real) or np.isnan(float(value)):
-                raise ValueError(
-                    f"expected criterion to return a number, got {value!r} for columns "
-                    f"{np.flatnonzero(mask).tolist()}: return infinity for subsets that cannot be used"
-                )
+                got = f"got {value!r} for columns {np.flatnonzero(mask).tolist()}"
+                raise ValueError(f"expected criterion to return a number, {got}: return infinity to leave them out")
             self._known[key] = float(value)
         return self._known[key]
 

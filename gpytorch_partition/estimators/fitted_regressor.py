@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import Kernel
 from gpytorch.settings import skip_posterior_variances
 from linear_operator.operators import DiagLinearOperator
 from linear_operator.settings import max_cholesky_size
@@ -78,7 +77,6 @@ class FittedRegressor:
 
     @property
     def is_counted(self) -> bool:
-        """Return whether the training rows were counted, and not kept."""
         return isinstance(self.model, CountedGP)
 
     @property
@@ -101,22 +99,16 @@ class FittedRegressor:
         return self.unit.scale.numpy() if self.has_several else self.unit.scale.item()
 
     def in_units(self, covariance: Tensor) -> np.ndarray:
-        """Return a covariance between standardized targets (`T x T`) in units of the targets."""
         return (covariance * self.unit.scale * self.unit.scale.unsqueeze(-1)).numpy()
 
     def points(self, rows: np.ndarray) -> Tensor:
-        """Return checked rows (`n x D`) as the model takes them."""
         return self._filled(self._standardized(rows))
 
     def _standardized(self, rows: np.ndarray) -> Tensor:
-        r"""
-        Return rows (`n x D`) in standard deviations of the training rows.
-
-        For a model chosen by folds, a new value of a column that is constant in training lies :math:`\sqrt N` from
-        it, as a single value that differs among N rows does: held-out rows of such rare values were predicted so.
-        """
         x, low = self.columns.apply_array(rows), self.range.low
         if self.is_chosen:
+            # A new value of a constant column lies sqrt(N) from it, as a single one that differs among N rows does:
+            # held-out rows of such rare values were predicted so.
             is_new = (self.range.beyond(x) > 0) & (low == self.range.high)
             x = torch.where(is_new, low + (x - low).sign() * len(self.train_x) ** 0.5, x)
         return x.to(self.train_x.dtype)
@@ -140,12 +132,9 @@ class FittedRegressor:
 
     @contextmanager
     def _computing(self) -> Iterator[None]:
-        """Compute linear algebra by iterations, with as many threads as the training rows need."""
         # Without debugging GPyTorch does not warn that the rows may be the training rows.
         with settings.iterative(), settings.no_debug(), threads_for(len(self.train_x)):
             yield
-
-    # Moments.
 
     def moments(self, rows: np.ndarray, with_std: bool, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return means and standard deviations (or nothing) of checked rows, `n` or `n x T` each."""
@@ -154,10 +143,12 @@ class FittedRegressor:
             starts = progress(range(0, len(rows), size), "blocks")
             blocks = [self._moments_of_block(rows[i : i + size], with_std, include_noise) for i in starts]
         mean, std = (np.concatenate(parts) for parts in zip(*blocks))
-        if not (unknown := self._unknown_cells(rows, with_std, include_noise)):
-            return mean, std
-        variances = [each.variance(len(rows)) for each in unknown] if with_std else []
-        return _means(unknown, mean), np.sqrt(std**2 + np.stack(variances, 1).reshape(std.shape)) if with_std else std
+        if unknown := self._unknown_cells(rows, with_std, include_noise):
+            mean = _means(unknown, mean)
+            if with_std:
+                added = np.stack([each.variance(len(rows)) for each in unknown], 1)
+                std = np.sqrt(std**2 + added.reshape(std.shape))
+        return mean, std
 
     @torch.no_grad()
     def _moments_of_block(self, rows: np.ndarray, with_std: bool, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -176,7 +167,7 @@ class FittedRegressor:
         return mean, np.sqrt(variance.double().numpy()) * self.scale if with_std else np.empty(0)
 
     def _samples_of_variances(self, num_observations: int) -> settings.num_variance_samples:
-        """Set the number of samples for variances: fewer for new observations, as noise is a part of theirs."""
+        """Return the setting of the samples for variances: fewer for new observations, a part of which is noise."""
         number = settings.num_variance_samples.value()
         is_large = not self.is_counted and len(self.train_x) > max_cholesky_size.value()
         if num_observations and self.has_several:
@@ -187,10 +178,9 @@ class FittedRegressor:
 
     @property
     def _num_samples_beside_noise(self) -> int:
-        """Return the number of samples that deviations of new observations need, kept with the model's strategy."""
         number = getattr(self.model.prediction_strategy, "num_samples_beside_noise", None)
         if number is None:
-            number = self._chosen_number()
+            number = self._chosen_number()  # which makes the strategy
             self.model.prediction_strategy.num_samples_beside_noise = number
         return number
 
@@ -199,8 +189,7 @@ class FittedRegressor:
         Return the number n of samples with which deviations of new observations are within 3 %, at 95 % of rows.
 
         Their error is :math:`h \sqrt{2 / n} / 2`, where h is the function's share in the variance. The variance of the
-        function at a row that was not learned from is :math:`v / (1 - v / \sigma^2)`, v being that at the row,
-        from pilot samples.
+        function at a row that was not learned from is :math:`v / (1 - v / \sigma^2)`, v being that at the row.
         """
         some = self.train_x[torch.linspace(0, len(self.train_x) - 1, _PILOT_ROWS).long()]
         with settings.num_variance_samples(_PILOT_SAMPLES):
@@ -276,18 +265,14 @@ class FittedRegressor:
     def joint_log_density(self, rows: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> float:
         """Return the log density of new observations (`n`) together; weights (`n`) divide the variance of the noise."""
         if student_t_noise(self.likelihood) is not None:
-            raise ValueError(
-                "expected Gaussian noise for a joint density, got Student-t noise, which the fit has found: give "
-                "joint=False, or fit with options=Options(least_tail_gain=float('inf'))"
-            )
+            remedy = "give joint=False, or fit with options=Options(least_tail_gain=float('inf'))"
+            raise ValueError(f"expected Gaussian noise for a joint density, got Student-t noise: {remedy}")
         mean, covariance = self.joint_moments(rows, weights is None)
         if weights is not None:
             covariance += np.diag(self.noise_of(self.points(rows)) / weights)
         factor = stable_cholesky(torch.from_numpy(covariance)).numpy()
         scores = solve_triangular(factor, y - mean, lower=True)
         return float(norm.logpdf(scores).sum() - np.log(factor.diagonal()).sum())
-
-    # Missing cells.
 
     @torch.no_grad()
     def _unknown_cells(self, rows: np.ndarray, with_std: bool, include_noise: bool) -> list[UnknownCells]:
@@ -311,7 +296,6 @@ class FittedRegressor:
         return noise_variances(self.likelihood, self._filled(x)).double().numpy() * self.scale**2
 
     def _means_of(self, target: int | None, x: Tensor) -> np.ndarray:
-        """Return the means of one of several targets, or of the only one, at standardized rows."""
         with self._computing():
             if target is not None:
                 return self.unit.undo(self.model.means(self._filled(x))).numpy()[:, target]
@@ -320,18 +304,12 @@ class FittedRegressor:
 
 
 def _means(unknown: Sequence[UnknownCells], mean: np.ndarray) -> np.ndarray:
-    """Return means (`n` or `n x T`) averaged over completions, one for each target."""
     columns = mean.reshape(len(mean), -1).T
     return np.stack([each.mean(own) for each, own in zip(unknown, columns)], 1).reshape(mean.shape)
 
 
 def predictive(model: Any, x: Tensor, *, include_noise: bool) -> MultivariateNormal | CountedPosterior:
-    """
-    Return the distribution of new observations, or of the function alone, lazily.
-
-    The variance that inducing points leave unspanned (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`)
-    is variance of the function, which more rows would reduce: it is counted in both.
-    """
+    """Return the distribution of new observations, or of the function alone; both with the unspanned variance."""
     if isinstance(model, CountedGP):
         return model.posterior(x, include_noise=include_noise)
     function = model(x)
@@ -346,12 +324,12 @@ def predictive(model: Any, x: Tensor, *, include_noise: bool) -> MultivariateNor
 
 def sampled(model: Any, x: Tensor, num_samples: int, *, include_noise: bool) -> Tensor:
     """Return joint samples (`num_samples x N`) of :func:`predictive`, from torch's random state."""
-    noise = student_t_noise(model.likelihood)
-    if noise is None or not include_noise:
-        return predictive(model, x, include_noise=include_noise).sample(torch.Size([num_samples]))
-    function = predictive(model, x, include_noise=False).sample(torch.Size([num_samples]))
+    noise = student_t_noise(model.likelihood) if include_noise else None
+    drawn = predictive(model, x, include_noise=include_noise and noise is None).sample(torch.Size([num_samples]))
+    if noise is None:
+        return drawn
     scales = noise.squared_scales(noise(x, shape=x.shape[:-1]).diagonal(dim1=-2, dim2=-1))
-    return StudentT(noise.df.to(scales), function, scales.sqrt()).sample()
+    return StudentT(noise.df.to(scales), drawn, scales.sqrt()).sample()
 
 
 def _heavy_tailed(
@@ -369,11 +347,10 @@ def _heavy_tailed(
 
 def checked_quantiles(quantiles: Any) -> np.ndarray:
     """Return probabilities as an array (`q`), or refuse what is no sequence of numbers strictly between 0 and 1."""
-    is_sequence = isinstance(quantiles, Sequence | np.ndarray | Tensor) and not isinstance(quantiles, str)
-    try:
-        found = np.asarray(quantiles, dtype=np.float64) if is_sequence else np.empty((0, 0))
-    except (TypeError, ValueError):
-        found = np.empty((0, 0))
+    found = np.empty(0)
+    if isinstance(quantiles, Sequence | np.ndarray | Tensor) and not isinstance(quantiles, str):
+        with suppress(TypeError, ValueError):
+            found = np.asarray(quantiles, dtype=np.float64)
     if found.ndim != 1 or not len(found) or not ((found > 0) & (found < 1)).all():
         told = f"such as (0.05, 0.95) for an interval of 90 %, got {quantiles!r}"
         raise ValueError(f"expected quantiles as a sequence of probabilities strictly between 0 and 1, {told}")
@@ -381,22 +358,14 @@ def checked_quantiles(quantiles: Any) -> np.ndarray:
 
 
 def _with_true_spread(estimates: Tensor, num_samples: int) -> Tensor:
-    r"""
-    Return variances (`n`), estimated from samples, moved towards their mean until they spread as the true ones do.
-
-    The estimate of a variance v from S samples is :math:`v \chi_S^2 / S`, so the mean of :math:`2 / (S + 2)` of squared
-    estimates is the part of their spread that is error.
-    """
+    """Return variances (`n`), estimated from samples, moved towards their mean until they spread as the true ones."""
+    # The estimate of v from S samples is v chi_S^2 / S, so that 2 / (S + 2) of squared estimates are error.
     mean, error = estimates.mean(), 2 / (num_samples + 2) * estimates.square().mean()
     true_share = (1 - error / estimates.var().clamp_min(torch.finfo(estimates.dtype).tiny)).clamp_min(0)
     return mean + true_share.sqrt() * (estimates - mean)
 
 
-# States, of tensors and plain values.
-
-
 def state_of(fitted: FittedRegressor, encoder: TableEncoder | None) -> dict[str, Any]:
-    """Return the state of a model and its units, and of the encoder of its tables."""
     model = fitted.model
     kernel = model.covar_module if fitted.has_several else model.covar_module.base_kernel
     return {
@@ -415,7 +384,6 @@ def state_of(fitted: FittedRegressor, encoder: TableEncoder | None) -> dict[str,
 
 
 def fitted_of(state: Mapping[str, Any]) -> tuple[FittedRegressor, TableEncoder | None]:
-    """Return the model and the encoder of a state."""
     encoder = None if state["encoder"] is None else TableEncoder.from_state(state["encoder"])
     columns, unit = (Standardization(state[f"{name}_mean"], state[f"{name}_scale"]) for name in "xy")
     categories = {} if encoder is None else {column: len(each) for column, each in encoder.categories_.items()}
@@ -451,23 +419,17 @@ def _model_of(state: Mapping[str, Any]) -> Any:
         return rebuilt_counted(state["counted"], x, y, kernel)
     kernel = EncodedKernel(kernel) if state["has_view"] else kernel
     if y.dim() == 2:
-        model: Any = _unfitted_targets(state, x, y, kernel)
+        description, ones = own_description(state), torch.ones(y.shape[1], dtype=torch.float64)
+        is_default = description["parts"] is not None
+        kernel = unfitted_kernel(description, x.shape[1]) if is_default else kernel
+        unfitted = Coregionalization(ones.diag(), ones, ones, 0.0)
+        model: Any = CoregionalizedGP(x, y, kernel, unfitted, description if is_default else None)
     else:
         weights = tensors.get("likelihood.noise_covar.weights")  # of rows, where these have some
         likelihood = new_likelihood(None if weights is None else RowWeights.of(weights))
         model = rebuilt(state, x, y) or PartitionGP(x, y, likelihood, kernel)
     model.load_state_dict(tensors)
     return model
-
-
-def _unfitted_targets(state: Mapping[str, Any], x: Tensor, y: Tensor, kernel: Kernel) -> CoregionalizedGP:
-    """Return a model of several targets of the kind of a saved one, with this kernel or that of a default model."""
-    description = own_description(state)
-    is_default = description["parts"] is not None
-    ones = torch.ones(y.shape[1], dtype=torch.float64)
-    unfitted = Coregionalization(ones.diag(), ones, ones, 0.0)
-    kernel = unfitted_kernel(description, x.shape[1]) if is_default else kernel
-    return CoregionalizedGP(x, y, kernel, unfitted, description if is_default else None)
 
 
 def plain(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from inspect import signature
 from typing import Any, TypeAlias
 
@@ -42,11 +43,6 @@ KernelLike: TypeAlias = Any  # a name, a function (x, y) -> kernel, a kernel, or
 OF_STATE = "ensemble"  # name in states for the kernel of an ensemble, which a load cannot fit again
 MOST_DENSE_ROWS = 2_000  # with more, a kernel without a structure would need an N x N matrix
 
-_TABLES = (
-    "expected columns of numbers, as the ensemble or the kernel was built on, got text, categories or dates: encode "
-    "them for both, as by OrdinalEncoder of scikit-learn, or give kernel='auto', which reads tables"
-)
-
 
 def resolved_kernel(
     kernel: KernelLike,
@@ -63,16 +59,15 @@ def resolved_kernel(
     Return the kernel of an estimator: a kernel that is built already, or a new one, built on rows.
 
     :param kernel: A name of `KERNELS` or a function `(x, y) -> kernel`, which build one on these rows. Or a kernel of
-        this package, which is used as it is, and not trained: of partitions, slopes or landmarks, a sum of such, or a
-        :class:`gpytorch.kernels.ScaleKernel` or :class:`~gpytorch_partition.StandardizedKernel` around them. Or a tree
-        ensemble, as in :meth:`~gpytorch_partition.RandomForestKernel.from_forest`; a clone of an
-        unfitted one is fitted.
+        this package, a sum of such, or a :class:`gpytorch.kernels.ScaleKernel` or
+        :class:`~gpytorch_partition.StandardizedKernel` around them, which is used as it is, and not trained. Or a tree
+        ensemble, as in :meth:`~gpytorch_partition.RandomForestKernel.from_forest`; of an unfitted one a clone is
+        fitted.
     :param x: `N x D` rows: standardized ones, unless the kernel is built already or an ensemble.
     :param y: `N` targets or `N x k` indicators of classes; None where there are none, which `"forest"` refuses.
     :param categories: The number of levels of each column that holds codes, by its number. A forest splits them into
         sets; other kernels are built on a :class:`~gpytorch_partition.tables.NumberView`. (Default: none.)
-    :param sample_weight: `N` weights of the rows for `"forest"`, and for medians and mean targets of views. (Default:
-        None, 1.)
+    :param sample_weight: `N` weights of the rows for forests and views. (Default: None, 1.)
     :raises ValueError: If it is an unknown name, or a kernel or rows that cannot be used.
     :raises TypeError: If it is anything else, or a kernel that is not linear in the number of rows.
     """
@@ -115,9 +110,7 @@ def new_kernel(
         return built
     if kernel == "forest":
         if y is None:
-            raise ValueError(
-                'expected targets, which kernel="forest" is grown on, got none: call fit(X, y), or give "fast_cluster"'
-            )
+            raise ValueError("expected targets for kernel='forest', got none: call fit(X, y), or give 'fast_cluster'")
         options = {"random_state": random_state, "n_jobs": n_jobs}
         columns = tuple(categories)
         return RandomForestKernel(x, y, num_partitions, categories=columns, sample_weight=sample_weight, **options)
@@ -132,25 +125,17 @@ def new_kernel(
 
 
 def kernel_and_rows(
-    kernel: str | Callable[[Tensor, Any], Kernel],
-    x: Tensor,
-    y: Tensor,
-    points: Tensor,
-    *,
-    categories: Mapping[int, int],
-    random_state: Any,
-    **options: Any,
+    kernel: KernelLike, x: Tensor, y: Tensor, points: Tensor, *, categories: Mapping[int, int], **options: Any
 ) -> tuple[Kernel, Tensor]:
     """
     Return a kernel for training by marginal likelihood, built on `points` (training rows first), and its rows.
 
-    Where categories become mean targets, training rows hold the number of their fold, so that the kernel sees mean
-    targets of other folds (:meth:`~gpytorch_partition.tables.NumberView.in_folds`).
+    Where categories become mean targets, rows hold their fold (:meth:`~gpytorch_partition.tables.NumberView.in_folds`).
     """
-    options = {**options, "random_state": random_state}
     if kernel == "forest" or not needs_view(points, categories):
         return new_kernel(kernel, points, y, categories=categories, **options), x
-    view, rows = view_in_folds(x, categories, y, random_state_of(random_state), options.get("sample_weight"))
+    random = random_state_of(options["random_state"])
+    view, rows = view_in_folds(x, categories, y, random, options.get("sample_weight"))
     seen = view(torch.cat([rows, points[len(x) :]]))
     return EncodedKernel(new_kernel(kernel, seen, y, **options), view), rows
 
@@ -162,14 +147,11 @@ def _check_linear(kernel: Kernel) -> None:
     elif isinstance(kernel, (ScaleKernel, StandardizedKernel, EncodedKernel, IterativeKernel)):
         _check_linear(kernel.base_kernel)
     elif not isinstance(kernel, ClusterKernel):
-        raise TypeError(
-            f"expected a kernel of this package, a sum or a ScaleKernel of such, got a {type(kernel).__name__}, whose "
-            "products are not linear in the rows: give LandmarkKernel.from_kernel(kernel, points)"
-        )
+        got = f"got a {type(kernel).__name__}, whose products are not linear in the rows"
+        raise TypeError(f"expected a kernel of this package, {got}: give LandmarkKernel.from_kernel(kernel, points)")
 
 
 def name_of(kernel: Any) -> str | None:
-    """Return the name that a parameter `kernel` is; None for other forms."""
     return kernel if isinstance(kernel, str) else None
 
 
@@ -181,7 +163,6 @@ def sees_raw_columns(kernel: Any) -> bool:
 
 
 def check_takes_unlabelled(kernel: Any) -> None:
-    """Refuse rows without targets for kernels that are built already, and for those that learn from targets."""
     if sees_raw_columns(kernel):
         told = f"a {type(kernel).__name__}, which is built already: give a function (x, y) -> kernel"
         raise ValueError(f"expected no unlabelled rows with this kernel, got {told}")
@@ -200,9 +181,8 @@ def check_dense_size(kernel: Kernel, x: Tensor) -> None:
     if any(_has_dense_factor(term) for term in structured_terms(covariance)):
         name = type(kernel.base_kernel if isinstance(kernel, IterativeKernel) else kernel).__name__
         raise ValueError(
-            f"expected {limit:,} rows or fewer, as a {name} like this has no structure, got {len(x):,}: "
-            f"their matrices take {8 * len(x) ** 2 / 2**30:.3g} GiB each, give it through inducing points, lambda x, "
-            "y: LandmarkKernel.from_kernel(k, x[:500]), a kernel of this package, or 'auto', which has a smooth part"
+            f"expected {limit:,} rows or fewer, as a {name} like this has no structure, got {len(x):,}: give inducing "
+            "points, lambda x, y: LandmarkKernel.from_kernel(k, x[:500]), a kernel of this package, or 'auto'"
         )
 
 
@@ -216,29 +196,20 @@ def _has_dense_factor(operator: LinearOperator) -> bool:
 def kernel_of_ensemble(
     ensemble: Any, x: Tensor, y: Any, random_state: Any, *, grows: bool = False
 ) -> RandomForestKernel:
-    """
-    Return the kernel of an ensemble, at all heights of its trees.
-
-    :param y: `N` targets for a clone. A clone is fitted if the ensemble is not fitted, or if `grows`, as folds need.
-    :param random_state: Seeds clones of scikit-learn that have no seed.
-    """
+    """Return the kernel of an ensemble, or of a clone if that is not fitted, or if `grows`, as folds need."""
     libraries.check_has_trees(ensemble)
     if grows or not libraries.is_fitted(ensemble):
         libraries.check_refittable(ensemble)
         if y is None:
-            raise ValueError(
-                f"expected targets, which a clone of the {type(ensemble).__name__} is fitted to, got none: fit(X, y)"
-            )
+            name = type(ensemble).__name__
+            raise ValueError(f"expected targets, which a clone of the {name} is fitted to, got none: fit(X, y)")
         ensemble = libraries.fitted_clone(ensemble, x.cpu().numpy(), np.asarray(y), random_state_of(random_state))
     return RandomForestKernel.from_forest(ensemble)
 
 
 def check_given(kernel: Any, names: tuple[str, ...]) -> None:
-    """Refuse, before any work, parameters `kernel` that no regressor can use."""
     if name_of(kernel) == OF_STATE:
-        raise ValueError(
-            "expected the ensemble again to fit, got a state, which keeps trees only: call set_params(kernel=ensemble)"
-        )
+        raise ValueError("expected the ensemble again to fit, got a state of its trees: set_params(kernel=ensemble)")
     if libraries.is_ensemble(kernel):
         check_regression_ensemble(kernel)
     elif isinstance(kernel, Kernel):
@@ -248,28 +219,22 @@ def check_given(kernel: Any, names: tuple[str, ...]) -> None:
 
 
 def check_name(kernel: Any, names: tuple[str, ...]) -> None:
-    """Refuse a parameter that is neither one of these names nor a function of rows and targets."""
     is_function = callable(kernel) and not isinstance(kernel, type | KernelOfArrays)
-    if is_function:
+    with suppress(ValueError):  # some functions written in C have no signature
         try:
             signature(kernel).bind(None, None)
         except TypeError:
             is_function = False
-        except ValueError:  # some functions written in C have no signature
-            pass
     if not is_function and not (isinstance(kernel, str) and kernel in names):
-        raise (TypeError if callable(kernel) else ValueError)(
-            f"expected kernel to be one of {names}, a tree ensemble, a kernel of GPyTorch or of this package, or a "
-            f"function (x, y) -> kernel, got {kernel!r:.100}"
-        )
+        others = "a tree ensemble, a kernel of GPyTorch or of this package, or a function (x, y) -> kernel"
+        told = f"expected kernel to be one of {names}, {others}, got {kernel!r:.100}"
+        raise TypeError(told) if callable(kernel) else ValueError(told)
 
 
 def check_kernel(kernel: Kernel) -> None:
     """Refuse batches of kernels, kernels of several outputs for a row, and kernels built to load a state."""
     if any(isinstance(each, DeferredKernel) for each in kernel.modules()):  # before it is asked anything, by one row
-        raise ValueError(
-            "expected a kernel that is built on rows, got a DeferredKernel: give a function (x, y) -> kernel"
-        )
+        raise ValueError("expected a kernel built on rows, got a DeferredKernel: give a function (x, y) -> kernel")
     row = torch.ones(1, 1)
     for each in kernel.modules():
         name, partition = type(each).__name__, getattr(each, "partition", None)
@@ -284,10 +249,8 @@ def check_standardizable(kernel: Kernel, num_columns: int) -> None:
     """Refuse kernels that would be wrong on standardized columns, or with so many of them."""
     for each in kernel.modules():
         if isinstance(each, InducingPointKernel | IndexKernel):
-            raise ValueError(
-                f"expected a kernel of standardized columns, got an {type(each).__name__}: give GroupKernel([0]) for "
-                "codes, and LandmarkKernel.from_kernel(kernel, x[:500]) for inducing points"
-            )
+            remedy = "give GroupKernel([0]) for codes, LandmarkKernel.from_kernel(kernel, x[:500]) for inducing points"
+            raise ValueError(f"expected a kernel of standardized columns, got an {type(each).__name__}: {remedy}")
         seen = num_columns if getattr(each, "active_dims", None) is None else len(each.active_dims)
         if isinstance(each, CosineKernel) and seen > 1:
             told = f"got {seen}: give CosineKernel(active_dims=(0,))"
@@ -297,10 +260,10 @@ def check_standardizable(kernel: Kernel, num_columns: int) -> None:
 def check_columns(ensemble: Any, estimator: Any) -> None:
     """Refuse tables for an ensemble with text, categories or dates, or other columns than those it was fitted to."""
     encoder = estimator.encoder_
-    if encoder is not None and list(encoder.get_feature_names_out()) != list(encoder.feature_names_in_):
-        raise ValueError(_TABLES)
-    if estimator._categories or (encoder is not None and estimator.categorical_features is not None):
-        raise ValueError(_TABLES)
+    has_dates = encoder is not None and list(encoder.get_feature_names_out()) != list(encoder.feature_names_in_)
+    if has_dates or estimator._categories or (encoder is not None and estimator.categorical_features is not None):
+        told = "got text, categories or dates: encode them, as by OrdinalEncoder, or give kernel='auto'"
+        raise ValueError(f"expected columns of numbers, as the ensemble or the kernel was built on, {told}")
     own, given = ([*map(str, getattr(each, "feature_names_in_", ()))] for each in (ensemble, estimator))
     if own and given and own != given:
         told = f"in their order, {own}, got {given}: give X[ensemble.feature_names_in_]"
@@ -308,14 +271,13 @@ def check_columns(ensemble: Any, estimator: Any) -> None:
 
 
 def state_name(kernel: Any) -> str:
-    """Return the name of a kernel in states of estimators; a function has none."""
     if libraries.is_ensemble(kernel):
         return OF_STATE
-    if (name := name_of(kernel)) is not None:
-        return name
-    told = getattr(kernel, "__name__", type(kernel).__name__)
-    reason = f"got {told}, which no plain value can stand for: pickle the estimator instead"
-    raise TypeError(f"expected a kernel by name, or a tree ensemble, {reason}")
+    if isinstance(kernel, str):
+        return kernel
+    got = getattr(kernel, "__name__", type(kernel).__name__)
+    told = f"got {got}, which no plain value can stand for: pickle the estimator instead"
+    raise TypeError(f"expected a kernel by name, or a tree ensemble, {told}")
 
 
 def targets_of_ensemble(ensemble: Any, indicators: Tensor, classes: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from gpytorch_partition.estimators.checks import check_magnitudes, check_word
 from gpytorch_partition.estimators.reading import ReadsNumbers
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.inputs.text_targets import composed
+from gpytorch_partition.linalg.parallel import slices
 
 SHAPES = ("spherical", "elliptical")
 ALPHAS = tuple(2.0 ** (step / 2) for step in range(10, -9, -1))  # 32 down to 1/16
@@ -36,7 +37,6 @@ class _LeftOut(NamedTuple):
     squares: np.ndarray
 
     def applied(self, squares: np.ndarray, block: slice) -> np.ndarray:
-        """Change the squared distances of a block of rows in place."""
         some = slice(*np.searchsorted(self.rows, [block.start, block.stop]))
         squares[self.rows[some] - block.start, self.kernels[some]] = self.squares[some]
         squares[np.arange(len(squares)), self.gone[block]] = np.inf
@@ -54,22 +54,19 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
 
     .. math:: f(x) \propto \sum_{i = 1}^n k(\| R_i^{-1} (x - x_i) \| / \alpha).
 
-    :math:`R_i` is the mean distance to the K
-    neighbors (`"spherical"`, eq. 24), or a diagonal matrix of the mean distances in each column (`"elliptical"`, eq.
-    25; Zhu, Su & Chipman 2006). Where it is zero, the smallest positive one of the other rare rows (in that column)
-    replaces it, or one standard deviation where there is none.
+    :math:`R_i` is the mean distance to the K neighbors (`"spherical"`, eq. 24), or a diagonal matrix of the mean
+    distances in each column (`"elliptical"`, eq. 25; Zhu, Su & Chipman 2006). Where it is zero, the smallest positive
+    one of the other rare rows replaces it, or one standard deviation where there is none.
 
-    Columns are standardized inside. K and :math:`\alpha` maximize the average precision of cross-validated scores: a
-    rare row is scored without its own kernel, a background row without that of its fold. These scores also set the
-    `threshold_` of :meth:`predict`: as many training rows are above it as are rare.
+    Columns are standardized inside. K and :math:`\alpha` maximize the average precision of cross-validated scores,
+    which also set the `threshold_` of :meth:`predict`: as many training rows are above it as are rare.
 
     Training takes a neighbor search for the rare rows and :math:`O(N n)` kernel values for each pair of K and
     :math:`\alpha`; scores take :math:`O(n D)` a row.
 
     :param shape: `"spherical"` or `"elliptical"`. The former is seldom worse where the rare class is small (Zhu 2008,
         4.2.3). (Default: `"spherical"`.)
-    :param n_neighbors: K, or several to choose from, at most the number of background rows less one. Results depend
-        little on it (4.2.4). (Default: 5.)
+    :param n_neighbors: K, or several to choose from. Results depend little on it (4.2.4). (Default: 5.)
     :param alpha: Factor of all radii, several to choose from, or `"auto"`: powers of :math:`\sqrt 2` from 1/16 to 32.
         Results depend much on it. (Default: `"auto"`.)
     :param kernel: Function of the scaled distance u: `"gaussian"`, exp(-u^2 / 2); `"triangular"`, 1 - u up to 1;
@@ -78,11 +75,10 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
     :param rare_class: The label to be ranked first. (Default: None, the rarer one; of equally many, the last.)
     :param n_jobs: Threads of the neighbor search. (Default: None, one.)
 
-    Fitted attributes, beside those of scikit-learn: `n_neighbors_`, `alpha_`, the values chosen (of equally good ones
-    the smaller K and the larger :math:`\alpha`); `average_precision_`, `average_precisions_`, the cross-validated
-    average precision of these, and of each pair (`len(n_neighbors) x len(alpha)`, the latter in descending order);
-    `centers_`, `radii_`, `n x D` rare rows and their `n x 1` or `n x D` radii, in standard deviations; `rare_class_`,
-    `threshold_`.
+    Fitted attributes, beside those of scikit-learn: `n_neighbors_`, `alpha_`, the values chosen; `average_precision_`,
+    `average_precisions_`, the cross-validated average precision of these, and of each pair (`len(n_neighbors) x
+    len(alpha)`, the latter in descending order); `centers_`, `radii_`, `n x D` rare rows and their `n x 1` or `n x D`
+    radii, in standard deviations; `rare_class_`, `threshold_`.
 
     Example:
         >>> random = np.random.RandomState(0)
@@ -110,13 +106,11 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
         :param X: `N x D` rows, finite, or a table.
         :param y: `N` labels of two classes, with two rows of each at least.
         :raises ValueError: If the data or a parameter cannot be used.
-        :raises TypeError: If X is sparse.
         """
         numbers, alphas = self._checked_parameters()
         X, y = self._read_numbers(X, y, reset=True)
         check_magnitudes(X, "X")
         is_rare = self._checked_classes(y)
-        check_counts(is_rare)
         X = self._fit_view(X, torch.from_numpy(is_rare.astype(np.float64)))
         self._columns = Standardization.of_array(X)
         x = self._columns.apply_array(X).numpy()
@@ -154,8 +148,6 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
         tags.classifier_tags.multi_class = False
         return tags
 
-    # Parameters and labels.
-
     def _checked_parameters(self) -> tuple[list[int], list[float]]:
         check_word(self.shape, "shape", SHAPES)
         check_word(self.kernel, "kernel", tuple(_KERNELS))
@@ -177,20 +169,22 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
         rare = self.classes_[1 - int(np.argmin(counts[::-1]))] if self.rare_class is None else composed(self.rare_class)
         if rare not in self.classes_.tolist():
             raise ValueError(f"expected rare_class to be one of the labels {self.classes_.tolist()}, got {rare!r}")
-        self.rare_class_ = rare
-        return y == rare
-
-    # Radii, and cross-validated scores.
+        self.rare_class_, is_rare = rare, y == rare
+        for number, name in ((is_rare.sum(), "rare"), ((~is_rare).sum(), "background")):
+            if number < 2:  # cross-validation leaves one out
+                raise ValueError(f"expected at least 2 rows of the {name} class, got {number}: give more rows")
+        return is_rare
 
     def _choose(self, x: np.ndarray, is_rare: np.ndarray, numbers: list[int], alphas: list[float]) -> None:
         neighbors, gaps = self._neighbors(x[~is_rare], max(numbers))
         neighbors = np.flatnonzero(~is_rare)[neighbors]
         folds = np.where(is_rare, np.cumsum(is_rare) - 1, np.cumsum(~is_rare) % is_rare.sum())
         self.average_precisions_ = np.empty((len(numbers), len(alphas)))
-        self.average_precision_ = -1.0
+        self.average_precision_, count = -1.0, int(is_rare.sum())
         for row, number in enumerate(numbers):
             radii = gaps[:, :number].mean(1)
-            least = smallest_positive(radii)
+            least = radii.min(0, where=radii > 0, initial=np.inf)
+            least = np.where(np.isfinite(least), least, 1.0)
             left_out = _left_out(gaps[:, : number + 1], neighbors[:, :number], folds, least)
             radii = np.where(radii > 0, radii, least)
             scores = self._log_scores(x, radii, alphas, left_out)
@@ -199,7 +193,8 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
             if max(found) > self.average_precision_:
                 best = int(np.argmax(found))
                 self.average_precision_, self.n_neighbors_, self.alpha_ = found[best], number, alphas[best]
-                self.radii_, self.threshold_ = radii, _threshold(scores[best], is_rare.sum())
+                above, below = -np.partition(-scores[best], [count - 1, count])[count - 1 : count + 1]
+                self.radii_, self.threshold_ = radii, float((above + below) / 2)
 
     def _neighbors(self, background: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Return K + 1 neighbors of each rare row, and their distances: `n x (K + 1) x 1` or `D`."""
@@ -216,18 +211,13 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
         scores = np.empty((len(alphas), len(x)))
         log_sum = _KERNELS[self.kernel]
         with np.errstate(divide="ignore", over="ignore"):
-            for block, squares in self._blocks(x, radii):
+            for block in slices(len(x), max(1, _BLOCK_NUMEL // len(radii))):
+                squares = scaled_squares(x[block], self.centers_, radii)
                 if left_out is not None:
                     squares = left_out.applied(squares, block)
                 for values, alpha in zip(scores, alphas):
                     values[block] = log_sum(squares, alpha)
         return np.maximum(scores - np.log(len(radii) - (left_out is not None)), _NO_SCORE)
-
-    def _blocks(self, x: np.ndarray, radii: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-        size = max(1, _BLOCK_NUMEL // len(radii))
-        for start in range(0, len(x), size):
-            block = slice(start, min(start + size, len(x)))
-            yield block, scaled_squares(x[block], self.centers_, radii)
 
 
 def scaled_squares(x: np.ndarray, centers: np.ndarray, radii: np.ndarray) -> np.ndarray:
@@ -242,29 +232,14 @@ def scaled_squares(x: np.ndarray, centers: np.ndarray, radii: np.ndarray) -> np.
     return squares
 
 
-def smallest_positive(radii: np.ndarray) -> np.ndarray:
-    """Return the smallest positive radius of each column; 1 where there is none."""
-    least = np.where(radii > 0, radii, np.inf).min(0)
-    return np.where(np.isfinite(least), least, 1.0)
-
-
-def check_counts(is_rare: np.ndarray) -> None:
-    """Refuse fewer than two rows of a class, since cross-validation leaves one out."""
-    for number, name in ((is_rare.sum(), "rare"), ((~is_rare).sum(), "background")):
-        if number < 2:
-            raise ValueError(f"expected at least 2 rows of the {name} class, got {number}: give more rows")
-
-
 def _candidates(value: Any, name: str, expected: str) -> list[float]:
-    error = ValueError(f"expected {name} to be {expected}, one or several, got {value!r}")
     try:
         numbers = np.atleast_1d(np.asarray(value, dtype=float))
     except (TypeError, ValueError):
-        raise error from None
-    if isinstance(value, bool | str) or numbers.ndim != 1 or not len(numbers):
-        raise error
-    if not np.all((numbers >= 1e-100) & (numbers <= 1e100)):  # their squares are finite
-        raise error
+        numbers = np.empty(0)
+    are_usable = ((numbers >= 1e-100) & (numbers <= 1e100)).all()  # their squares are finite
+    if isinstance(value, bool | str) or numbers.ndim != 1 or not len(numbers) or not are_usable:
+        raise ValueError(f"expected {name} to be {expected}, one or several, got {value!r}")
     return numbers.tolist()
 
 
@@ -277,12 +252,6 @@ def _left_out(gaps: np.ndarray, neighbors: np.ndarray, folds: np.ndarray, least:
     kernels = np.arange(len(gaps)).repeat(number)
     order = np.argsort(neighbors, axis=None, kind="stable")
     return _LeftOut(folds, neighbors.ravel()[order], kernels[order], np.square(own / radii).sum(2).ravel()[order])
-
-
-def _threshold(scores: np.ndarray, number: int) -> float:
-    """Return the midpoint of the `number`-th largest score and the next one."""
-    above, below = -np.partition(-scores, [number - 1, number])[number - 1 : number + 1]
-    return float((above + below) / 2)
 
 
 def _gaussian(squares: np.ndarray, alpha: float) -> np.ndarray:
@@ -299,13 +268,9 @@ def _triangular(squares: np.ndarray, alpha: float) -> np.ndarray:
     return np.log(np.maximum(terms, 0, out=terms).sum(1))
 
 
-def _uniform(squares: np.ndarray, alpha: float) -> np.ndarray:
-    return np.log((squares <= alpha**2).sum(1))
-
-
 # Logarithms of the sums of kernel values over the columns of squared distances, in units of alpha.
 _KERNELS: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
     "gaussian": _gaussian,
     "triangular": _triangular,
-    "uniform": _uniform,
+    "uniform": lambda squares, alpha: np.log((squares <= alpha**2).sum(1)),
 }

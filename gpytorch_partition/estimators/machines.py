@@ -27,11 +27,7 @@ from gpytorch_partition.tables.cells import as_pandas
 
 
 class KernelMachine(ReadsTables, BaseEstimator):
-    """
-    A base of estimators with the parameters `kernel`, `num_partitions`, `random_state` and `n_jobs`.
-
-    A machine calls :meth:`_read` and :meth:`_build` in `fit`, and :meth:`_new_rows` for other rows (float64).
-    """
+    """A base of estimators whose `fit` calls :meth:`_read` and :meth:`_build`, and :meth:`_new_rows` reads others."""
 
     kernel: Any
     num_partitions: int
@@ -44,23 +40,15 @@ class KernelMachine(ReadsTables, BaseEstimator):
         """Build the kernel on checked rows, with targets if any, and on others; return the former as it sees them."""
         check_n_jobs(self.n_jobs)
         points = self._training_rows(rows, unlabelled)
-        self.kernel_ = resolved_kernel(
-            self.kernel,
-            points,
-            targets,
-            num_partitions=self.num_partitions,
-            random_state=self.random_state,
-            n_jobs=self.n_jobs,
-            categories=self._categories,
-        )
+        options = {name: getattr(self, name) for name in ("num_partitions", "random_state", "n_jobs")}
+        self.kernel_ = resolved_kernel(self.kernel, points, targets, categories=self._categories, **options)
         return points[: len(rows)]
 
     def _training_rows(self, rows: np.ndarray, unlabelled: np.ndarray | None = None) -> Tensor:
         check_magnitudes(rows, "X")
         rows = rows if unlabelled is None else np.concatenate([rows, unlabelled])
-        self._columns = (
-            None if sees_raw_columns(self.kernel) else Standardization.of_array(rows).without(self._categories)
-        )
+        is_raw = sees_raw_columns(self.kernel)
+        self._columns = None if is_raw else Standardization.of_array(rows).without(self._categories)
         return self._seen_by_kernel(rows)
 
     def _new_rows(self, X: Any) -> Tensor:
@@ -105,9 +93,8 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
 
     Components are the leading eigenvectors of :math:`H K H`, :math:`H = I - 1 1^\top / N` (Schoelkopf, Smola & Mueller
     1998; Davies & Ghahramani 2014, figures 2 and 6), those of :class:`sklearn.decomposition.KernelPCA` on the
-    precomputed kernel, signs included. They come from block Lanczos on some tens of products with the kernel,
-    :math:`O(N m k)` each, with work space of some 8 (k + 6) numbers per row. New points cost
-    :math:`O((N + N_2) m k)`.
+    precomputed kernel, signs included. Costs some tens of products with the kernel, :math:`O(N m k)` each, and 8 (k +
+    6) numbers per row. New points cost :math:`O((N + N_2) m k)`.
 
     :param n_components: Number k of components, at most N. (Default: 2.)
     :param kernel: `"fast_cluster"`, `"mondrian"`, `"forest"` (which needs targets: `fit(X, y)`), or any form of
@@ -146,7 +133,6 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
 
         :param X: `N x D` rows, finite; `"forest"` takes NaN for a missing value.
         :param y: `N` numbers or labels of classes, for a supervised kernel; others ignore it. (Default: None.)
-
         :raises ValueError: If the rows or a parameter cannot be used, or `"forest"` is given no targets.
         :raises TypeError: If the kernel is of another kind, or X is sparse.
         """
@@ -154,13 +140,11 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
         check_positive(self.tol, "tol")
         rows = self._read(X, reset=True)
         if self.n_components > len(rows):
-            raise ValueError(
-                f"expected n_components to be from 1 to the number of rows, {len(rows)}, got {self.n_components}"
-            )
+            told = f"{len(rows)}, got {self.n_components}"
+            raise ValueError(f"expected n_components to be from 1 to the number of rows, {told}")
         x = self._build(rows, optional_targets(y, len(rows)))
-        found = spectral_truncation(
-            self.kernel_, x, self.n_components, is_centred=True, tolerance=self.tol, random_state=self.random_state
-        )
+        options: dict[str, Any] = {"tolerance": self.tol, "random_state": self.random_state}
+        found = spectral_truncation(self.kernel_, x, self.n_components, is_centred=True, **options)
         self._truncation = found
         self.eigenvalues_, self.eigenvectors_ = found.eigenvalues.numpy(), found.eigenvectors.numpy()
         self.explained_variance_ratio_ = self.eigenvalues_ / found.total if found.total > 0 else 0 * self.eigenvalues_
@@ -191,11 +175,8 @@ class PartitionSpectralClustering(ClusterMixin, KernelMachine):
 
     K-means finds clusters among the leading eigenvectors of the normalized affinity (normalized cuts; Shi & Malik
     2000), as :class:`sklearn.cluster.SpectralClustering` does on the precomputed kernel, which is never formed here.
-    Fine partitions find clusters of any shape: two moons are separated with `kernel=lambda x, y: MondrianKernel(x,
-    lifetime=10.0)`, not with the default, whose partitions are coarse.
-
-    Costs some tens to hundreds of products with k + 6 columns, :math:`O(N m k)` each
-    (:func:`~gpytorch_partition.models.spectral_embedding`), and K-means in k dimensions.
+    Two moons are separated by fine partitions, `kernel=lambda x, y: MondrianKernel(x, lifetime=10.0)`. Costs some tens
+    to hundreds of products with k + 6 columns, :math:`O(N m k)` each, and K-means in k dimensions.
 
     Other parameters are those of :class:`PartitionKernelPCA`.
 
@@ -203,7 +184,6 @@ class PartitionSpectralClustering(ClusterMixin, KernelMachine):
     :param n_components: Number of eigenvectors. (Default: None, as many as clusters.)
     :param n_init: Runs of K-means; the best is kept. (Default: 10.)
     :param tol: Largest residual of an eigenvector, relative to the largest eigenvalue. (Default: 1e-6.)
-    :param random_state: Seed of the partitions, the first vectors and K-means.
 
     Fitted attributes, beside those of scikit-learn: `labels_`, the cluster (`N`) of each row; `embedding_`, the
     coordinates (`N x n_components`) that K-means sees; `eigenvalues_`, 1 for each part of the rows without affinity to
@@ -237,10 +217,8 @@ class PartitionSpectralClustering(ClusterMixin, KernelMachine):
             check_count(value, name)
         check_positive(self.tol, "tol")
         rows = self._read(X, reset=True)
-        if len(rows) < max(number, self.n_clusters):
-            raise ValueError(
-                f"expected {max(number, self.n_clusters)} rows or more, one for each cluster, got {len(rows)}"
-            )
+        if len(rows) < (fewest := max(number, self.n_clusters)):
+            raise ValueError(f"expected {fewest} rows or more, one for each cluster, got {len(rows)}")
         x = self._build(rows, optional_targets(y, len(rows)))
         random = random_state_of(self.random_state)
         found = spectral_embedding(self.kernel_, x, number, tolerance=self.tol, random_state=random)
@@ -258,13 +236,12 @@ class PartitionFeatures(TransformerMixin, KernelMachine):
     r"""
     Transform rows to sparse features whose products are a partition kernel.
 
-    Use it before a linear model of scikit-learn, in a pipeline. The model then is a kernel machine at a cost linear in
-    the number of rows: `LogisticRegression` is kernel logistic regression, and `SGDClassifier` and `Ridge` likewise.
+    Use it before a linear model of scikit-learn, in a pipeline, which then is a kernel machine at a cost linear in the
+    number of rows: `LogisticRegression` is kernel logistic regression.
 
-    A row has an entry for each of its clusters, or, for the default forest, whose levels all count, for each node on
-    its paths: the square root of its weight in the kernel. :math:`\Phi \Phi^\top` is the kernel exactly among training
-    rows, and between these and new rows; for pairs of new rows see :class:`~gpytorch_partition.models.ClusterFeatures`.
-    A row has m entries for flat partitions, m times the depth of a leaf for the default forest, of 12 bytes each.
+    A row has an entry of 12 bytes for each of its m clusters, or, for the default forest, for each node on its m paths:
+    the square root of its weight in the kernel. :math:`\Phi \Phi^\top` is the kernel exactly among training rows, and
+    between these and new rows; for pairs of new rows see :class:`~gpytorch_partition.models.ClusterFeatures`.
 
     Parameters are those of :class:`PartitionKernelPCA`.
 
@@ -298,11 +275,7 @@ class PartitionFeatures(TransformerMixin, KernelMachine):
 
     @on_one_fit
     def transform(self, X: Any) -> csr_matrix:
-        """
-        Return the features of rows (`N2 x p`, float64).
-
-        :raises ValueError: If there would be 2^31 entries or more, or the rows cannot be used.
-        """
+        """Return the features of rows (`N2 x p`, float64); a `ValueError` for 2^31 entries or more."""
         x = self._new_rows(X)
         return self._features(x)
 

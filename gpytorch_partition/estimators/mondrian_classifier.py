@@ -50,14 +50,13 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
     Classify rows by a linear machine on the sparse features of a Mondrian kernel, whose width is chosen by error.
 
     Use it above all where rows arrive in batches. It suits classes with boundaries along and across columns, and many
-    rows; on dozens of columns of which few matter, supervised trees are better. Columns with heavy tails slowly make
-    cells of single rows: give ranks instead (:class:`sklearn.preprocessing.QuantileTransformer` in a pipeline).
-    `python -m benchmarks mondrian_classification --data DIR` compares it with others.
+    rows; on dozens of columns of which few matter, supervised trees are better. For columns with heavy tails give ranks
+    (:class:`sklearn.preprocessing.QuantileTransformer` in a pipeline).
 
     With many trees it is the kernel machine of the Laplace kernel :math:`\exp(-\lambda \lVert x - x' \rVert_1)` of
-    standardized columns. The lifetime :math:`\lambda`, one over the width of the kernel, minimizes the error of
-    held-out rows, with one set of trees and a model for each lifetime (Balog et al. 2016, section 4). The model of the
-    best lifetime is trained on all rows, and trained further as rows arrive (:meth:`partial_fit`, section 5).
+    standardized columns. The lifetime :math:`\lambda` minimizes the error of held-out rows, with one set of trees and a
+    model for each lifetime (Balog et al. 2016, section 4). The best model is trained on all rows, and trained further
+    as rows arrive (:meth:`partial_fit`, section 5).
 
     Fitting costs `num_lifetimes` times `epochs` passes over at most `max_choosing_rows` rows, and `epochs` over all,
     each :math:`O(N m C)` for C classes. Memory is 8 bytes per (row, tree) in :meth:`fit`, and per cell and class.
@@ -69,8 +68,7 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
     :param lifetime: The lifetime, in units of 1 / standard deviations of the columns. (Default: None, chosen.)
     :param num_lifetimes: Number of lifetimes tried, evenly in the logarithm, from a quarter to 16 over the median L1
         distance of two rows. (Default: 10.)
-    :param validation_fraction: Share of the choosing rows that is held out: two rows at least, and one of each class is
-        kept. (Default: 0.2.)
+    :param validation_fraction: Share of the choosing rows that is held out, two rows at least. (Default: 0.2.)
     :param max_choosing_rows: Rows that the lifetime is chosen by, held-out ones included. (Default: 10,000.)
     :param epochs: Passes over the rows. (Default: 10.)
     :param random_state: Seed of trees, held-out rows and the order of rows, as in scikit-learn.
@@ -120,9 +118,8 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         """
         Train on more rows: one pass over them, in a random order. New cells begin with the weight 0.
 
-        A pass over each batch learns less than ten passes over all rows: give few rows repeatedly. The first call, if
-        :meth:`fit` was not called, is a :meth:`fit`, whose rows standardize columns and choose the lifetime: some
-        hundreds, similar to later ones.
+        A pass over each batch learns less than ten passes over all rows: give few rows repeatedly. The first call is a
+        :meth:`fit`, if that was not called: give some hundred rows, similar to later ones.
 
         :param classes: In the first call, all classes to come. (Default: None, those in y.)
         :raises ValueError: If the data cannot be used, or y has a class that was not announced.
@@ -194,11 +191,9 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         held_out = math.ceil(self.validation_fraction * rows)
         is_split = self.lifetime is None and rows >= _FEWEST_ROWS
         if is_split and (held_out < _FEWEST_HELD_OUT or rows - held_out < num_classes):
-            raise ValueError(
-                f"expected a validation_fraction that leaves {num_classes} rows or more to train on, one for each "
-                f"class, and {_FEWEST_HELD_OUT} rows or more to choose by, got {self.validation_fraction!r}, which "
-                f"makes {rows - held_out} and {held_out} of {rows} rows"
-            )
+            got = f"got {self.validation_fraction!r}, which makes {rows - held_out} and {held_out} of {rows} rows"
+            fewest = f"{num_classes} rows or more to train on and {_FEWEST_HELD_OUT} rows or more to choose by"
+            raise ValueError(f"expected a validation_fraction that leaves {fewest}, {got}")
 
     def _new_kernel(self, x: Tensor) -> MondrianKernel:
         seed = self._random.randint(2**31)
@@ -247,28 +242,25 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
             pad_weights(learner, features.num_columns)
         for _ in range(epochs):
             order = self._random.permutation(len(x))
-            for start in range(0, len(x), _ROWS_AT_ONCE):
-                rows = order[start : start + _ROWS_AT_ONCE]
+            for rows in np.split(order, range(_ROWS_AT_ONCE, len(x), _ROWS_AT_ONCE)):
                 block = one_hot(columns[rows], features.num_columns)
                 try:
                     learner.partial_fit(block, numbers[rows], classes=np.arange(len(self.classes_)))
                 except ValueError as error:
-                    message = f"expected an alpha with which descent stays finite, got {self.alpha!r}: {error}"
-                    raise ValueError(message) from error
+                    told = f"got {self.alpha!r}: {error}"
+                    raise ValueError(f"expected an alpha with which descent stays finite, {told}") from error
 
     def _features_of(self, X: Any) -> Any:
         check_is_fitted(self, "features_")
-        X = self._read_numbers(X, reset=False)
-        x = self._columns.apply_array(X)
-        return (self.features_.features(x[start : start + _ROWS_AT_ONCE]) for start in range(0, len(x), _ROWS_AT_ONCE))
+        x = self._columns.apply_array(self._read_numbers(X, reset=False))
+        return map(self.features_.features, x.split(_ROWS_AT_ONCE))
 
     def _numbers(self, y: np.ndarray) -> np.ndarray:
         numbers = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         unknown = np.unique(y[self.classes_[numbers] != y])
         if len(unknown):
-            raise ValueError(
-                f"expected the classes {self.classes_}, got {unknown} too: name all classes in the first partial_fit"
-            )
+            remedy = "name all classes in the first partial_fit"
+            raise ValueError(f"expected the classes {self.classes_}, got {unknown} too: {remedy}")
         return numbers
 
     def _check_parameters(self) -> None:

@@ -39,9 +39,7 @@ class ReadsTables:
     """
     A base of estimators that take tables: data frames, mappings from names to columns, arrays of objects or text.
 
-    Arrays of numbers are checked by scikit-learn's `validate_data`. The
-    :class:`~gpytorch_partition.tables.TableEncoder` in `encoder_` (None for arrays) turns a table into a matrix of
-    numbers; its messages go to the log.
+    The :class:`~gpytorch_partition.tables.TableEncoder` in `encoder_` (None for arrays) makes numbers of a table.
     """
 
     encoder_: TableEncoder | None = None
@@ -54,12 +52,7 @@ class ReadsTables:
 
     @np.errstate(over="ignore", invalid="ignore")  # of sums of huge numbers, by which scikit-learn looks for NaN
     def _read(self, X: Any, y: Any = NO_TARGETS, *, reset: bool, y_numeric: bool = False) -> Any:
-        """
-        Return rows (`N x D`, float64) and, if given, targets.
-
-        In new rows (not `reset`), missing cells of columns that were constant in training are filled with their
-        constant, as they tell nothing.
-        """
+        """Return rows (`N x D`, float64) and, if given, targets; in new rows missing cells of constants are filled."""
         _check_rows(X)
         if has_targets := not (isinstance(y, str) and y == NO_TARGETS):
             check_targets(y, y_numeric)
@@ -144,7 +137,6 @@ class ReadsTables:
 
     @property
     def _categories(self) -> dict[int, int]:
-        """Number of levels of each column that holds codes, by its number."""
         categories = {} if self.encoder_ is None else self.encoder_.categories_
         return {column: len(levels) for column, levels in categories.items()}
 
@@ -189,7 +181,6 @@ class ReadsNumbers(ReadsTables):
 
 
 def warn_of_holes(told: Mapping[str, list[str]], remedy: str) -> None:
-    """Warn, with a remedy, of columns and targets with cells that :func:`like_holes` has told of."""
     if any(told.values()):
         found = "; ".join(f"in {where} {' and '.join(cells)}" for where, cells in told.items() if cells)
         message = f"{found}, far from all others: if they stand for missing cells, {remedy}"
@@ -200,10 +191,8 @@ def _check_rows(X: Any) -> None:
     refuse_mask(X, "X", "give X.filled(numpy.nan), with missing cells")
     if issparse(X):
         size = X.shape[0] * X.shape[-1] * 8 / 2**30
-        raise TypeError(
-            f"Sparse data was passed for X, but dense data is required: with its zeros it takes {size:.3g} GiB; give "
-            "X.toarray(), or in place of one-hot columns the categories themselves, a column of text each"
-        )
+        remedy = f"give X.toarray(), of {size:.3g} GiB, or in place of one-hot columns the categories themselves"
+        raise TypeError(f"Sparse data was passed for X, but dense data is required: {remedy}")
     if hasattr(X, "iloc") and X.ndim == 1:
         raise ValueError(
             "Expected 2D array, got 1D array instead: expected a table, got a Series; give X.iloc[[0]] for a row of a "
@@ -217,7 +206,7 @@ def _check_rows(X: Any) -> None:
     elif hasattr(X, "collect") and not hasattr(X, "__len__"):
         told = "a lazy frame: give X.collect()"
     elif isinstance(X, str | os.PathLike):
-        told = f"the path {os.fspath(X)!r}: give pandas.read_parquet(path), or call fit_chunks for large files"
+        told = f"the path {os.fspath(X)!r}: give pandas.read_parquet(path), or call fit_chunks(path, 'target')"
     if told:
         raise ValueError(f"expected an array or a table of rows, got {told}")
 
@@ -238,9 +227,6 @@ def _refuse_holes(X: Any, estimator: ReadsTables) -> None:
     raise ValueError(f"Input X contains NaN: {told}: {shown} takes missing cells of data frames only, {reason}")
 
 
-# One target, and several.
-
-
 def check_targets(y: Any, are_numbers: bool) -> None:
     """Refuse missing targets, text, dates and durations for numbers, and text among other classes."""
     refuse_mask(y, "y", "leave these rows out, X[~y.mask] and y[~y.mask]")
@@ -253,10 +239,9 @@ def check_targets(y: Any, are_numbers: bool) -> None:
     missing = np.array([is_missing(value) for value in values]) if values.dtype.kind == "O" else values != values
     if missing.any():
         of_arrow, of_others = "y.filter(keep), keep = numpy.asarray(y.is_valid())", "y[keep], keep = ~pandas.isna(y)"
-        raise ValueError(
-            f"Input y contains NaN. Of {len(values)} targets {int(missing.sum())} are missing, the first in row "
-            f"{int(missing.argmax())}: leave these rows out, X[keep] and {of_arrow if is_arrow else of_others}"
-        )
+        told = f"Of {len(values)} targets {int(missing.sum())} are missing, the first in row {int(missing.argmax())}"
+        keep = of_arrow if is_arrow else of_others
+        raise ValueError(f"Input y contains NaN. {told}: leave these rows out, X[keep] and {keep}")
     if are_numbers and values.dtype.kind != "f" and (odd := told_of_odd(values)):
         raise ValueError(f"expected targets that are numbers: {odd}")
     if not are_numbers and len({isinstance(value, str) for value in values.tolist()}) > 1:
@@ -265,12 +250,11 @@ def check_targets(y: Any, are_numbers: bool) -> None:
 
 def _refuse_times(targets: np.ndarray) -> None:
     if targets.dtype.kind in "mM":
-        remedy = "give durations in a unit, y / numpy.timedelta64(1, 'D'), and dates as durations, y - y.min()"
+        remedy = "give durations as days, y / numpy.timedelta64(1, 'D'), and dates as durations, y - y.min()"
         raise ValueError(f"expected targets that are real numbers, got {targets.dtype.name}: {remedy}")
 
 
 def has_several(y: Any) -> bool:
-    """Return whether targets have two columns or more."""
     shape = getattr(y, "shape", None)
     if shape is None and isinstance(y, Sequence) and len(y) and isinstance(y[0], Sequence | np.ndarray):
         shape = (len(y), len(y[0])) if not isinstance(y[0], str) else (len(y),)
@@ -317,15 +301,11 @@ def target_values(y: Any) -> NDArray[np.float64]:
 
 
 def known_rows(y: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which rows have a known target (`N`), and warn of the others."""
     known = np.asarray(~np.isnan(y).all(1))
     if not known.all():
         told = f"{int((~known).sum())} of {len(y)} rows are left out, the first of them row {int((~known).argmax())}"
         warnings.warn(f"{told}: none of their {y.shape[1]} targets is known", stacklevel=level_of_caller())
     return known
-
-
-# Rows that count.
 
 
 class CountedRows(NamedTuple):
@@ -345,7 +325,6 @@ class CountedRows(NamedTuple):
         return self._of_rows(rows)
 
     def besides(self, kept: CountedRows) -> CountedRows:
-        """Return the rows that are not among those kept."""
         rows = np.arange(len(self.y))
         if kept.numbers is None:
             return self._of_rows(rows[:0])
@@ -357,7 +336,6 @@ class CountedRows(NamedTuple):
         return CountedRows(self.X[rows], self.y[rows], some_of(self.weights, rows), numbers)
 
     def blocks(self, blocks: Blocks | None) -> Blocks | None:
-        """Return the blocks of these rows, given those of all."""
         if blocks is not None:
             blocks = blocks if self.numbers is None else blocks.of_rows(self.numbers)
             blocks.check()

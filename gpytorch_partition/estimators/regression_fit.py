@@ -54,7 +54,6 @@ _END = 0.95  # level of the ends of 90 % intervals
 
 
 def new_likelihood(weights: RowWeights | None) -> Likelihood:
-    """Return Gaussian noise of one level, divided by the weights of the training rows, if any."""
     return GaussianLikelihood() if weights is None else WeightedGaussianLikelihood(weights.values, unit=weights.unit)
 
 
@@ -75,12 +74,10 @@ def columns_of(estimator: Any, rows: np.ndarray) -> Standardization:
 
 
 def chooses_by_folds(kernel: Any) -> bool:
-    """Return whether a parameter `kernel` is chosen by held-out rows."""
     return kernel_parameter.name_of(kernel) == "auto" or is_ensemble(kernel)
 
 
 def check_budget(budget: float | None, kernel: Any) -> None:
-    """Refuse a budget that is no positive number of seconds, or is given with another kernel than `"auto"`."""
     if budget is None:
         return
     if not isinstance(budget, Real) or isinstance(budget, bool) or not 0 < budget < inf:
@@ -91,29 +88,18 @@ def check_budget(budget: float | None, kernel: Any) -> None:
 
 
 def check_for_several(kernel: Any, budget: float | None, weights: np.ndarray | None) -> None:
-    """Refuse parameters that have no meaning for several targets."""
     if weights is not None:
-        raise ValueError(
-            "expected sample_weight=None with several targets, got weights: fit a regressor to each target t, "
-            "fit(X[known], Y[known, t], sample_weight=w[known]) with known = ~numpy.isnan(Y[:, t]), or leave out rows "
-            "that are not to count, or set their entries to NaN"
-        )
+        remedy = "fit a regressor to the known rows of each target, or leave out rows that are not to count"
+        raise ValueError(f"expected sample_weight=None with several targets, got weights: {remedy}")
     if budget is not None:
-        raise ValueError(
-            f"expected budget=None with several targets, whose model leaves out nothing, got {budget!r}: to "
-            "be faster give fewer rows, options=Options(most_rows=2000) of gpytorch_partition.presets, or "
-            "kernel='forest'; or a budget to a regressor for each target"
-        )
+        remedy = "give fewer rows, options=Options(most_rows=2000) or kernel='forest', or fit a regressor to each"
+        raise ValueError(f"expected budget=None with several targets, got {budget!r}: {remedy}")
     if is_ensemble(kernel):
-        raise ValueError(
-            f"expected one target for the kernel of a {type(kernel).__name__}, got several: give each a "
-            "regressor of its own (sklearn.multioutput.MultiOutputRegressor), or kernel='auto' or 'forest'"
-        )
+        remedy = "fit a regressor to each (sklearn.multioutput.MultiOutputRegressor), or give kernel='auto' or 'forest'"
+        raise ValueError(f"expected one target for a {type(kernel).__name__}, got several: {remedy}")
 
 
 class Found(NamedTuple):
-    """Hold a fitted model, and how it was found."""
-
     model: Any
     numbers: np.ndarray | None  # of its rows among all that were given; None for all
     log_marginal_likelihood: float | None = None
@@ -125,70 +111,59 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RegressionFit:
-    """Rows and targets in their units, and the parameters of an estimator that say how a model is fitted to them."""
+    """Rows and targets in their units, and an estimator, whose parameters say how a model is fitted to them."""
 
+    estimator: Any
     x: Tensor  # N x D standardized rows (float64)
     y: Tensor  # (N,) or N x T standardized targets, NaN for missing entries of several
     unit: Standardization
     numbers: np.ndarray | None  # of the rows among all that were given; None for all
     weights: RowWeights | None
     blocks: Blocks | None
-    categories: Mapping[int, int]  # number of levels of each column that holds codes
-    kernel: Any
-    num_partitions: int
-    max_iterations: int
-    dtype: str
-    random_state: Any
-    n_jobs: int | None
-    options: Options | None
 
-    def run(self, original: np.ndarray, points: Tensor, budget: float | None) -> Found:
-        """
-        Fit the model within a budget of seconds, or None.
-
-        :param original: The targets in their own units.
-        :param points: Standardized rows that the kernel is built on, which may include unlabelled ones.
-        """
-        if self.y.ndim == 1 and chooses_by_folds(self.kernel):
+    def run(self, original: np.ndarray, points: Tensor) -> Found:
+        """Fit the model, given the targets in their own units, and the rows that the kernel is built on."""
+        kernel = self.estimator.kernel
+        if self.y.ndim == 1 and chooses_by_folds(kernel):
             if len(self.y) >= FEWEST_ROWS and float(self.y.std()) > _LEAST_DEVIATION:
-                return self._by_folds(torch.from_numpy(original), budget)
-            self._warn_of_few_rows()
-        is_exact = len(self.x) <= _MOST_DENSE_ROWS or kernel_parameter.sees_raw_columns(self.kernel)
-        dtype = DTYPES[self.dtype] or (torch.float64 if is_exact else torch.float32)
+                return self._by_folds(torch.from_numpy(original))
+            if 1 < len(self.y) < FEWEST_ROWS:
+                told = f"expected {FEWEST_ROWS} rows or more to choose a model by, got {len(self.y)}"
+                how = "the kernel is a plain forest, or that of the ensemble, with wide intervals"
+                warnings.warn(f"{told}: {how}", stacklevel=level_of_caller())
+        is_exact = len(self.x) <= _MOST_DENSE_ROWS or kernel_parameter.sees_raw_columns(kernel)
+        dtype = DTYPES[self.estimator.dtype] or (torch.float64 if is_exact else torch.float32)
         typed = replace(self, x=self.x.to(dtype), y=self.y.to(dtype))
-        return typed._by_likelihood(points.to(dtype)) if self.y.ndim == 1 else typed._of_targets(points.to(dtype))
+        if self.y.ndim == 1:
+            return typed._by_likelihood(points.to(dtype))
+        if kernel_parameter.name_of(kernel) == "auto" and len(self.x) >= FEWEST_ROWS:
+            return typed.of_options(typed.y, self.estimator.options or DEFAULT)
+        return typed._targets_by_likelihood(points.to(dtype))
 
-    def _warn_of_few_rows(self) -> None:
-        if 1 < len(self.y) < FEWEST_ROWS:
-            warnings.warn(
-                f"expected {FEWEST_ROWS} rows or more to choose a model by, got {len(self.y)}: the kernel is a plain "
-                "forest, or that of the ensemble, with wide intervals",
-                UserWarning,
-                stacklevel=level_of_caller(),
-            )
-
-    def _by_folds(self, original: Tensor, budget: float | None) -> Found:
+    def _by_folds(self, original: Tensor) -> Found:
         found: list[Found] = []
 
         def fit(options: Options) -> None:
             found[:] = [self.of_options(original, options)]
 
-        num_columns = inf if needs_view(self.x, self.categories) else self.x.shape[1]
-        level = fit_in_time(fit, (len(self.y), num_columns), self.options or Options(), budget, self.random_state)
+        estimator = self.estimator
+        shape = len(self.y), inf if needs_view(self.x, estimator._categories) else self.x.shape[1]
+        level = fit_in_time(fit, shape, estimator.options or Options(), estimator.budget, estimator.random_state)
         return found[0]._replace(left_out=level.left_out)
 
     def of_options(self, original: Tensor, options: Options) -> Found:
         """Fit the default model, of one target or several, or that of an ensemble, to rows that the options keep."""
-        rows = some_rows(len(self.x), options, self.random_state)
+        estimator = self.estimator
+        rows = some_rows(len(self.x), options, estimator.random_state)
         x, y, weights = self.x[rows], self.y[rows], None if self.weights is None else self.weights.values[rows]
-        others: dict[str, Any] = {"random_state": self.random_state, "n_jobs": self.n_jobs, "options": options}
+        others = {"random_state": estimator.random_state, "n_jobs": estimator.n_jobs, "options": options}
         others["blocks"] = some_of(self.blocks, rows)
         if y.ndim == 2:
-            model: Any = default_targets_model(x, y, categories=self.categories, **others)
-        elif is_ensemble(self.kernel):  # which takes the targets in their own units
-            model = ensemble_model(x, y, self.kernel, original=original[rows], weights=weights, **others)
+            model: Any = default_targets_model(x, y, categories=estimator._categories, **others)
+        elif is_ensemble(estimator.kernel):  # which takes the targets in their own units
+            model = ensemble_model(x, y, estimator.kernel, original=original[rows], weights=weights, **others)
         else:
-            model = default_model(x, y, categories=self.categories, weights=weights, **others)
+            model = default_model(x, y, categories=estimator._categories, weights=weights, **others)
         numbers = self.numbers
         if not isinstance(rows, slice):
             numbers = (np.arange(len(self.x)) if numbers is None else numbers)[rows]
@@ -201,43 +176,38 @@ class RegressionFit:
             model = PartitionGP(rows, self.y, likelihood, kernel).eval()
             kernel_parameter.check_dense_size(model.covar_module.base_kernel, self.x)
         with stage("fitting noise and scales"):
-            found = fit_exact_gp(model, likelihood, max_iterations=self.max_iterations)
+            found = fit_exact_gp(model, likelihood, max_iterations=self.estimator.max_iterations)
             _widen_for_few_rows(model)
         return Found(model, self.numbers, found.log_marginal_likelihood, found.at_bounds, found.num_iterations)
 
     def _kernel_and_rows(self, y: Tensor, points: Tensor) -> tuple[Kernel, Tensor]:
-        """Return a kernel that is built on points, and the training rows as it sees them."""
-        if is_ensemble(self.kernel):
+        estimator, kernel = self.estimator, self.estimator.kernel
+        if is_ensemble(kernel):
             original = self.unit.undo(y)
-            return kernel_parameter.kernel_of_ensemble(self.kernel, self.x, original, self.random_state), self.x
-        if kernel_parameter.sees_raw_columns(self.kernel):
-            return deepcopy(self.kernel), self.x
-        copied = (lambda x, y: deepcopy(self.kernel)) if isinstance(self.kernel, Kernel) else self.kernel
-        named = "forest" if kernel_parameter.name_of(self.kernel) == "auto" else copied
-        weights = None if self.weights is None else self.weights.capped
-        options = {"num_partitions": self.num_partitions, "random_state": self.random_state, "n_jobs": self.n_jobs}
-        options |= {"categories": self.categories, "sample_weight": weights}
-        return kernel_parameter.kernel_and_rows(named, self.x, y, points, **options)
-
-    # Several targets.
-
-    def _of_targets(self, points: Tensor) -> Found:
-        if kernel_parameter.name_of(self.kernel) == "auto" and len(self.x) >= FEWEST_ROWS:
-            found = self.of_options(self.y, self.options or DEFAULT)
-        else:
-            found = self._targets_by_likelihood(points)
-        return found._replace(model=found.model.eval())
+            return kernel_parameter.kernel_of_ensemble(kernel, self.x, original, estimator.random_state), self.x
+        if kernel_parameter.sees_raw_columns(kernel):
+            return deepcopy(kernel), self.x
+        copied = (lambda x, y: deepcopy(kernel)) if isinstance(kernel, Kernel) else kernel
+        named = "forest" if kernel_parameter.name_of(kernel) == "auto" else copied
+        options = {name: getattr(estimator, name) for name in ("num_partitions", "random_state", "n_jobs")}
+        options["sample_weight"] = None if self.weights is None else self.weights.capped
+        categories = estimator._categories
+        return kernel_parameter.kernel_and_rows(named, self.x, y, points, categories=categories, **options)
 
     def _targets_by_likelihood(self, points: Tensor) -> Found:
         """Fit one kernel for all targets; parameters of its own are trained on their first principal component."""
-        grown_on = imputed(self.x, self.y, self.categories, self.random_state, self.n_jobs)
+        estimator = self.estimator
+        grown_on = imputed(self.x, self.y, estimator._categories, estimator.random_state, estimator.n_jobs)
         with stage("building the kernel"):
             kernel, rows = self._kernel_and_rows(grown_on, points)
             kernel_parameter.check_dense_size(kernel, rows)
-            model = PartitionGP(rows, _first_component(grown_on).to(rows), GaussianLikelihood(), kernel)
+            centred = grown_on.double() - grown_on.double().mean(0)
+            component = centred @ stable_eigh(centred.mT @ centred)[1][:, -1]
+            component /= component.std().clamp_min(torch.finfo(component.dtype).tiny)
+            model = PartitionGP(rows, component.to(rows), GaussianLikelihood(), kernel)
         with stage("fitting noise and scales"), settings.iterative():
             if any(parameter.requires_grad for parameter in kernel.parameters()):
-                fit_exact_gp(model, model.likelihood, max_iterations=self.max_iterations)
+                fit_exact_gp(model, model.likelihood, max_iterations=estimator.max_iterations)
             kernel, train_x = model.covar_module.base_kernel.requires_grad_(False).train(), model.train_inputs[0]
             # In training mode, with gradients enabled, kernels of ensembles detect training, and may warn.
             covariance = to_linear_operator(kernel(train_x, train_x)).evaluate_kernel()
@@ -248,11 +218,7 @@ class RegressionFit:
 
 
 def _widen_for_few_rows(model: PartitionGP) -> None:
-    """
-    Multiply outputscale and noise of fewer than ten rows, so that Gaussian intervals are as wide as Student's t.
-
-    The scale of n targets is known as that of n - 1 numbers, and so is their mean. Predicted means do not change.
-    """
+    """Multiply outputscale and noise of fewer than ten rows, so that Gaussian intervals are as wide as Student's t."""
     if (number := len(model.train_targets)) < FEWEST_ROWS:
         ratio = student.ppf(_END, max(1, number - 1)) / norm.ppf(_END)
         factor = float((1 + 1 / number) * ratio**2)
@@ -260,20 +226,10 @@ def _widen_for_few_rows(model: PartitionGP) -> None:
         model.likelihood.noise = factor * model.likelihood.noise.detach()
 
 
-def _first_component(y: Tensor) -> Tensor:
-    """Return the first principal component of targets (`N`), of unit variance."""
-    centred = y.double() - y.double().mean(0)
-    component = centred @ stable_eigh(centred.mT @ centred)[1][:, -1]
-    return component / component.std().clamp_min(torch.finfo(component.dtype).tiny)
-
-
 def noises_at_bound(model: CoregionalizedGP, names: list[str]) -> dict[str, float]:
     """Return the noises of several targets that are at their bound, by name, and warn of them."""
-    found = {
-        f"noise of {name}": float(noise)
-        for name, noise in zip(names, model.noise)
-        if noise <= _CLOSE_TO_BOUND * LEAST_NOISE
-    }
+    noises = {f"noise of {name}": noise for name, noise in zip(names, model.noise.tolist())}
+    found = {name: noise for name, noise in noises.items() if noise <= _CLOSE_TO_BOUND * LEAST_NOISE}
     for name in found:
         told = f"{name} is at its bound: {NOISE_AT_BOUND}."
         warnings.warn(told, ConvergenceWarning, stacklevel=level_of_caller())
@@ -291,11 +247,8 @@ def fit_in_time(
     """
     Fit the default model within a budget of seconds; return the options of the last fit, and what they leave out.
 
-    A fit of more than 1.2 budgets gives a :class:`~sklearn.exceptions.ConvergenceWarning`. Each call of `fit` draws the
-    same from `random_state`, so that the last one's options fit the same model again.
-
-    :param shape: Numbers of training rows and of their columns (infinity for tables).
-    :param options: Options of the largest model, which is fitted without a budget.
+    Each call of `fit` draws the same from `random_state`, so that the last one's options fit the same model again. The
+    shape has infinite columns for tables; the options are those of the largest model, which no budget needs.
     """
     start = clock()
     state = random_state.get_state() if isinstance(random_state, np.random.RandomState) else None
@@ -319,9 +272,6 @@ def _say(budget: float, level: Level, seconds: float, num_rows: int) -> None:
     logger.info("%s", told)
     tell(told)
     if seconds > _TOLERANCE * budget:
-        warnings.warn(
-            f"expected to fit {num_rows:,} rows in {budget:g} seconds, took {seconds:.1f}: give a larger budget, or "
-            "fewer rows",
-            ConvergenceWarning,
-            stacklevel=level_of_caller(),
-        )
+        told = f"expected to fit {num_rows:,} rows in {budget:g} seconds, took {seconds:.1f}"
+        remedy = "give a larger budget, or fewer rows"
+        warnings.warn(f"{told}: {remedy}", ConvergenceWarning, stacklevel=level_of_caller())

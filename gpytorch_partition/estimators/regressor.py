@@ -43,11 +43,8 @@ from gpytorch_partition.progress import doing, recorded_stages, verbosity
 from gpytorch_partition.tables.cells import as_pandas
 from gpytorch_partition.tables.chunks import ChunkSource
 
-_WIDENS = (
-    "kernel='auto' has a smooth part, whose intervals widen there; or leave these rows out, or fit to some from there"
-)
+_WIDENS = "kernel='auto' has a smooth part, whose intervals widen there; or leave these rows out, or fit to some there"
 _FIT_THERE = "Leave these rows out, or fit to some from there"
-_OF_FITS = ("kernel", "num_partitions", "max_iterations", "dtype", "random_state", "n_jobs", "options")
 _ENDS, _LEAST_OF_COPIES = np.array([0.05, 0.95]), 0.8  # of intervals, and the share of copies that they must hold
 _PARAMETERS = ("kernel", "categorical_features", "num_partitions", "max_iterations", "dtype")  # of a state
 _RESULTS = ("log_marginal_likelihood_value_", "at_bounds_", "n_iter_", "seconds_", "left_out_")  # of a state
@@ -148,7 +145,10 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :raises TypeError: If X is sparse, or `kernel` cannot be used, with the reason.
         """
         _check_parameters(self)
-        blocks = _checked_blocks(self.kernel, y, groups, time)
+        blocks = None if groups is None and time is None else Blocks.of(groups, time, _num_samples(y))
+        if blocks is not None and not regression_fit.chooses_by_folds(self.kernel):
+            told = f"not chosen by folds, got kernel={self.kernel!r}: give kernel='auto' or a tree ensemble"
+            raise ValueError(f"expected groups=None and time=None with a kernel that is {told}")
         data = self._training_rows(X, y, sample_weight)
         if len(data.y) < 2:
             raise ValueError("expected two rows or more, since a single target does not vary, got 1 sample")
@@ -170,10 +170,9 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         rows = data.X if unlabelled is None else np.concatenate([data.X, unlabelled])
         columns, unit = regression_fit.columns_of(self, rows), regression_fit.target_unit(data.y, data.weights)
         x, points, targets = columns.apply_array(data.X), columns.apply_array(rows), unit.apply_array(data.y)
-        parameters = {name: getattr(self, name) for name in _OF_FITS}
-        counted = data.numbers, data.weights, data.blocks(blocks), self._categories
+        counted = data.numbers, data.weights, data.blocks(blocks)
         with doing(f"fitting {len(targets):,} rows"):
-            found = RegressionFit(x, targets, unit, *counted, **parameters).run(data.y, points, self.budget)
+            found = RegressionFit(self, x, targets, unit, *counted).run(data.y, points)
         self._learn(found, columns, unit)
 
     @all_or_nothing
@@ -187,8 +186,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         of GPyTorch, weights, several targets and budgets are refused, and then `importance` and `partial_dependence`.
 
         Costs two readings, the labels and :math:`O(N m^2)` for m partitions, and :math:`O(p^3)` for p clusters. Memory
-        is the sample, a chunk, 131,072 rows (fewer wide ones) and some :math:`12 p^2` numbers (a GiB for 3,200
-        clusters).
+        is the sample, a chunk, 131,072 rows and some :math:`12 p^2` numbers (a GiB for 3,200 clusters).
 
         :param chunks: A path of a parquet file or of a folder of such; a pair of arrays, such as `(np.load("x.npy",
             mmap_mode="r"), np.load("y.npy", mmap_mode="r"))`; an iterable, to be iterated over twice, of pairs (X, y)
@@ -198,7 +196,6 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :raises RuntimeError: If the second pass reads other rows than the first.
         :raises TypeError: If chunks are none of these, or the target is no name.
         :raises ValueError: If a chunk (named by its number) or a parameter cannot be used, or there are under 500 rows.
-        :raises ImportError: If pandas or pyarrow, which read parquet files, are not installed.
 
         Example:
             >>> X = np.random.RandomState(0).rand(600, 2)
@@ -279,8 +276,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         Return joint samples of new observations, or of the function, in units of the targets.
 
-        Use it for sums, differences or maxima over rows. A sample costs a solve and O(N m). For more samples than rows,
-        or at most 2,000 training and new rows, they come from the dense covariance, at a solve per row and O(N^3).
+        Use it for sums, differences or maxima over rows. A sample costs a solve and O(N m), or, for more samples than
+        rows, or at most 2,000 training and new rows, a solve per row and O(N^3).
 
         :param random_state: Seed; `None` is a fresh one. (Default: 0.)
         :param include_noise: Whether each sample has noise of its own at every row. (Default: yes.)
@@ -372,7 +369,6 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :param X: `N x D` rows for the check, best those that the model has not seen, with targets y. (Default: none.)
         :param n_repeats: How often each column is permuted. (Default: 5.)
         :param n_jobs: Columns permuted at once, as joblib counts them. (Default: None, one.)
-        :return: The numbers, readable when printed; `plot()` draws them.
         :raises ValueError: If only one of X and y is given, they cannot be used, or `n_repeats` is no number from 1.
 
         Example:
@@ -394,8 +390,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         Return the function of one column, averaged over the other columns of some rows, with intervals.
 
-        Intervals are those of the average (:func:`gpytorch_partition.explain.dependence.average_function`), not of
-        single rows. Costs one solve for each value of the grid.
+        Intervals are those of the average, not of single rows. Costs one solve for each value of the grid.
 
         :param X: `N x D` rows that are averaged over: a few hundred are enough, if they are a random sample.
         :param column: Number (from 0, or from the end: -1) or name of the column.
@@ -423,8 +418,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         Return the training rows most similar to new ones: those that share clusters, or nodes of trees.
 
         :param k: Number of training rows for each, at most N. (Default: 5.)
-        :return: Numbers of training rows as given to `fit`, from 0, and their correlations under the prior
-            (:func:`gpytorch_partition.explain.kernel_parts.nearest_rows`), `N2 x k` each, nearest first.
+        :return: Numbers of training rows as given to `fit`, and their correlations under the prior (`N2 x k` each).
 
         Example:
             >>> X = np.linspace(0, 1, 40)[:, None]
@@ -491,8 +485,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         Return the regressor of a state; a refit uses the default options and draws new partitions.
 
-        :raises ValueError: If a part is missing, or of another type or shape, or, with up to 2,000 training rows,
-            predictions are not finite.
+        :raises ValueError: If a part is missing or wrong, or, with up to 2,000 training rows, predictions not finite.
         """
         with files.reading_state(fitted_regressor.KIND):
             parameters, results, names = state["parameters"], state["results"], state["feature_names"]
@@ -509,9 +502,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
                     raise ValueError(f"expected names of columns as a list of texts, got {names!r:.60}: fit again")
             constants = regressor._constants
             if constants is not None and np.isnan(constants).shape != state["train_x"].shape[1:]:
-                raise ValueError(
-                    "expected a number for each column that was constant in training, got others: fit again"
-                )
+                raise ValueError("expected a number for each column that is constant, got others: fit again")
         return regressor
 
     @property
@@ -542,21 +533,13 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
     @property
     def noise_(self) -> Any:
-        """
-        Return the variance of the noise, in squared units of the targets (`T` for several).
-
-        Where the noise varies between rows (`"auto"`), it is the level that the variances are multiples of.
-        """
+        """Return the variance of the noise (where it varies, its level), in squared units of the targets (`T` or 1)."""
         known = self._known
         return (known.model.noise.numpy() if known.has_several else known.likelihood.noise.item()) * known.scale**2
 
     @property
     def outputscale_(self) -> Any:
-        """
-        Return the variance of the function, in squared units of the targets (`T` for several).
-
-        For `"auto"` it is the variance of the targets; the outputscales of its parts are in `kernel_`.
-        """
+        """Return the variance of the function (for `"auto"` of the targets), in their squared units (`T` or 1)."""
         if self._known.has_several:
             return self.target_covariance_.diagonal()
         return self.model_.covar_module.outputscale.item() * self._known.scale**2
@@ -631,16 +614,6 @@ def _check_parameters(model: PartitionGPRegressor) -> None:
     checks.check_word(model.dtype, "dtype", tuple(regression_fit.DTYPES))
 
 
-def _checked_blocks(kernel: Any, y: Any, groups: Any, time: Any) -> Blocks | None:
-    if groups is None and time is None:
-        return None
-    blocks = Blocks.of(groups, time, _num_samples(y))
-    if blocks is not None and not regression_fit.chooses_by_folds(kernel):
-        told = f"not chosen by folds, got kernel={kernel!r}: give kernel='auto' or a tree ensemble"
-        raise ValueError(f"expected groups=None and time=None with a kernel that is {told}")
-    return blocks
-
-
 def _misses_copies(known: FittedRegressor, copies: CountedRows) -> bool:
     """Return whether intervals of the noise around the means hold too few of the copies, and warn then."""
     if not len(copies.y) or known.has_several:
@@ -663,7 +636,7 @@ def _of_several(known: FittedRegressor) -> FittedRegressor:
 
 def _refuse_counted(known: FittedRegressor, name: str, instead: str) -> None:
     if known.is_counted:
-        raise ValueError(f"{name} needs the training rows, which fit_chunks has not kept: sklearn.inspection.{instead}")
+        raise ValueError(f"{name} needs the training rows, which fit_chunks has counted: sklearn.inspection.{instead}")
 
 
 def _checked_observations(model: PartitionGPRegressor, X: Any, y: Any) -> np.ndarray:

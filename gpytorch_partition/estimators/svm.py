@@ -22,6 +22,7 @@ from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import _ovr_decision_function, check_classification_targets
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpytorch_partition.all_or_nothing import all_or_nothing, on_one_fit
@@ -36,6 +37,7 @@ from gpytorch_partition.progress import doing
 _ENTRIES = 2**26  # entries of features made at once in predictions: a GiB
 _MOST_DENSE_ROWS = 5_000  # up to here libsvm on the dense kernel matrix is faster, above all for large C
 _FOLDS = 5  # for held-out decision values, to which sigmoids are fitted
+_UNFITTED = "expected a %(name)s that is fitted: call fit(X, y)"
 _ROUNDS = 50  # of the search for the intercept, at most; mostly 3 to 5 are needed
 _JUMP = 10.0  # longest step of the secant, in steps of the method without it; four times as long after each like it
 
@@ -54,8 +56,6 @@ class _Line(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Training rows as machines see them."""
-
     features: csr_matrix  # N x p
     gram: np.ndarray | None  # N x N products of features, the kernel; None for many rows
 
@@ -101,13 +101,9 @@ class _PartitionSVM(KernelMachine):
         """Return the coefficients of the support vectors (`1 x S`, or one row for each pair of classes)."""
         return self._known_dual[:, self.support_]
 
-    def _check_is_fitted(self) -> None:
-        if not hasattr(self, "coef_"):
-            raise AttributeError(f"expected a {type(self).__name__} that is fitted: call fit(X, y)")
-
     @property
     def _known_dual(self) -> np.ndarray:
-        self._check_is_fitted()
+        check_is_fitted(self, "coef_", msg=_UNFITTED)
         if self._dual is None:
             told = "whose solver knows dual coefficients, got more: use coef_ and intercept_, or fit to fewer rows"
             raise AttributeError(f"expected {_MOST_DENSE_ROWS:,} training rows or fewer, {told}")
@@ -118,15 +114,6 @@ class _PartitionSVM(KernelMachine):
         size = max(1, _ENTRIES // self._entries_per_row)
         blocks = [self._features(part) @ self.coef_.T + self.intercept_ for part in x.split(size)]
         return np.concatenate(blocks)
-
-
-def _check_folds(classes: np.ndarray, counts: np.ndarray) -> None:
-    """Refuse classes that would be missing in training of a fold, and too few rows for five folds."""
-    if counts.min() < 2 or counts.max() < _FOLDS:
-        raise ValueError(
-            f"expected two rows of each class or more, and {_FOLDS} of one, whose held-out decision values make "
-            f"probabilities, got {dict(zip(classes.tolist(), counts.tolist()))}: give more rows, or probability=False"
-        )
 
 
 def _gives_probabilities(machine: PartitionSVC) -> bool:
@@ -147,14 +134,12 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
 
     It agrees with `sklearn.svm.SVC(kernel="precomputed")` on the kernel matrix within that solver's tolerance. Up to
     5,000 rows libsvm runs on the matrix. Above, dual coordinate descent (liblinear; Hsieh et al. 2008) runs on the
-    kernel's sparse features (:class:`~gpytorch_partition.models.ClusterFeatures`), and a proximal point iteration of
-    some three to five solves removes liblinear's penalty of the intercept.
+    kernel's sparse features (:class:`~gpytorch_partition.models.ClusterFeatures`), some three to five times.
 
-    For k > 2 classes there are k (k - 1) / 2 machines, one against one, as in `SVC`. `decision_function` then has a
-    column per class, votes plus a confidence between -1/3 and 1/3; the predicted class has the largest value.
+    For k > 2 classes there is a machine for each pair, as in `SVC`, and `decision_function` has a column per class.
 
-    Descent takes tens to hundreds of passes over the entries of the rows' features, some 45 bytes each: m in a row for
-    flat partitions, m times the depth of a leaf for the default forest. For many rows use flat partitions, such as
+    Descent takes tens to hundreds of passes over the rows' features, some 45 bytes each: m in a row for flat
+    partitions, m times the depth of a leaf for the default forest. For many rows use flat partitions, such as
     `kernel=lambda x, y: RandomForestKernel(x, y, 100, "sampled")` or `"fast_cluster"`.
 
     :param C: Cost of a unit of hinge loss. Rows are not scaled by k(x, x), which is 1 for most kernels. (Default: 1.)
@@ -167,17 +152,15 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
     :param probability: Whether to fit sigmoids for `predict_proba` (Platt) to decision values of held-out rows, in five
         more fits (:class:`sklearn.calibration.CalibratedClassifierCV`). (Default: False.)
     :param tol: Largest violation of the optimality conditions, as in `SVC`. (Default: 1e-3.)
-    :param max_iter: Passes over the rows of one solve, at most; too few give a `ConvergenceWarning`. Up to 5,000 rows
-        the number of libsvm's steps for each row. (Default: 10,000.)
-    :param n_jobs: Trees grown, or pairs of classes of up to 5,000 rows fitted, at once, as scikit-learn counts them.
-        (Default: None, one.)
+    :param max_iter: Passes over the rows of one solve (steps of libsvm for each row), at most; too few give a
+        `ConvergenceWarning`. (Default: 10,000.)
+    :param n_jobs: Trees grown, or pairs of classes fitted, at once, as scikit-learn counts them. (Default: None, one.)
 
     Fitted attributes, beside those of scikit-learn: `coef_`, `intercept_`, the linear functions of the features (`1 x
     p` for two classes, positive for the second, or one for each pair of classes in the order of
     :func:`itertools.combinations`); `margin_`, the distances in feature space between their values 0 and 1; `n_iter_`,
-    passes over the rows for each of them (steps of libsvm up to 5,000 rows); `kernel_`. Up to 5,000 rows `support_`,
-    the numbers of the `S` rows that are support vectors, and `dual_coef_` (`1 x S`, or one row for each pair), by which
-    a function is :math:`\sum_i a_i k(x, x_i) + b`; they are as exact as `tol`.
+    passes or steps for each of them; `kernel_`. Up to 5,000 rows `support_`, the numbers of the `S` support vectors,
+    and `dual_coef_` (`1 x S`, or one row for each pair), by which a function is :math:`\sum_i a_i k(x, x_i) + b`.
 
     Example:
         >>> from sklearn.datasets import load_breast_cancer
@@ -201,7 +184,7 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
     @property
     def margin_(self) -> np.ndarray:
         """Return the margin of each pair of classes, one over the length of its coefficients."""
-        self._check_is_fitted()
+        check_is_fitted(self, "coef_", msg=_UNFITTED)
         with np.errstate(divide="ignore"):
             return 1 / np.linalg.norm(self.coef_, axis=1)
 
@@ -213,9 +196,7 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
 
         :param X: `N x D` rows, finite; `"forest"` takes NaN for a missing value.
         :param y: `N` classes, two or more.
-        :param unlabelled: `M x D` more rows, without classes: columns are standardized, and the kernel built, on all `N
-            + M` rows (Davies & Ghahramani 2014, section 4.3.2). For kernels that do not learn from targets, and without
-            `probability`. (Default: None.)
+        :param unlabelled: As for :meth:`gpytorch_partition.estimators.PartitionGPRegressor.fit`, without `probability`.
         :raises ValueError: If the data or a parameter cannot be used, or features would have 2^31 entries or more.
         :raises TypeError: If the kernel is of another kind, or X is sparse.
         """
@@ -227,17 +208,15 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
             raise ValueError(f"expected two classes or more, got {len(classes)} class: {classes.tolist()}")
         costs = self.C * compute_class_weight(self.class_weight, classes=classes, y=labels)
         if not np.all((costs > 0) & (costs < np.inf)):
-            raise ValueError(
-                f"expected class_weight to be positive, got {self.class_weight}: to leave a class out, drop its rows"
-            )
+            raise ValueError(f"expected class_weight to be positive, got {self.class_weight}: drop rows to leave out")
         others = self._read_unlabelled(unlabelled)
         if self.probability:
-            _check_folds(classes, counts)
+            if counts.min() < 2 or counts.max() < _FOLDS:
+                got = f"got {dict(zip(classes.tolist(), counts.tolist()))}: give more rows, or probability=False"
+                raise ValueError(f"expected two rows of each class or more, and {_FOLDS} of one, for folds, {got}")
             if others is not None:
-                raise ValueError(
-                    "expected no unlabelled rows with probability=True, whose folds do not know them, got "
-                    f"{len(others)}: give probability=False, or use PartitionGPClassifier"
-                )
+                told = f"got {len(others)}: give probability=False, or use PartitionGPClassifier"
+                raise ValueError(f"expected no rows with probability=True, whose folds do not know them, {told}")
             return self._fit_with_sigmoids(X, labels)
         self.classes_ = classes
         seen = self._fit_features(rows, class_indicators(numbers), others)
@@ -255,11 +234,11 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
         chosen = np.flatnonzero(np.isin(numbers, pair))
         signs = np.where(numbers[chosen] == pair[1], 1.0, -1.0)
         line = _classifying_line(seen.select(chosen), signs, costs[numbers[chosen]], self.tol, self.max_iter, seed)
-        if line.dual is None:
-            return line
-        dual = np.zeros(len(numbers))
-        dual[chosen] = line.dual
-        return line._replace(dual=dual)
+        if line.dual is not None:
+            dual = np.zeros(len(numbers))
+            dual[chosen] = line.dual
+            line = line._replace(dual=dual)
+        return line
 
     def _fit_with_sigmoids(self, X: Any, labels: np.ndarray) -> PartitionSVC:
         plain = clone(self).set_params(probability=False)
@@ -286,11 +265,7 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
     @available_if(_gives_probabilities)
     @on_one_fit
     def predict_proba(self, X: Any) -> np.ndarray:
-        """
-        Return the probabilities of the classes (`N2 x k`), if `probability` is True.
-
-        The most probable class may differ from that of `predict`.
-        """
+        """Return probabilities of the classes (`N2 x k`); the most probable one may differ from that of `predict`."""
         values = self.decision_function(X)
         columns = values[:, None] if values.ndim == 1 else values
         found = np.column_stack([sigmoid.predict(column) for sigmoid, column in zip(self._sigmoids, columns.T)])
@@ -308,17 +283,13 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
     Use it for a mean that ignores small errors; for intervals there is PartitionGPRegressor.
 
     It solves the problem of :class:`sklearn.svm.SVR`, epsilon-insensitive loss and an intercept that is not penalized.
-    Other parameters, the method and costs are those of :class:`PartitionSVC`. Targets keep their units: choose C and
-    epsilon for them, as for `SVR`.
+    Other parameters, the method and costs, and attributes are those of :class:`PartitionSVC`. Targets keep their units:
+    choose C and epsilon for them, as for `SVR`.
 
     :param C: Cost of a unit of loss. (Default: 1.)
     :param epsilon: Errors up to it cost nothing, in units of the targets. (Default: 0.1.)
     :param tol: Largest violation of the optimality conditions, relative to the targets' standard deviation where there
         are more than 5,000 rows. (Default: 1e-3.)
-
-    Fitted attributes: `coef_`, `intercept_`, the linear function of the features, `1 x p` and `1`; `n_iter_`,
-    `kernel_`, `n_features_in_`, `feature_names_in_`, and up to 5,000 rows `support_` and `dual_coef_`, as those of
-    :class:`PartitionSVC`.
 
     Example:
         >>> from sklearn.datasets import load_diabetes
@@ -419,9 +390,7 @@ def _with_free_intercept(
 
     The penalty is :math:`(b - c)^2 / 2 B^2` for a center c. At the minimum the derivative of the rest is :math:`(c - b)
     / B^2`, whose root lies beyond b: the center moves to where the secant through two of these is zero, within what is
-    known of the root.
-
-    :param largest_shift: Bound of b - c, that of a derivative to which all rows add their costs.
+    known of the root. The largest shift bounds b - c.
     """
     center, before, num_passes, low, high, jump = start, None, 0, -np.inf, np.inf, _JUMP
     for number in range(1, _ROUNDS + 1):

@@ -49,9 +49,8 @@ def test_rows_without_a_target_are_no_neighbors_and_others_keep_their_numbers():
 
 def test_a_budget_that_ends_with_all_rows_forgets_those_of_its_attempts():
     x, y, numbers = torch.from_numpy(X), torch.from_numpy(Y), None
-    fit = RegressionFit(
-        x, y, Standardization.of_array(Y), numbers, None, None, {}, "auto", 20, 100, "auto", 0, None, FEW
-    )
+    model = PartitionGPRegressor(num_partitions=20, random_state=0, options=FEW)
+    fit = RegressionFit(model, x, y, Standardization.of_array(Y), numbers, None, None)
     assert len(fit.of_options(y, Options(**{**vars(FEW), "most_rows": 30})).numbers) == 30
     assert fit.of_options(y, FEW).numbers is None
 
