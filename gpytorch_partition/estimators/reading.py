@@ -191,8 +191,8 @@ def _check_rows(X: Any) -> None:
     refuse_mask(X, "X", "give X.filled(numpy.nan), with missing cells")
     if issparse(X):
         size = X.shape[0] * X.shape[-1] * 8 / 2**30
-        remedy = f"give X.toarray(), of {size:.3g} GiB, or in place of one-hot columns the categories themselves"
-        raise TypeError(f"Sparse data was passed for X, but dense data is required: {remedy}")
+        told = f"with its zeros it takes {size:.3g} GiB; give X.toarray(), or the categories of one-hot columns"
+        raise TypeError(f"Sparse data was passed for X, but dense data is required: {told}")
     if hasattr(X, "iloc") and X.ndim == 1:
         raise ValueError(
             "Expected 2D array, got 1D array instead: expected a table, got a Series; give X.iloc[[0]] for a row of a "
