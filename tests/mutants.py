@@ -108,7 +108,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("estimators/machines.py", "np.sqrt(np.maximum(self.eigenvalues_, 0))", "self.eigenvalues_", "estimators"),
     ("tables/chunks.py", "self.num_rows + chosen", "chosen", "tables"),
     ("tables/number_view.py", "count + 1 + of_folds", "count + of_folds", "tables"),
-    ("tables/cells.py", "cell.hour + cell.minute / 60", "cell.hour", "tables"),
+    ("tables/cells.py", "hours + minutes / 60", "hours", "tables"),
     ("files.py", "if _digest(file, start + seal.start(2)) != seal[2]:", "if False:", "files"),
     ("files.py", "shutil.copymode(target, beside)", "pass", "files"),
 ]  # fmt: skip
