@@ -151,7 +151,11 @@ def read_new_rows(
     id_column: str | None = None,
     required: Sequence[str] = (),
 ) -> NewRows:
-    """Return the columns of a file that a model needs, read as in the fit, and the optional ones that it has."""
+    """
+    Return the columns of a file that a model needs, read as in the fit, and the optional ones that it has.
+
+    :raises CommandError: If the file cannot be read, or columns are missing or of another kind.
+    """
     frame, told = read_frame(path, dialect, id_column)
     with file_named_in_errors(path):
         check_columns(columns, frame, "", ": rename or add columns, whose cells may be empty")

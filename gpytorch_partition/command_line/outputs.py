@@ -80,8 +80,10 @@ def cannot_write(path: Path) -> Iterator[None]:
     except BrokenPipeError:
         raise
     except (OSError, RuntimeError) as error:  # the latter of a link to itself, in Python before 3.13
-        told = f"{getattr(error, 'strerror', None) or error}; make it writable or give another name"
-        raise CommandError(f"cannot write {path}: {told}; a file that is there is unchanged") from error
+        raise CommandError(
+            f"cannot write {path}: {getattr(error, 'strerror', None) or error}; make it writable or give another name; "
+            "a file that is there is unchanged"
+        ) from error
 
 
 def check_writable(path: Path, *inputs: str | None) -> None:
@@ -108,7 +110,9 @@ def check_folder(path: Path, option: str, is_named: bool, files: Sequence[str], 
     if not os.access(place, os.W_OK):
         raise CommandError(f"cannot write to the folder {place}: permission denied; make it writable or give another")
     if not is_named and (present := sorted(file.name for file in path.iterdir()) if path.is_dir() else []):
-        remedy = f"name another one by {option}, or this one ({option} {path}) to replace the results in it"
-        raise CommandError(f"the folder {path} holds {listed(present)} already: {remedy}")
+        raise CommandError(
+            f"the folder {path} holds {listed(present)} already: name another one by {option}, or this one ({option} "
+            f"{path}) to replace the results in it"
+        )
     for name in files if path.is_dir() else ():
         check_writable(path / name, *inputs)

@@ -58,7 +58,12 @@ def read_frame(path: Path, dialect: Dialect = Dialect(), id_column: str | None =
     Return the columns of a file as a data frame, and notes on cells and names that may be misread.
 
     Cells of text files and workbooks are texts, None where they are missing, but for columns of a workbook that hold
-    numbers only, and for the column of ids, whose cells are not changed.
+    numbers only; names are in Unicode's composed form.
+
+    :param path: A parquet file (`.parquet`, `.pq`), an Excel workbook (`.xlsx`), or a text file, which may be
+        compressed (`.gz`, `.bz2`, `.xz`, `.zip`).
+    :param id_column: The column whose cells are not changed.
+    :raises CommandError: If it cannot be read, has no rows, or the names of its columns are none.
     """
     library = _LIBRARIES.get(path.suffix.lower(), "pandas")
     if find_spec("pandas") is None or find_spec(library) is None:
@@ -158,8 +163,9 @@ def _of_text(path: Path, dialect: Dialect) -> tuple[Any, list[str], list[str]]:
         try:
             frame = read(io.StringIO(text), header=None if dialect.header is None else 0)
         except pandas.errors.ParserWarning as error:
-            remedy = "name it, or take off the delimiter at their ends"
-            raise ValueError(f"its lines have one more cell than there are names: {remedy}") from error
+            raise ValueError(
+                "its lines have one more cell than there are names: name it, or take off the delimiter at their ends"
+            ) from error
     if dialect.header is None:
         return frame, [], notes
     names = list(read(io.StringIO(text), header=None, nrows=1).iloc[0])
@@ -206,9 +212,10 @@ def _checked_names(names: Sequence[object], frame: Any) -> list[str]:
     named = [place for place, name in enumerate(found) if name.strip()]
     for place in {*range(len(found))} - {*named, *range(named[0] if named else 0)}:
         if len(rows := np.flatnonzero(frame.iloc[:, place].str.strip() != "")):
-            remedy = "name it, take away a delimiter too many, or say by --header which line has the names"
-            told = f"{len(rows):,} cells, the first in row {rows[0]}"
-            raise ValueError(f"{told}, are in column {place}, which has no name: {remedy}")
+            raise ValueError(
+                f"{len(rows):,} cells, the first in row {rows[0]}, are in column {place}, which has no name: name it, "
+                "take away a delimiter too many, or say by --header which line has the names"
+            )
     return [name if name.strip() else f"Unnamed: {place}" for place, name in enumerate(found)]
 
 

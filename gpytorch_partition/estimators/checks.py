@@ -82,8 +82,10 @@ def check_magnitudes(values: np.ndarray, name: str) -> None:
     values = np.where(np.isnan(values), 0.0, values)
     ranges = np.ptp(values, axis=0)
     if np.abs(values).max() > LARGEST or np.any((ranges > 0) & (ranges < 1 / LARGEST)):
-        got = f"got values up to {np.abs(values).max():.3g} and ranges from {ranges.min():.3g}: choose another unit"
-        raise ValueError(f"expected {name} in units that make numbers between {1 / LARGEST:g} and {LARGEST:g}, {got}")
+        raise ValueError(
+            f"expected {name} in units that make numbers between {1 / LARGEST:g} and {LARGEST:g}, got values up to "
+            f"{np.abs(values).max():.3g} and ranges from {ranges.min():.3g}: choose another unit"
+        )
 
 
 def warn_of_rounding(values: np.ndarray, name: str = "targets") -> None:

@@ -51,13 +51,19 @@ class ChunkedFit:
     def run(
         self, source: ChunkSource, sample_rows: int, random: np.random.RandomState
     ) -> tuple[Found, Standardization, Standardization]:
-        """Return the fitted model, and the standardizations of the columns and of the targets."""
+        """
+        Build a kernel from a sample of the rows, and count all rows into its clusters.
+
+        :return: The fitted model, and the standardizations of the columns and of the targets.
+        """
         with stage("sampling rows"):
             bar = progress(source, "sampling rows", source.num_chunks)
             sample = RowSample(sample_rows, random).of(map(self._with_usable_numbers, bar))
         if sample.num_rows < _FEWEST_ROWS:
-            told = f"a half of which chooses scale and noise, got {sample.num_rows}: give fit(X, y) all of them"
-            raise ValueError(f"expected {_FEWEST_ROWS} rows or more in chunks, {told}")
+            raise ValueError(
+                f"expected {_FEWEST_ROWS} rows or more in chunks, a half of which chooses scale and noise, got "
+                f"{sample.num_rows}: give fit(X, y) all of them"
+            )
         X, y = self.reader._read(sample.x, sample.y, reset=True, y_numeric=True)
         y = _checked(X, y)
         warn_of_rounding(y)
@@ -84,8 +90,9 @@ class ChunkedFit:
                 expected, are_bad = self._no_holes, np.isnan(values)
             if are_bad.any():
                 row = int(are_bad.argmax())
-                got = f"got {values[row]:g} in column {name!r}, row {row} of the chunk"
-                raise ValueError(f"{chunk.name}: {expected}, {got}")
+                raise ValueError(
+                    f"{chunk.name}: {expected}, got {values[row]:g} in column {name!r}, row {row} of the chunk"
+                )
         return chunk
 
     @property
@@ -155,14 +162,17 @@ def _extremes(blocks: Iterable[Tensor]) -> Tensor:
 def check_for_chunks(kernel: Any, budget: Any, options: Any, dtype: str) -> None:
     """Refuse, before any work, a kernel whose rows cannot be counted, and parameters without a meaning for these."""
     if name_of(kernel) == "mondrian":
-        remedy = "give 'auto', 'forest' or 'fast_cluster', or a MondrianKernel of a short lifetime, built on some rows"
-        raise ValueError(f"expected a kernel of few clusters, got kernel='mondrian' with a cell for each row: {remedy}")
+        raise ValueError(
+            "expected a kernel of few clusters, got kernel='mondrian' with a cell for each row: give 'auto', 'forest' "
+            "or 'fast_cluster', or a MondrianKernel of a short lifetime, built on some rows"
+        )
     if isinstance(kernel, Kernel):
         _check_countable(kernel)
     for name, value in (("budget", budget), ("options", options)):
         if value is not None:
-            told = f"whose model is not chosen by folds, got {value!r}: leave it out"
-            raise ValueError(f"expected {name}=None with chunks, {told}")
+            raise ValueError(
+                f"expected {name}=None with chunks, whose model is not chosen by folds, got {value!r}: leave it out"
+            )
     if dtype == "float32":
         raise ValueError("expected dtype='auto' or 'float64' with chunks, whose counts are solved in float64")
 
@@ -171,10 +181,15 @@ def counted_kernel(
     estimator: Any, x: Tensor, y: Tensor, random_state: np.random.RandomState
 ) -> tuple[PartitionKernel, tuple[str, ...]]:
     """
-    Return an estimator's kernel with a few thousand clusters, and descriptions of what was left out to keep them few.
+    Return a kernel with a few thousand clusters, and descriptions of what was left out to keep them few.
 
-    `"auto"` has the leaves of boosted trees, forests and ensembles are cut at a depth, and `"fast_cluster"` at a
-    height; a :class:`~gpytorch_partition.PartitionKernel` stays as it is. Targets of ensembles are in their own units.
+    - `"auto"`: the leaves of 100 boosted trees with 32 leaves each, or a leaf for 400 rows, but 4 at least.
+    - `"forest"` and tree ensembles: their trees, cut at the depth that leaves at most 3,200 clusters.
+    - `"fast_cluster"`: the height that makes at most 3,200 clusters.
+    - A :class:`~gpytorch_partition.PartitionKernel`, or a function that builds one: as it is, up to 8,192.
+
+    :param x: `n x D` rows of the sample as the kernel sees them.
+    :param y: `n` targets; in their own units for an ensemble.
     """
     kernel, categories, num_partitions = estimator.kernel, estimator._categories, estimator.num_partitions
     name = name_of(kernel)
@@ -211,8 +226,10 @@ def _boosted(
 
 def _clustered(x: Tensor, categories: Mapping[int, int], num_partitions: int, random_state: Any) -> FastClusterKernel:
     if categories or bool(x.isnan().any()):
-        told = "got categories or NaN: give 'auto' or 'forest', which know both"
-        raise ValueError(f"kernel='fast_cluster' on chunks expected numbers without missing cells, {told}")
+        raise ValueError(
+            "kernel='fast_cluster' on chunks expected numbers without missing cells, got categories or NaN: give "
+            "'auto' or 'forest', which know both"
+        )
     if (per_partition := MOST_CLUSTERS // num_partitions) < 2:
         raise ValueError(_too_many(num_partitions))
     height = min(per_partition.bit_length(), len(x).bit_length()) - 1
@@ -250,5 +267,7 @@ def _check_countable(kernel: Kernel) -> None:
         raise ValueError(f"expected a kernel of partitions, whose rows can be counted, got a {name}: {_REMEDY}")
     counts = kernel.partition.cluster_counts
     if counts is not None and (size := int(np.sum(counts.tolist()))) > _MOST_GIVEN:
-        told = f"all pairs of which are counted, got {size:,}: give fewer partitions or coarser ones, or 'auto'"
-        raise ValueError(f"expected a kernel with at most {_MOST_GIVEN:,} clusters in all, {told}")
+        raise ValueError(
+            f"expected a kernel with at most {_MOST_GIVEN:,} clusters in all, all pairs of which are counted, got "
+            f"{size:,}: give fewer partitions or coarser ones, or 'auto'"
+        )

@@ -273,8 +273,10 @@ def _numbers(y: np.ndarray) -> np.ndarray:
     try:
         return y.astype(np.float64)
     except ValueError:
-        remedy = "encode two classes as 0 and 1, or give ParallelEvolutionSelector a classifier as its estimator"
-        raise ValueError(f"expected y of numbers, got {y[0]!s}: {remedy}") from None
+        raise ValueError(
+            f"expected y of numbers, got {y[0]!s}: encode two classes as 0 and 1, or give ParallelEvolutionSelector a "
+            "classifier as its estimator"
+        ) from None
 
 
 def _check_variation(y: np.ndarray) -> None:
@@ -361,8 +363,10 @@ class SubsetCriterion:
         if key not in self._known:
             value = self.function(self.x[:, mask], self.y) if mask.any() else np.inf
             if not isinstance(value, Real) or np.isnan(float(value)):
-                got = f"got {value!r} for columns {np.flatnonzero(mask).tolist()}"
-                raise ValueError(f"expected criterion to return a number, {got}: return infinity to leave them out")
+                raise ValueError(
+                    f"expected criterion to return a number, got {value!r} for columns "
+                    f"{np.flatnonzero(mask).tolist()}: return infinity to leave them out"
+                )
             self._known[key] = float(value)
         return self._known[key]
 

@@ -265,8 +265,10 @@ class FittedRegressor:
     def joint_log_density(self, rows: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> float:
         """Return the log density of new observations (`n`) together; weights (`n`) divide the variance of the noise."""
         if student_t_noise(self.likelihood) is not None:
-            remedy = "give joint=False, or fit with options=Options(least_tail_gain=float('inf'))"
-            raise ValueError(f"expected Gaussian noise for a joint density, got Student-t noise: {remedy}")
+            raise ValueError(
+                "expected Gaussian noise for a joint density, got Student-t noise: give joint=False, or fit with "
+                "options=Options(least_tail_gain=float('inf'))"
+            )
         mean, covariance = self.joint_moments(rows, weights is None)
         if weights is not None:
             covariance += np.diag(self.noise_of(self.points(rows)) / weights)
@@ -352,8 +354,10 @@ def checked_quantiles(quantiles: Any) -> np.ndarray:
         with suppress(TypeError, ValueError):
             found = np.asarray(quantiles, dtype=np.float64)
     if found.ndim != 1 or not len(found) or not ((found > 0) & (found < 1)).all():
-        told = f"such as (0.05, 0.95) for an interval of 90 %, got {quantiles!r}"
-        raise ValueError(f"expected quantiles as a sequence of probabilities strictly between 0 and 1, {told}")
+        raise ValueError(
+            "expected quantiles as a sequence of probabilities strictly between 0 and 1, such as (0.05, 0.95) for an "
+            f"interval of 90 %, got {quantiles!r}"
+        )
     return found
 
 

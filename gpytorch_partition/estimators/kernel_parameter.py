@@ -147,8 +147,10 @@ def _check_linear(kernel: Kernel) -> None:
     elif isinstance(kernel, (ScaleKernel, StandardizedKernel, EncodedKernel, IterativeKernel)):
         _check_linear(kernel.base_kernel)
     elif not isinstance(kernel, ClusterKernel):
-        got = f"got a {type(kernel).__name__}, whose products are not linear in the rows"
-        raise TypeError(f"expected a kernel of this package, {got}: give LandmarkKernel.from_kernel(kernel, points)")
+        raise TypeError(
+            f"expected a kernel of this package, got a {type(kernel).__name__}, whose products are not linear in the "
+            "rows: give LandmarkKernel.from_kernel(kernel, points)"
+        )
 
 
 def name_of(kernel: Any) -> str | None:
@@ -167,8 +169,10 @@ def check_takes_unlabelled(kernel: Any) -> None:
         told = f"a {type(kernel).__name__}, which is built already: give a function (x, y) -> kernel"
         raise ValueError(f"expected no unlabelled rows with this kernel, got {told}")
     if name_of(kernel) in ("auto", "forest"):
-        remedy = "give kernel='fast_cluster' or 'mondrian', or a function that builds a kernel on rows alone"
-        raise ValueError(f"kernel={kernel!r} learns its partitions from targets, which unlabelled rows lack: {remedy}")
+        raise ValueError(
+            f"kernel={kernel!r} learns its partitions from targets, which unlabelled rows lack: give "
+            "kernel='fast_cluster' or 'mondrian', or a function that builds a kernel on rows alone"
+        )
 
 
 def check_dense_size(kernel: Kernel, x: Tensor) -> None:
@@ -196,7 +200,12 @@ def _has_dense_factor(operator: LinearOperator) -> bool:
 def kernel_of_ensemble(
     ensemble: Any, x: Tensor, y: Any, random_state: Any, *, grows: bool = False
 ) -> RandomForestKernel:
-    """Return the kernel of an ensemble, or of a clone if that is not fitted, or if `grows`, as folds need."""
+    """
+    Return the kernel of an ensemble, at all heights of its trees.
+
+    :param y: `N` targets for a clone. A clone is fitted if the ensemble is not fitted, or if `grows`, as folds need.
+    :param random_state: Seeds clones of scikit-learn that have no seed.
+    """
     libraries.check_has_trees(ensemble)
     if grows or not libraries.is_fitted(ensemble):
         libraries.check_refittable(ensemble)
@@ -239,8 +248,10 @@ def check_kernel(kernel: Kernel) -> None:
     for each in kernel.modules():
         name, partition = type(each).__name__, getattr(each, "partition", None)
         if isinstance(each, Kernel) and (each.batch_shape or each.num_outputs_per_input(row, row) != 1):
-            told = f"got a {name} of batch shape {tuple(each.batch_shape)}: fit several targets by fit(X, Y)"
-            raise ValueError(f"expected a kernel without batch dimensions and of one output for each row, {told}")
+            raise ValueError(
+                f"expected a kernel without batch dimensions and of one output for each row, got a {name} of batch "
+                f"shape {tuple(each.batch_shape)}: fit several targets by fit(X, Y)"
+            )
         if isinstance(each, Kernel) and isinstance(partition, Partition) and not partition.is_fitted:
             raise ValueError(f"expected a kernel that is built on rows, got a {name} of none: give {name}(x, ...)")
 
@@ -249,12 +260,16 @@ def check_standardizable(kernel: Kernel, num_columns: int) -> None:
     """Refuse kernels that would be wrong on standardized columns, or with so many of them."""
     for each in kernel.modules():
         if isinstance(each, InducingPointKernel | IndexKernel):
-            remedy = "give GroupKernel([0]) for codes, LandmarkKernel.from_kernel(kernel, x[:500]) for inducing points"
-            raise ValueError(f"expected a kernel of standardized columns, got an {type(each).__name__}: {remedy}")
+            raise ValueError(
+                f"expected a kernel of standardized columns, got an {type(each).__name__}: give GroupKernel([0]) for "
+                "codes, LandmarkKernel.from_kernel(kernel, x[:500]) for inducing points"
+            )
         seen = num_columns if getattr(each, "active_dims", None) is None else len(each.active_dims)
         if isinstance(each, CosineKernel) and seen > 1:
-            told = f"got {seen}: give CosineKernel(active_dims=(0,))"
-            raise ValueError(f"expected one column for a CosineKernel, which is positive definite only there, {told}")
+            raise ValueError(
+                f"expected one column for a CosineKernel, which is positive definite only there, got {seen}: give "
+                "CosineKernel(active_dims=(0,))"
+            )
 
 
 def check_columns(ensemble: Any, estimator: Any) -> None:
@@ -262,12 +277,16 @@ def check_columns(ensemble: Any, estimator: Any) -> None:
     encoder = estimator.encoder_
     has_dates = encoder is not None and list(encoder.get_feature_names_out()) != list(encoder.feature_names_in_)
     if has_dates or estimator._categories or (encoder is not None and estimator.categorical_features is not None):
-        told = "got text, categories or dates: encode them, as by OrdinalEncoder, or give kernel='auto'"
-        raise ValueError(f"expected columns of numbers, as the ensemble or the kernel was built on, {told}")
+        raise ValueError(
+            "expected columns of numbers, as the ensemble or the kernel was built on, got text, categories or dates: "
+            "encode them, as by OrdinalEncoder, or give kernel='auto'"
+        )
     own, given = ([*map(str, getattr(each, "feature_names_in_", ()))] for each in (ensemble, estimator))
     if own and given and own != given:
-        told = f"in their order, {own}, got {given}: give X[ensemble.feature_names_in_]"
-        raise ValueError(f"expected the columns that the {type(ensemble).__name__} was fitted to, {told}")
+        raise ValueError(
+            f"expected the columns that the {type(ensemble).__name__} was fitted to, in their order, {own}, got "
+            f"{given}: give X[ensemble.feature_names_in_]"
+        )
 
 
 def state_name(kernel: Any) -> str:
@@ -276,8 +295,10 @@ def state_name(kernel: Any) -> str:
     if isinstance(kernel, str):
         return kernel
     got = getattr(kernel, "__name__", type(kernel).__name__)
-    told = f"got {got}, which no plain value can stand for: pickle the estimator instead"
-    raise TypeError(f"expected a kernel by name, or a tree ensemble, {told}")
+    raise TypeError(
+        f"expected a kernel by name, or a tree ensemble, got {got}, which no plain value can stand for: pickle the "
+        "estimator instead"
+    )
 
 
 def targets_of_ensemble(ensemble: Any, indicators: Tensor, classes: np.ndarray) -> np.ndarray:
@@ -289,6 +310,8 @@ def targets_of_ensemble(ensemble: Any, indicators: Tensor, classes: np.ndarray) 
         return classes[numbers]
     if len(classes) > 2:
         name = type(ensemble).__name__
-        told = f"got a {name}, which learns numbers: give a classifier, as RandomForestClassifier or LGBMClassifier"
-        raise TypeError(f"expected an ensemble of classes for {len(classes)} of them, {told}")
+        raise TypeError(
+            f"expected an ensemble of classes for {len(classes)} of them, got a {name}, which learns numbers: give a "
+            "classifier, as RandomForestClassifier or LGBMClassifier"
+        )
     return numbers.astype(np.float64)

@@ -106,6 +106,7 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
         :param X: `N x D` rows, finite, or a table.
         :param y: `N` labels of two classes, with two rows of each at least.
         :raises ValueError: If the data or a parameter cannot be used.
+        :raises TypeError: If X is sparse.
         """
         numbers, alphas = self._checked_parameters()
         X, y = self._read_numbers(X, y, reset=True)

@@ -140,8 +140,9 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
         check_positive(self.tol, "tol")
         rows = self._read(X, reset=True)
         if self.n_components > len(rows):
-            told = f"{len(rows)}, got {self.n_components}"
-            raise ValueError(f"expected n_components to be from 1 to the number of rows, {told}")
+            raise ValueError(
+                f"expected n_components to be from 1 to the number of rows, {len(rows)}, got {self.n_components}"
+            )
         x = self._build(rows, optional_targets(y, len(rows)))
         options: dict[str, Any] = {"tolerance": self.tol, "random_state": self.random_state}
         found = spectral_truncation(self.kernel_, x, self.n_components, is_centred=True, **options)
@@ -175,8 +176,11 @@ class PartitionSpectralClustering(ClusterMixin, KernelMachine):
 
     K-means finds clusters among the leading eigenvectors of the normalized affinity (normalized cuts; Shi & Malik
     2000), as :class:`sklearn.cluster.SpectralClustering` does on the precomputed kernel, which is never formed here.
-    Two moons are separated by fine partitions, `kernel=lambda x, y: MondrianKernel(x, lifetime=10.0)`. Costs some tens
-    to hundreds of products with k + 6 columns, :math:`O(N m k)` each, and K-means in k dimensions.
+    Fine partitions find clusters of any shape: two moons are separated with `kernel=lambda x, y: MondrianKernel(x,
+    lifetime=10.0)`, not with the default, whose partitions are coarse.
+
+    Costs some tens to hundreds of products with k + 6 columns, :math:`O(N m k)` each
+    (:func:`~gpytorch_partition.models.spectral_embedding`), and K-means in k dimensions.
 
     Other parameters are those of :class:`PartitionKernelPCA`.
 
@@ -184,6 +188,7 @@ class PartitionSpectralClustering(ClusterMixin, KernelMachine):
     :param n_components: Number of eigenvectors. (Default: None, as many as clusters.)
     :param n_init: Runs of K-means; the best is kept. (Default: 10.)
     :param tol: Largest residual of an eigenvector, relative to the largest eigenvalue. (Default: 1e-6.)
+    :param random_state: Seed of the partitions, the first vectors and K-means.
 
     Fitted attributes, beside those of scikit-learn: `labels_`, the cluster (`N`) of each row; `embedding_`, the
     coordinates (`N x n_components`) that K-means sees; `eigenvalues_`, 1 for each part of the rows without affinity to
@@ -275,7 +280,11 @@ class PartitionFeatures(TransformerMixin, KernelMachine):
 
     @on_one_fit
     def transform(self, X: Any) -> csr_matrix:
-        """Return the features of rows (`N2 x p`, float64); a `ValueError` for 2^31 entries or more."""
+        """
+        Return the features of rows (`N2 x p`, float64).
+
+        :raises ValueError: If there would be 2^31 entries or more, or the rows cannot be used.
+        """
         x = self._new_rows(X)
         return self._features(x)
 

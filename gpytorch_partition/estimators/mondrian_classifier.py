@@ -191,9 +191,11 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         held_out = math.ceil(self.validation_fraction * rows)
         is_split = self.lifetime is None and rows >= _FEWEST_ROWS
         if is_split and (held_out < _FEWEST_HELD_OUT or rows - held_out < num_classes):
-            got = f"got {self.validation_fraction!r}, which makes {rows - held_out} and {held_out} of {rows} rows"
-            fewest = f"{num_classes} rows or more to train on and {_FEWEST_HELD_OUT} rows or more to choose by"
-            raise ValueError(f"expected a validation_fraction that leaves {fewest}, {got}")
+            raise ValueError(
+                f"expected a validation_fraction that leaves {num_classes} rows or more to train on and "
+                f"{_FEWEST_HELD_OUT} rows or more to choose by, got {self.validation_fraction!r}, which makes "
+                f"{rows - held_out} and {held_out} of {rows} rows"
+            )
 
     def _new_kernel(self, x: Tensor) -> MondrianKernel:
         seed = self._random.randint(2**31)
@@ -247,8 +249,9 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
                 try:
                     learner.partial_fit(block, numbers[rows], classes=np.arange(len(self.classes_)))
                 except ValueError as error:
-                    told = f"got {self.alpha!r}: {error}"
-                    raise ValueError(f"expected an alpha with which descent stays finite, {told}") from error
+                    raise ValueError(
+                        f"expected an alpha with which descent stays finite, got {self.alpha!r}: {error}"
+                    ) from error
 
     def _features_of(self, X: Any) -> Any:
         check_is_fitted(self, "features_")
@@ -259,8 +262,9 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         numbers = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         unknown = np.unique(y[self.classes_[numbers] != y])
         if len(unknown):
-            remedy = "name all classes in the first partial_fit"
-            raise ValueError(f"expected the classes {self.classes_}, got {unknown} too: {remedy}")
+            raise ValueError(
+                f"expected the classes {self.classes_}, got {unknown} too: name all classes in the first partial_fit"
+            )
         return numbers
 
     def _check_parameters(self) -> None:

@@ -191,8 +191,10 @@ def _check_rows(X: Any) -> None:
     refuse_mask(X, "X", "give X.filled(numpy.nan), with missing cells")
     if issparse(X):
         size = X.shape[0] * X.shape[-1] * 8 / 2**30
-        told = f"with its zeros it takes {size:.3g} GiB; give X.toarray(), or the categories of one-hot columns"
-        raise TypeError(f"Sparse data was passed for X, but dense data is required: {told}")
+        raise TypeError(
+            f"Sparse data was passed for X, but dense data is required: with its zeros it takes {size:.3g} GiB; give "
+            "X.toarray(), or the categories of one-hot columns"
+        )
     if hasattr(X, "iloc") and X.ndim == 1:
         raise ValueError(
             "Expected 2D array, got 1D array instead: expected a table, got a Series; give X.iloc[[0]] for a row of a "
@@ -222,9 +224,11 @@ def _refuse_holes(X: Any, estimator: ReadsTables) -> None:
     row, column = np.argwhere(np.isnan(values))[0]
     kernel = getattr(estimator, "kernel", None)
     shown = type(estimator).__name__ + (f" with kernel={kernel!r}" if isinstance(kernel, str) else "")
-    told = f"{np.isnan(values).any(1).sum()} of {len(values)} rows miss values, the first row {row}, in column {column}"
-    reason = "so give pandas.DataFrame(X), drop or impute these rows, or use kernel='forest' or 'auto'"
-    raise ValueError(f"Input X contains NaN: {told}: {shown} takes missing cells of data frames only, {reason}")
+    raise ValueError(
+        f"Input X contains NaN: {np.isnan(values).any(1).sum()} of {len(values)} rows miss values, the first row "
+        f"{row}, in column {column}: {shown} takes missing cells of data frames only, so give pandas.DataFrame(X), "
+        "drop or impute these rows, or use kernel='forest' or 'auto'"
+    )
 
 
 def check_targets(y: Any, are_numbers: bool) -> None:
@@ -250,8 +254,10 @@ def check_targets(y: Any, are_numbers: bool) -> None:
 
 def _refuse_times(targets: np.ndarray) -> None:
     if targets.dtype.kind in "mM":
-        remedy = "give durations as days, y / numpy.timedelta64(1, 'D'), and dates as durations, y - y.min()"
-        raise ValueError(f"expected targets that are real numbers, got {targets.dtype.name}: {remedy}")
+        raise ValueError(
+            f"expected targets that are real numbers, got {targets.dtype.name}: give durations as days, y / "
+            "numpy.timedelta64(1, 'D'), and dates as durations, y - y.min()"
+        )
 
 
 def has_several(y: Any) -> bool:

@@ -83,20 +83,28 @@ def check_budget(budget: float | None, kernel: Any) -> None:
     if not isinstance(budget, Real) or isinstance(budget, bool) or not 0 < budget < inf:
         raise ValueError(f"expected budget to be a positive number of seconds, or None for no limit, got {budget!r}")
     if kernel_parameter.name_of(kernel) != "auto":
-        told = f"got {budget!r}: for less time give them fewer rows or partitions (num_partitions=)"
-        raise ValueError(f"expected budget=None with other kernels than 'auto', which leave nothing out, {told}")
+        raise ValueError(
+            f"expected budget=None with other kernels than 'auto', which leave nothing out, got {budget!r}: for less "
+            "time give them fewer rows or partitions (num_partitions=)"
+        )
 
 
 def check_for_several(kernel: Any, budget: float | None, weights: np.ndarray | None) -> None:
     if weights is not None:
-        remedy = "fit a regressor to the known rows of each target, or leave out rows that are not to count"
-        raise ValueError(f"expected sample_weight=None with several targets, got weights: {remedy}")
+        raise ValueError(
+            "expected sample_weight=None with several targets, got weights: fit a regressor to the known rows of each "
+            "target, or leave out rows that are not to count"
+        )
     if budget is not None:
-        remedy = "give fewer rows, options=Options(most_rows=2000) or kernel='forest', or fit a regressor to each"
-        raise ValueError(f"expected budget=None with several targets, got {budget!r}: {remedy}")
+        raise ValueError(
+            f"expected budget=None with several targets, got {budget!r}: give fewer rows, "
+            "options=Options(most_rows=2000) or kernel='forest', or fit a regressor to each"
+        )
     if is_ensemble(kernel):
-        remedy = "fit a regressor to each (sklearn.multioutput.MultiOutputRegressor), or give kernel='auto' or 'forest'"
-        raise ValueError(f"expected one target for a {type(kernel).__name__}, got several: {remedy}")
+        raise ValueError(
+            f"expected one target for a {type(kernel).__name__}, got several: fit a regressor to each "
+            "(sklearn.multioutput.MultiOutputRegressor), or give kernel='auto' or 'forest'"
+        )
 
 
 class Found(NamedTuple):
@@ -122,7 +130,12 @@ class RegressionFit:
     blocks: Blocks | None
 
     def run(self, original: np.ndarray, points: Tensor) -> Found:
-        """Fit the model, given the targets in their own units, and the rows that the kernel is built on."""
+        """
+        Fit the model within a budget of seconds, or None.
+
+        :param original: The targets in their own units.
+        :param points: Standardized rows that the kernel is built on, which may include unlabelled ones.
+        """
         kernel = self.estimator.kernel
         if self.y.ndim == 1 and chooses_by_folds(kernel):
             if len(self.y) >= FEWEST_ROWS and float(self.y.std()) > _LEAST_DEVIATION:
@@ -247,8 +260,11 @@ def fit_in_time(
     """
     Fit the default model within a budget of seconds; return the options of the last fit, and what they leave out.
 
-    Each call of `fit` draws the same from `random_state`, so that the last one's options fit the same model again. The
-    shape has infinite columns for tables; the options are those of the largest model, which no budget needs.
+    A fit of more than 1.2 budgets gives a :class:`~sklearn.exceptions.ConvergenceWarning`. Each call of `fit` draws the
+    same from `random_state`, so that the last one's options fit the same model again.
+
+    :param shape: Numbers of training rows and of their columns (infinity for tables).
+    :param options: Options of the largest model, which is fitted without a budget.
     """
     start = clock()
     state = random_state.get_state() if isinstance(random_state, np.random.RandomState) else None

@@ -147,8 +147,10 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         _check_parameters(self)
         blocks = None if groups is None and time is None else Blocks.of(groups, time, _num_samples(y))
         if blocks is not None and not regression_fit.chooses_by_folds(self.kernel):
-            told = f"not chosen by folds, got kernel={self.kernel!r}: give kernel='auto' or a tree ensemble"
-            raise ValueError(f"expected groups=None and time=None with a kernel that is {told}")
+            raise ValueError(
+                "expected groups=None and time=None with a kernel that is not chosen by folds, got "
+                f"kernel={self.kernel!r}: give kernel='auto' or a tree ensemble"
+            )
         data = self._training_rows(X, y, sample_weight)
         if len(data.y) < 2:
             raise ValueError("expected two rows or more, since a single target does not vary, got 1 sample")
@@ -181,12 +183,14 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         Fit to more rows than fit in memory, such as a parquet folder or memory-mapped arrays (docs/many_rows.md).
 
         Rows are read twice: a sample determines the columns and the kernel, all others are counted by cluster
-        (:class:`~gpytorch_partition.models.FeatureSpaceGP`). Predictions are those of an exact GP on all rows. `"auto"`
-        is another model than that of :meth:`fit`: the leaves of 100 boosted trees of 32 leaves. `"mondrian"`, kernels
-        of GPyTorch, weights, several targets and budgets are refused, and then `importance` and `partial_dependence`.
+        (:class:`~gpytorch_partition.models.FeatureSpaceGP`). Means and deviations are those of an exact GP on all rows;
+        the ends of chunks change no bit of them. `"auto"` is another model than that of :meth:`fit`: the leaves of 100
+        boosted trees of 32 leaves. `"mondrian"`, kernels of GPyTorch, weights, several targets and budgets are refused,
+        and then `importance` and `partial_dependence`.
 
         Costs two readings, the labels and :math:`O(N m^2)` for m partitions, and :math:`O(p^3)` for p clusters. Memory
-        is the sample, a chunk, 131,072 rows and some :math:`12 p^2` numbers (a GiB for 3,200 clusters).
+        is the sample, a chunk, 131,072 rows (fewer wide ones) and some :math:`12 p^2` numbers (a GiB for 3,200
+        clusters).
 
         :param chunks: A path of a parquet file or of a folder of such; a pair of arrays, such as `(np.load("x.npy",
             mmap_mode="r"), np.load("y.npy", mmap_mode="r"))`; an iterable, to be iterated over twice, of pairs (X, y)
@@ -196,6 +200,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :raises RuntimeError: If the second pass reads other rows than the first.
         :raises TypeError: If chunks are none of these, or the target is no name.
         :raises ValueError: If a chunk (named by its number) or a parameter cannot be used, or there are under 500 rows.
+        :raises ImportError: If pandas or pyarrow, which read parquet files, are not installed.
 
         Example:
             >>> X = np.random.RandomState(0).rand(600, 2)
@@ -243,10 +248,12 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :param return_cov: In its place, return the `N x N` covariance, in squared units (`N x N x T`, one for each
             target), at a solve per row. (Default: no.)
         :param quantiles: Also return these quantiles of each row (`N x q`, or `N x T x q`): `(0.05, 0.95)` are the ends
-            of intervals of 90 %. Noise is Gaussian, or Student-t where `"auto"` has found outliers. (Default: none.)
+            of intervals of 90 %. The distribution is Gaussian; where `"auto"` has found outliers, it is the sum of a
+            Gaussian function and Student-t noise. (Default: none.)
         :param include_noise: Whether uncertainty is that of new observations, not of the function. (Default: yes.)
         :return: `N` (or `N x T`) means, or a tuple of the means, the deviations or the covariance, and the quantiles.
         :raises ValueError: If `return_std` and `return_cov` are both asked for, or X or a parameter cannot be used.
+        :raises TypeError: If X is sparse.
 
         Example:
             >>> X = np.linspace(0, 1, 60)[:, None]
@@ -276,13 +283,17 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         Return joint samples of new observations, or of the function, in units of the targets.
 
-        Use it for sums, differences or maxima over rows. A sample costs a solve and O(N m), or, for more samples than
-        rows, or at most 2,000 training and new rows, a solve per row and O(N^3).
+        Use it for sums, differences or maxima over rows. A sample costs a solve and O(N m). For more samples than rows,
+        or at most 2,000 training and new rows, they come from the dense covariance, at a solve per row and O(N^3).
 
+        :param X: `N x D` rows.
+        :param n_samples: Number of samples. (Default: 1.)
         :param random_state: Seed; `None` is a fresh one. (Default: 0.)
         :param include_noise: Whether each sample has noise of its own at every row. (Default: yes.)
         :return: `N x n_samples`, or `N x T x n_samples`.
-        :raises RuntimeError: For more than 2,000 rows, if the kernel has no pathwise samples, as sums with `RBFKernel`.
+        :raises RuntimeError: For more than 2,000 rows, if the kernel has no pathwise samples, as a sum with
+            `RBFKernel`.
+        :raises ValueError: If X cannot be used.
 
         Example:
             >>> X = np.linspace(0, 1, 40)[:, None]
@@ -366,9 +377,12 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         explains (:func:`gpytorch_partition.explain.importance.column_shares`). Importance by permutation is the fall of
         R squared when a column's values are exchanged between rows; on training rows it is too large.
 
-        :param X: `N x D` rows for the check, best those that the model has not seen, with targets y. (Default: none.)
+        :param X: `N x D` rows for the check, best those that the model has not seen, with targets `y`. (Default:
+            none.)
         :param n_repeats: How often each column is permuted. (Default: 5.)
+        :param random_state: Seed of the permutations. (Default: 0.)
         :param n_jobs: Columns permuted at once, as joblib counts them. (Default: None, one.)
+        :return: The numbers, readable when printed; `plot()` draws them.
         :raises ValueError: If only one of X and y is given, they cannot be used, or `n_repeats` is no number from 1.
 
         Example:
@@ -390,14 +404,18 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         Return the function of one column, averaged over the other columns of some rows, with intervals.
 
-        Intervals are those of the average, not of single rows. Costs one solve for each value of the grid.
+        Intervals are those of the average over these rows
+        (:func:`gpytorch_partition.explain.dependence.average_function`), not of single rows. Costs one solve for each
+        value of the grid.
 
         :param X: `N x D` rows that are averaged over: a few hundred are enough, if they are a random sample.
         :param column: Number (from 0, or from the end: -1) or name of the column.
         :param grid: Values of the column. (Default: its own values, if there are at most `grid_resolution`; else that
-            many from the 5 % to the 95 % quantile, or the most frequent categories.)
+            many from the 5 % to the 95 % quantile; for whole numbers some of the column's own, for categories the most
+            frequent.)
         :param grid_resolution: Number of values in a default grid, at most. (Default: 30.)
         :param target: Number or name of the target, where the model has several. (Default: None.)
+        :return: The averages, which `plot()` draws.
         :raises ValueError: If there is no such column, or rows or grid cannot be used.
 
         Example:
@@ -417,8 +435,11 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """
         Return the training rows most similar to new ones: those that share clusters, or nodes of trees.
 
+        :param X: `N2 x D` rows.
         :param k: Number of training rows for each, at most N. (Default: 5.)
-        :return: Numbers of training rows as given to `fit`, and their correlations under the prior (`N2 x k` each).
+        :return: Numbers of training rows as given to `fit`, from 0, and their correlations under the prior
+            (:func:`gpytorch_partition.explain.kernel_parts.nearest_rows`), `N2 x k` each, nearest first.
+        :raises ValueError: If k or X cannot be used.
 
         Example:
             >>> X = np.linspace(0, 1, 40)[:, None]
@@ -641,15 +662,19 @@ def _refuse_counted(known: FittedRegressor, name: str, instead: str) -> None:
 
 def _checked_observations(model: PartitionGPRegressor, X: Any, y: Any) -> np.ndarray:
     if model._known.has_several:
-        told = "target number t has the log densities scipy.stats.norm.logpdf(y[:, t], mean[:, t], std[:, t])"
-        raise ValueError(f"expected a model of one target, got one of {len(model.target_names_)}: {told}")
+        raise ValueError(
+            f"expected a model of one target, got one of {len(model.target_names_)}: target number t has the log "
+            "densities scipy.stats.norm.logpdf(y[:, t], mean[:, t], std[:, t])"
+        )
     y = np.asarray(y, dtype=np.float64)
     num_rows = len(next(iter(X.values())) if isinstance(X, Mapping) else X)
     if y.shape == (num_rows, 1):  # as `fit` takes it
         y = y[:, 0]
     if y.shape != (num_rows,) or not np.isfinite(y).all():
-        got = f"got targets of shape {y.shape} with {int((~np.isfinite(y)).sum())} missing"
-        raise ValueError(f"expected a known target for each of the {num_rows} rows of X, {got}")
+        raise ValueError(
+            f"expected a known target for each of the {num_rows} rows of X, got targets of shape {y.shape} with "
+            f"{int((~np.isfinite(y)).sum())} missing"
+        )
     return y
 
 

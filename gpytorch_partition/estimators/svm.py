@@ -105,8 +105,10 @@ class _PartitionSVM(KernelMachine):
     def _known_dual(self) -> np.ndarray:
         check_is_fitted(self, "coef_", msg=_UNFITTED)
         if self._dual is None:
-            told = "whose solver knows dual coefficients, got more: use coef_ and intercept_, or fit to fewer rows"
-            raise AttributeError(f"expected {_MOST_DENSE_ROWS:,} training rows or fewer, {told}")
+            raise AttributeError(
+                f"expected {_MOST_DENSE_ROWS:,} training rows or fewer, whose solver knows dual coefficients, got "
+                "more: use coef_ and intercept_, or fit to fewer rows"
+            )
         return self._dual
 
     def _values(self, X: Any) -> np.ndarray:
@@ -212,11 +214,15 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
         others = self._read_unlabelled(unlabelled)
         if self.probability:
             if counts.min() < 2 or counts.max() < _FOLDS:
-                got = f"got {dict(zip(classes.tolist(), counts.tolist()))}: give more rows, or probability=False"
-                raise ValueError(f"expected two rows of each class or more, and {_FOLDS} of one, for folds, {got}")
+                raise ValueError(
+                    f"expected two rows of each class or more, and {_FOLDS} of one, for folds, got "
+                    f"{dict(zip(classes.tolist(), counts.tolist()))}: give more rows, or probability=False"
+                )
             if others is not None:
-                told = f"got {len(others)}: give probability=False, or use PartitionGPClassifier"
-                raise ValueError(f"expected no rows with probability=True, whose folds do not know them, {told}")
+                raise ValueError(
+                    f"expected no rows with probability=True, whose folds do not know them, got {len(others)}: give "
+                    "probability=False, or use PartitionGPClassifier"
+                )
             return self._fit_with_sigmoids(X, labels)
         self.classes_ = classes
         seen = self._fit_features(rows, class_indicators(numbers), others)

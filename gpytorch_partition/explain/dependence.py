@@ -49,8 +49,9 @@ class PartialDependence:
 
     def interval(self, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """
-        Return the ends of pointwise intervals (`G` each) of a probability.
+        Return the ends of pointwise intervals (`G` each).
 
+        :param level: Probability inside. (Default: 0.9.)
         :raises ValueError: If the level is not between 0 and 1, or for probabilities, which have no intervals.
         """
         if self.std is None:

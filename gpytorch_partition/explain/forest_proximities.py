@@ -78,9 +78,10 @@ class Proximities:
         """
         Return the training rows of the largest proximity (`N2 x k` numbers) and these proximities, largest first.
 
-        A training row is not its own neighbor. The first rows of ties are taken. Costs the entries of :meth:`matrix`,
-        of which blocks are held.
+        A training row is not its own neighbor. Of ties the first rows are taken: where fewer than k rows are near, the
+        others have a proximity of 0. Costs the entries of :meth:`matrix`, of which blocks are held.
 
+        :param k: Number of rows. (Default: 5.)
         :raises ValueError: If k is not from 1 to the number of other training rows.
         """
         if checked_count(k, "rows", "k") > self.shape[1] - self.is_of_training:
@@ -261,14 +262,15 @@ def geometric_importance(
     Use it to see which columns make rows similar, whether or not predictions change: it needs no targets, and unlike
     scikit-learn's permutation importance it counts splits whose effects cancel.
 
-    A column's number is the mean of :math:`1 - P(x, x')`, x' being x with the column permuted, P the proximities
-    `"leaf"`. It is 0 for a column that no tree splits, at most 1, and the sum over columns has no meaning. (The name is
-    that of a criterion by Dagdoug, Dombry & Duchamps 2025, arXiv 2512.00397; this definition is the package's own.)
-    Costs the leaves of `n_repeats N D` rows.
+    A column's number is the mean of :math:`1 - P(x, x')`, half the squared distance between the features of two rows in
+    the kernel's space, x' being x with the column permuted, P the proximities `"leaf"`. It is 0 for a column that no
+    tree splits, at most 1, and the sum over columns has no meaning. (The name is that of a criterion by Dagdoug, Dombry
+    & Duchamps 2025, arXiv 2512.00397; this definition is the package's own.) Costs the leaves of `n_repeats N D` rows.
 
     :param forest: A fitted ensemble, as :class:`~gpytorch_partition.partitions.ForestPartition` reads it.
     :param X: `N x D` rows, of numbers.
     :param n_repeats: Permutations of each column, over which numbers are averaged. (Default: 5.)
+    :param random_state: Seed of the permutations. (Default: None, another one at each call.)
     :raises ValueError: If rows are no numbers, or columns have other names or another order than the forest's.
 
     Example:
@@ -310,8 +312,10 @@ def _gap(left: csr_matrix, right: csr_matrix, unseen: np.ndarray, counts: np.nda
     """Return the factors of GAP, by whether trees have not seen a row (`n x m`), and how often drawn one (`N x m`)."""
     number = unseen.sum(1, keepdims=True)
     if not number.all():
-        got = f"got none among {unseen.shape[1]}: grow more trees, or give weighting='leaf'"
-        raise ValueError(f"expected trees that have not seen row {int(number.argmin())}, {got}")
+        raise ValueError(
+            f"expected trees that have not seen row {int(number.argmin())}, got none among {unseen.shape[1]}: grow "
+            "more trees, or give weighting='leaf'"
+        )
     drawn = _scaled(right, counts)
     of_leaves = np.maximum(np.asarray(drawn.sum(0)).ravel(), 1.0)
     return _scaled(left, unseen / number), csr_matrix(drawn @ diags_array(1 / of_leaves))
@@ -353,8 +357,10 @@ def _scaled(incidence: csr_matrix, weights: np.ndarray) -> csr_matrix:
 def _bootstrap_counts(forest: Any, partition: ForestPartition, right: csr_matrix) -> np.ndarray:
     samples = getattr(forest, "estimators_samples_", None) if getattr(forest, "bootstrap", False) else None
     if samples is None:
-        got = f"got a {type(forest).__name__}: give weighting='leaf' or 'kerf'"
-        raise TypeError(f"expected a forest of scikit-learn with bootstrap=True, whose trees leave rows out, {got}")
+        raise TypeError(
+            "expected a forest of scikit-learn with bootstrap=True, whose trees leave rows out, got a "
+            f"{type(forest).__name__}: give weighting='leaf' or 'kerf'"
+        )
     num_rows = right.shape[0]
     if max(int(rows.max()) for rows in samples) >= num_rows:
         raise ValueError(f"expected the rows that the forest was fitted to, got {num_rows}, fewer than it has drawn")

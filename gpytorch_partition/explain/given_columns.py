@@ -40,8 +40,10 @@ def number_of(wanted: int | str, names: list[str], kind: str = "column") -> int:
     is_number = isinstance(wanted, int | np.integer) and not isinstance(wanted, bool)
     if is_number and -len(names) <= int(wanted) < len(names):
         return int(wanted) % len(names)
-    told = f"one of {first_names(names)}, got {wanted!r}"
-    raise ValueError(f"expected a {kind}'s number below {len(names)} (-1 is the last one) or its name, {told}")
+    raise ValueError(
+        f"expected a {kind}'s number below {len(names)} (-1 is the last one) or its name, one of {first_names(names)}, "
+        f"got {wanted!r}"
+    )
 
 
 def first_names(names: list[Any]) -> str:

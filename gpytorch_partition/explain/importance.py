@@ -51,9 +51,11 @@ class Importance:
 
     def foremost(self, count: int) -> np.ndarray:
         """
-        Return the numbers of at most `count` most important columns, the one with the largest share first.
+        Return the numbers of the most important columns, the one with the largest share first.
 
         Importance is the larger of share and permutation, each relative to its largest value.
+
+        :param count: Number of columns, at most.
         """
         kinds = [self.by_structure] + ([] if self.permutation is None else [self.permutation])
         largest = np.max([sizes / max(float(sizes.max()), 1e-12) for sizes in kinds], axis=0)
@@ -93,7 +95,10 @@ def importance(
     """
     Return the importance of a fitted estimator's columns, by structure and, on given rows, by permutation.
 
-    :param options: `n_repeats`, `random_state` and `n_jobs` of the permutations.
+    Other parameters are those of :meth:`gpytorch_partition.estimators.PartitionGPRegressor.importance`.
+
+    :param scoring: The score for permutations, by scikit-learn's name. (Default: the estimator's own.)
+    :param measure: The name of the measure in printed importances.
     """
     if (X is None) != (y is None):
         raise ValueError("expected both rows and their targets to check importances by, or neither, got one of them")

@@ -200,8 +200,9 @@ def nearest_rows(
     Return for each point the rows with the largest correlations :math:`k(x, x') / \sqrt{k(x, x)\, k(x', x')}`.
 
     Use it with a kernel alone; a fitted regressor or classifier has a method of this name. Ties keep the order of the
-    rows. Costs :math:`O(N m)` for each block of points.
+    rows. Costs :math:`O(N m)` for each block of points; at most :math:`2^{24}` covariances are held.
 
+    :param k: Number of rows for each point, from 1 to N.
     :param names: `N` numbers of the rows. (Default: None, from 0.)
     :return: Numbers of rows and their correlations, `N2 x k` each, the nearest first.
     """

@@ -257,6 +257,7 @@ def plot_cells(
     :param source: A partition, or a partition kernel.
     :param x: `N x D` rows.
     :param number: Number of the partition. (Default: 0.)
+    :param columns: The two columns. (Default: the first two.)
     :param labels: Names of the two columns for the axes. (Default: their numbers.)
     :raises ValueError: If there is no such column or partition, or the source is no partition or kernel of one.
 
@@ -294,9 +295,11 @@ def plot_lifetimes(sweep: Any, *, prior: Any = None, ax: Any = None) -> Any:
     Draw the posterior density over lifetimes of a sweep (per unit of the logarithm), and the log marginal likelihood.
 
     A sweep's `plot` draws it. Use it to see how certain the width is, and whether the longest lifetime is long enough.
+    It shows the lifetimes of posterior probability above 1e-4, and one more on each side.
 
     :param sweep: The result of :func:`gpytorch_partition.lifetime_sweep`.
     :param prior: Prior of the lifetime, as in its `posterior`. (Default: uniform in the logarithm.)
+    :return: The axes of the posterior.
 
     Example:
         >>> from matplotlib.figure import Figure

@@ -78,6 +78,7 @@ def plot_truth(model: Any, X: Any, y: Any, *, ax: Any = None, target: str | None
         package, intervals are those of its own distributions.
     :param X: `N x D` rows, best those that the model has not seen.
     :param y: `N` targets.
+    :param ax: A matplotlib `Axes`. (Default: new ones.)
     :param target: Name of the targets, with their unit. (Default: None, the name of y or of the model's targets.)
     :raises TypeError: If the model is a classifier.
     :raises ValueError: If the model has several targets, or targets do not match the rows or are NaN.
@@ -138,8 +139,10 @@ def plot_predictions(
     """
     Draw predicted against true targets, with central 90 % intervals; those that miss their target are black.
 
-    It takes arrays; for a fitted regressor use :func:`plot_truth`. At most 150 rows are drawn.
+    It takes arrays; for a fitted regressor use :func:`plot_truth`. At most 150 rows are drawn, evenly spread over the
+    targets.
 
+    :param ax: A matplotlib `Axes`.
     :param y: `N` targets.
     :param prediction: Means and standard deviations (`N` each, noise included, in units of the targets), or a
         :class:`~gpytorch_partition.estimators.scores.Judgement`.
@@ -217,9 +220,10 @@ def plot_comparison(
     """
     Draw predicted against true targets, a panel for each model, and the calibration curves of all models.
 
-    Use it to compare models, of any library, by their predictions of the same held-out rows (those of
-    :func:`plot_predictions`, by name); only the calibration panel shows the references. The
-    :class:`matplotlib.figure.Figure` is not registered with pyplot and opens no window.
+    Use it to compare models, of any library, by their predictions of the same held-out rows. Predictions are those of
+    :func:`plot_predictions`, by name; only the calibration panel shows the references.
+
+    :return: The :class:`matplotlib.figure.Figure`, which is not registered with pyplot and opens no window.
 
     Example:
         >>> y, mean, std = np.arange(4.0), np.arange(4.0) + 0.1, np.ones(4)
@@ -253,18 +257,24 @@ def _judged(y: np.ndarray, prediction: Prediction) -> Judgement:
 
 def _judged_by(model: Any, X: Any, y: Any) -> tuple[np.ndarray, Judgement]:
     if hasattr(model, "classes_") or hasattr(model, "predict_proba"):
-        remedy = "give its probabilities to sklearn.calibration.CalibrationDisplay.from_predictions"
-        raise TypeError(f"expected a regressor, got a {type(model).__name__}, which predicts classes: {remedy}")
+        raise TypeError(
+            f"expected a regressor, got a {type(model).__name__}, which predicts classes: give its probabilities to "
+            "sklearn.calibration.CalibrationDisplay.from_predictions"
+        )
     y = np.asarray(y, dtype=float)
     if hasattr(model, "judge") and y.ndim == 1 and not np.isnan(y).any():
         return y, model.judge(X, y)
     mean, std = model.predict(X, return_std=True)
     if mean.ndim > 1:
-        remedy = "give target number t, where known, to plots.plot_predictions(axes, y[:, t], (mean[:, t], std[:, t]))"
-        raise ValueError(f"expected a model of one target, got one of {mean.shape[1]}: {remedy}")
+        raise ValueError(
+            f"expected a model of one target, got one of {mean.shape[1]}: give target number t, where known, to "
+            "plots.plot_predictions(axes, y[:, t], (mean[:, t], std[:, t]))"
+        )
     if y.shape != mean.shape or np.isnan(y).any():
-        told = f"got targets of shape {y.shape} with {int(np.isnan(y).sum())} missing"
-        raise ValueError(f"expected a known target for each of the {len(mean)} rows of X, {told}")
+        raise ValueError(
+            f"expected a known target for each of the {len(mean)} rows of X, got targets of shape {y.shape} with "
+            f"{int(np.isnan(y).sum())} missing"
+        )
     return y, Judgement.gaussian(y, mean, std)
 
 

@@ -42,8 +42,10 @@ class Columns(ShapedBuffers):
         if not self.numbers.numel() or not x.dim():
             return x
         if x.shape[-1] <= int(self.numbers.max()):
-            told = f"{int(self.numbers.max()) + 1} columns, got {x.shape[-1]}: give all columns, not the active ones"
-            raise ValueError(f"active_dims = {tuple(self.numbers.tolist())} expected points with at least {told}")
+            raise ValueError(
+                f"active_dims = {tuple(self.numbers.tolist())} expected points with at least "
+                f"{int(self.numbers.max()) + 1} columns, got {x.shape[-1]}: give all columns, not the active ones"
+            )
         return x.index_select(-1, self.numbers)
 
 

@@ -119,8 +119,9 @@ def random_state_of(seed: int | np.random.RandomState | None) -> np.random.Rando
     try:
         return np.random.RandomState() if seed is None else check_random_state(seed)
     except ValueError as error:
-        told = f"{seed!r} cannot be used to seed"
-        raise ValueError(f"expected a random_state from 0 to 2**32 - 1, a RandomState or None: {told}") from error
+        raise ValueError(
+            f"expected a random_state from 0 to 2**32 - 1, a RandomState or None: {seed!r} cannot be used to seed"
+        ) from error
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
@@ -152,9 +153,10 @@ def take_shapes(module: torch.nn.Module, state: Mapping[str, Any], prefix: str) 
     for name, saved in found.items():
         own, integers = module.get_buffer(name), (torch.int32, torch.int64)
         if saved.dim() != own.dim() or saved.dtype not in (integers if own.dtype in integers else (own.dtype,)):
-            expected = f"the state {prefix}{name} to be a {own.dim()}-dimensional {own.dtype} tensor"
-            got = f"got {saved.dim()} dimensions of {saved.dtype}: give a state that was not cast"
-            raise RuntimeError(f"{type(module).__name__} expected {expected}, {got}")
+            raise RuntimeError(
+                f"{type(module).__name__} expected the state {prefix}{name} to be a {own.dim()}-dimensional "
+                f"{own.dtype} tensor, got {saved.dim()} dimensions of {saved.dtype}: give a state that was not cast"
+            )
     for name, saved in found.items():
         module._buffers[name] = torch.empty_like(saved, device=module.get_buffer(name).device)
 

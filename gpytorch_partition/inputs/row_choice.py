@@ -20,7 +20,9 @@ def row_folds(
     """
     Return the rows kept and the rows held out of each fold; each row is held out once.
 
-    Groups (`N` numbers) are held out whole, in folds of sizes as equal as possible; a single group is split.
+    :param num_folds: Number of folds; fewer if there are fewer groups.
+    :param groups: `N` numbers of groups, which are held out whole, in folds of sizes as equal as possible; a single
+        group is split. (Default: None, single rows are held out.)
     """
     names, numbers = (np.empty(0), np.empty(0)) if groups is None else np.unique(groups, return_inverse=True)
     if len(names) < 2:

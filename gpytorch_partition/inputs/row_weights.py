@@ -69,14 +69,18 @@ def checked_weights(weights: Any, num_rows: int) -> np.ndarray | None:
     wrong = ~np.isfinite(found) | (found < 0)
     if wrong.any():
         first = int(wrong.argmax())
-        got = f"got {found[first]:g} for row {first} (sample_weight; {int(wrong.sum())} such)"
-        raise ValueError(f"expected weights of rows from 0, finite ones, {got}: 0 leaves a row out")
+        raise ValueError(
+            f"expected weights of rows from 0, finite ones, got {found[first]:g} for row {first} (sample_weight; "
+            f"{int(wrong.sum())} such): 0 leaves a row out"
+        )
     if not found.any():
         raise ValueError("expected weights of rows (sample_weight) that are not all zero, got zero for all")
     least, most = found[found > 0].min(), found.max()
     if not least >= most / _MOST_RATIO:
-        told = f"got {least:g} to {most:g}: give rows of less a weight of 0, which leaves them out"
-        raise ValueError(f"expected weights of rows (sample_weight) within a factor of {_MOST_RATIO:g}, {told}")
+        raise ValueError(
+            f"expected weights of rows (sample_weight) within a factor of {_MOST_RATIO:g}, got {least:g} to {most:g}: "
+            "give rows of less a weight of 0, which leaves them out"
+        )
     return None if bool((found == 1).all()) else found
 
 

@@ -28,8 +28,9 @@ def encode_missing(x: Tensor) -> Tensor:
     inputs, in training and in prediction. :class:`~gpytorch_partition.models.PartitionGP` and the estimators encode
     themselves. Costs a copy of x.
 
-    :param x: `*batch x N x D` points; infinities stay.
-    :raises TypeError: If x is anything else than float32 or float64: narrower dtypes cannot hold the code.
+    :param x: `*batch x N x D` float32 or float64 points.
+    :return: The points without NaN; infinities stay.
+    :raises TypeError: If x is anything else: narrower dtypes cannot hold the code.
 
     Example:
         >>> x = torch.tensor([[0.5, torch.nan], [0.1, 2.0]])
@@ -62,8 +63,10 @@ def checked_categories(categories: Any, x: Tensor) -> dict[int, int]:
         cells = x[:, column]
         wrong = cells[~cells.isnan() & ((cells != cells.round()) | (cells < 0) | (cells >= count))]
         if len(wrong):
-            told = f"got {float(wrong[0]):g}: TableEncoder makes codes of text and categories"
-            raise ValueError(f"expected codes from 0 to {count - 1}, or NaN, in column {column} of categories, {told}")
+            raise ValueError(
+                f"expected codes from 0 to {count - 1}, or NaN, in column {column} of categories, got "
+                f"{float(wrong[0]):g}: TableEncoder makes codes of text and categories"
+            )
     return {int(column): int(count) for column, count in categories.items()}
 
 

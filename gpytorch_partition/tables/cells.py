@@ -55,7 +55,12 @@ class Cells(NamedTuple):
 
 
 def read_cells(column: Any, name: str, zone: str | None = None) -> Cells:
-    """Return the cells of a NumPy array or a pandas Series, dates in the time of a zone (default: their own)."""
+    """
+    Return the cells of a NumPy array or a pandas Series, dates in the time of a zone (default: their own).
+
+    :raises TypeError: If cells are of an unknown kind (lists, complex numbers, bytes).
+    :raises ImportError: Without pandas, if the column is no array of numbers.
+    """
     if isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
         return _numbers(column.astype(np.float64))
     pandas = pandas_for("columns that are no arrays of numbers")

@@ -38,8 +38,10 @@ class ChunkSource:
         self.num_chunks: int | None = None  # where it is known
         self._first_pass: tuple[int, list[int]] | None = None  # number of rows and check sums
         if target is not None and not isinstance(target, str):
-            told = f"got a {type(target).__name__}: rows and targets are a pair, fit_chunks((X, y)), or fit(X, y)"
-            raise TypeError(f"expected target as the name of a column of parquet files, or None, {told}")
+            raise TypeError(
+                f"expected target as the name of a column of parquet files, or None, got a {type(target).__name__}: "
+                "rows and targets are a pair, fit_chunks((X, y)), or fit(X, y)"
+            )
         if isinstance(chunks, str | os.PathLike):
             self._open, self.num_chunks = _parquet(Path(chunks), target)
             return
@@ -71,9 +73,11 @@ class ChunkSource:
         self.num_chunks = number + 1
         self._first_pass = self._first_pass or (first_row, sums)
         if self._first_pass != (first_row, sums):
-            got = f"got {self._first_pass[0]:,} first and {first_row:,} then, or with other numbers or in another order"
-            remedy = "chunks must not change, nor be shuffled anew, and a function must begin anew"
-            raise RuntimeError(f"expected the same rows in all passes, {got}: {remedy}")
+            raise RuntimeError(
+                f"expected the same rows in all passes, got {self._first_pass[0]:,} first and {first_row:,} then, or "
+                "with other numbers or in another order: chunks must not change, nor be shuffled anew, and a function "
+                "must begin anew"
+            )
 
 
 class RowSample:
@@ -162,8 +166,10 @@ def _is_array(value: Any) -> bool:
 
 def _checked_iterable(chunks: Any) -> Iterable[Any]:
     if isinstance(chunks, Iterator):
-        told = "which is used up: give a function that begins anew, fit_chunks(lambda: array_chunks(x, y)), or a list"
-        raise TypeError(f"expected chunks that can be read twice, got a {type(chunks).__name__}, {told}")
+        raise TypeError(
+            f"expected chunks that can be read twice, got a {type(chunks).__name__}, which is used up: give a function "
+            "that begins anew, fit_chunks(lambda: array_chunks(x, y)), or a list"
+        )
     if not isinstance(chunks, Iterable) or isinstance(chunks, Mapping) or _is_array(chunks):
         raise TypeError(f"expected {_FORMS}, got a {type(chunks).__name__}; fit(X, y) takes rows in memory")
     return chunks
@@ -187,8 +193,10 @@ def _checked_rows(x: Any, name: str) -> Any:
 
 def _refuse_sparse(x: Any, name: str) -> None:
     if issparse(x):
-        remedy = "give X.toarray() of a chunk at a time, or in place of one-hot columns the categories themselves"
-        raise TypeError(f"{name}: expected dense rows, got a {type(x).__name__}: {remedy}")
+        raise TypeError(
+            f"{name}: expected dense rows, got a {type(x).__name__}: give X.toarray() of a chunk at a time, or in "
+            "place of one-hot columns the categories themselves"
+        )
 
 
 def _targets(y: Any, name: str) -> np.ndarray:
@@ -245,8 +253,10 @@ def _parquet(path: Path, target: str | None) -> tuple[Callable[[], Iterator[Any]
         files, schema = _files_and_schema(path)
         sizes = [file.metadata.row_group(i).num_rows for file in files for i in range(file.metadata.num_row_groups)]
     if target is None or target not in schema.names:
-        told = f"one of {names_of(schema.names)}, got {target!r}: fit_chunks(path, 'name')"
-        raise ValueError(f"expected target as the name of the column of targets, {told}")
+        raise ValueError(
+            f"expected target as the name of the column of targets, one of {names_of(schema.names)}, got {target!r}: "
+            "fit_chunks(path, 'name')"
+        )
     return partial(_pairs_of_files, files, schema, target), sum(-(-size // _ROWS_AT_ONCE) for size in sizes)
 
 
@@ -257,8 +267,10 @@ def _told(path: Any) -> Iterator[None]:
     try:
         yield
     except (pyarrow.ArrowException, OSError) as error:
-        remedy = "write damaged ones anew, and convert columns, for example by pandas' astype before to_parquet"
-        raise ValueError(f"expected whole parquet files of one type a column, got {path}: {error}: {remedy}") from error
+        raise ValueError(
+            f"expected whole parquet files of one type a column, got {path}: {error}: write damaged ones anew, and "
+            "convert columns, for example by pandas' astype before to_parquet"
+        ) from error
 
 
 def _files_and_schema(path: Path) -> tuple[list[Any], Any]:

@@ -84,6 +84,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
         :param X: A data frame of pandas, Polars or pyarrow, an array (`N x D`, also of objects), lists of rows, or a
             mapping from names to 1-D arrays.
+        :param y: Ignored.
         :raises TypeError: If X is sparse, or a cell is no number, text, category or date.
         :raises ValueError: If X is no table, a column holds infinity, no column has a value, or `categorical_features`
             names an unknown column.
@@ -120,7 +121,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return _matrix(pairs)
 
     def read(self, X: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], list[str]]:
-        """Return columns (by name) of other rows, read as in `fit`, and notes on cells that became missing."""
+        """
+        Return columns of other rows, read as in `fit`, and notes on cells that could not be read and became missing.
+
+        :param X: Columns by name.
+        :raises TypeError: If one is of another kind than in `fit`.
+        """
         pairs, notes = self._read_new(X)
         return {column.name: cells.values for column, cells in pairs}, notes
 
@@ -208,8 +214,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self._leave_ids_out(cells, chosen)
         self._said = frozenset()
         if all(column.kind in kinds.LEFT_OUT for column in self._columns):
-            told = "got missing cells and ids (other texts in all rows) only: .astype('category') makes a column stay"
-            raise ValueError(f"expected a column with a value that other rows may have, {told}")
+            raise ValueError(
+                "expected a column with a value that other rows may have, got missing cells and ids (other texts in "
+                "all rows) only: .astype('category') makes a column stay"
+            )
         return cells
 
     def _cells(self, table: Mapping[str, Cells], chosen: set[int]) -> list[Cells]:
@@ -233,8 +241,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         wanted = self.decimal, self.thousands
         found = [each for each in NUMBER_NOTATIONS if all(mark in (None, own) for mark, own in zip(wanted, each))]
         if not found:
-            told = f"'.', ' ' or \"'\", got decimal={self.decimal!r} and thousands={self.thousands!r}"
-            raise ValueError(f"expected different marks, decimal as '.' or ',' and thousands as ',', {told}")
+            raise ValueError(
+                "expected different marks, decimal as '.' or ',' and thousands as ',', '.', ' ' or \"'\", got "
+                f"decimal={self.decimal!r} and thousands={self.thousands!r}"
+            )
         return found
 
     def _leave_ids_out(self, cells: list[Cells], chosen: set[int]) -> None:
@@ -256,8 +266,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             raise ValueError(f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required.")
         columns = _columns_of(X)
         if names and list(columns) != names:  # scikit-learn compares names only if all are texts
-            told = f"got {names_of(list(columns))}: give them in that order, X[names]"
-            raise ValueError(f"expected columns in the order of fit, {names_of(names)}, {told}")
+            raise ValueError(
+                f"expected columns in the order of fit, {names_of(names)}, got {names_of(list(columns))}: give them in "
+                "that order, X[names]"
+            )
         return columns
 
     def _chosen(self, names: list[str]) -> set[int]:
@@ -269,8 +281,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             wanted = [*np.flatnonzero(wanted)]
         known: dict[Any, int] = {key: number for number, name in enumerate(names) for key in (name, number)}
         if unknown := [one for one in wanted if isinstance(one, bool | np.bool_) or one not in known]:
-            told = f"or as numbers of columns from 0 to {len(names) - 1} or a flag for each, got {names_of(unknown)}"
-            raise ValueError(f"expected categorical_features among {names_of(names)}, {told}")
+            raise ValueError(
+                f"expected categorical_features among {names_of(names)}, or as numbers of columns from 0 to "
+                f"{len(names) - 1} or a flag for each, got {names_of(unknown)}"
+            )
         return {known[one] for one in wanted}
 
 
@@ -336,8 +350,10 @@ def _as_category(cells: Cells, name: str) -> Cells:
         return cells._replace(kind=kinds.CATEGORY)
     if cells.kind == kinds.NUMBERS:
         if (largest := np.nanmax(np.abs(cells.values), initial=0.0)) >= 2**53:
-            told = f"got {largest:.17g}: float64 cannot tell such numbers apart; make the column text"
-            raise ValueError(f"expected numbers below 2**53 in {name!r} of categorical_features, {told}")
+            raise ValueError(
+                f"expected numbers below 2**53 in {name!r} of categorical_features, got {largest:.17g}: float64 cannot "
+                "tell such numbers apart; make the column text"
+            )
         levels = [None if x != x else int(x) if x.is_integer() else x for x in cells.values.tolist()]
         return Cells(kinds.CATEGORY, np.array(levels, dtype=object))
     if cells.kind == kinds.DATES:
@@ -399,8 +415,10 @@ def _levels_to_learn(cells: Cells) -> list[Level]:
 
 def _check_finite(name: str, cells: Cells) -> None:
     if cells.kind == kinds.NUMBERS and (infinite := int(np.isinf(cells.values).sum())):
-        remedy = "leave cells empty (NaN) where the value is not known, or drop the rows"
-        raise ValueError(f"expected finite numbers, got infinity in {infinite} cell(s) of column {name!r}: {remedy}")
+        raise ValueError(
+            f"expected finite numbers, got infinity in {infinite} cell(s) of column {name!r}: leave cells empty (NaN) "
+            "where the value is not known, or drop the rows"
+        )
 
 
 def _of_fit(column: _Column, values: Any, missing: Sequence[float]) -> Cells:
@@ -422,8 +440,10 @@ def _of_fit(column: _Column, values: Any, missing: Sequence[float]) -> Cells:
         return _as_category(cells, column.name)
     written = f" ({written_in(column.notation)})" if column.notation else ""
     first = next((cell for cell in cells.values.tolist() if cell is not None), None)
-    told = f"got {got} ({first!r:.50}): convert the column, to the dtype that it had in the table given to fit"
-    raise TypeError(f"expected {wanted}{written} in column {column.name!r}, as in fit, {told}")
+    raise TypeError(
+        f"expected {wanted}{written} in column {column.name!r}, as in fit, got {got} ({first!r:.50}): convert the "
+        "column, to the dtype that it had in the table given to fit"
+    )
 
 
 def _shown(kind: str, levels: Any, zone: str | None) -> str:

@@ -67,8 +67,9 @@ def as_in_fit(cells: Cells, notation: str, name: str) -> Cells:
     texts, rivals = cells.distinct_texts(), _rivals(notation, NUMBER_NOTATIONS)
     values = {**(_values(texts, ISO) if notation in _OF_DATES else {}), **_values(texts, notation)}
     if odd := [text for rival in rivals for text in _values(texts, rival) if text not in values]:
-        told = f"as in fit, got {odd[0]!r}: write it as there"
-        raise TypeError(f"expected column {name!r} written as {written_in(notation)}, {told}")
+        raise TypeError(
+            f"expected column {name!r} written as {written_in(notation)}, as in fit, got {odd[0]!r}: write it as there"
+        )
     found = _valued(cells, texts, values, notation) if values or not texts else cells
     if found.kind != NUMBERS or notation == NUMBER_NOTATIONS[0] or not _doubt(values, notation, NUMBER_NOTATIONS):
         return found

@@ -99,7 +99,12 @@ class NumberView(ShapedBuffers):
         return int(self.widths.sum())
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the view (`*batch x N x k`) of rows (`*batch x N x D`), in their dtype; errors for other columns."""
+        """
+        Return the view (`*batch x N x k`) of rows (`*batch x N x D`), in their dtype.
+
+        :raises RuntimeError: If the view is unfitted.
+        :raises ValueError: If there are not D columns.
+        """
         if not self.medians.numel():
             raise RuntimeError("NumberView is not fitted: give it training rows, or load a state")
         if x.shape[-1] != self.medians.numel():
@@ -140,11 +145,12 @@ def view_in_folds(
     groups: Tensor | None = None,
 ) -> tuple[NumberView, Tensor]:
     """
-    Return a view, and its training rows (`N x D`) with mean targets of five random folds, for a model to hold.
+    Return a view, and its training rows (`N x D`) with mean targets of other folds, for a model to hold.
 
-    Call it for an :class:`~gpytorch_partition.kernels.EncodedKernel` of categories with more than ten levels.
-    Parameters are those of :class:`NumberView`.
+    Call it for an :class:`~gpytorch_partition.kernels.EncodedKernel` of categories with more than ten levels. The rows
+    are :meth:`NumberView.in_folds` of five random folds.
 
+    :param x, categories, y, weights: As for :class:`NumberView`.
     :param random: Source of the folds; it draws nothing if no level becomes a mean target, or rows are too few.
     :param groups: `N` numbers of groups, which folds keep whole. (Default: None, folds of single rows.)
 
