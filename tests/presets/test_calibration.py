@@ -16,6 +16,7 @@ from gpytorch_partition import settings
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.explain.dependence import averages
 from gpytorch_partition.likelihoods import grow_residual_forest
+from gpytorch_partition.presets import calibrated_noise
 from gpytorch_partition.presets.assembly import assemble, description_of, rebuilt
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.mean_error import centred, with_mean_error
@@ -36,6 +37,19 @@ def choice_of(errors, noise, **others):
     held_out = HeldOutRows(rows, errors, torch.zeros_like(errors), noises)
     choice = Choice({"linear": 1.0}, torch.ones(1), float(noises[0]), 0.0, None, held_out.log_density(), rows)
     return replace(choice, held_out=held_out, **others)
+
+
+# Variances.
+
+
+def test_new_observations_have_the_noise_of_held_out_rows_and_training_rows_their_own():
+    variances, noise = 0.5 * torch.ones(2_000).double(), torch.linspace(0.2, 2, 2_000).double()
+    seen = calibrated_noise._HeldOut(torch.arange(2_000), (variances + noise).sqrt() * NORMAL, variances, noise)
+    choice = choice_of(NORMAL, 0.25, factor=2.0)
+    found = calibrated_noise._with_factors(choice, seen, torch.zeros_like(noise), Options())
+    assert found.noise / choice.noise == found.outputscales["linear"] == pytest.approx(1, abs=0.2)
+    assert found.new_noise == pytest.approx(1, abs=0.1)
+    torch.testing.assert_close(found.held_out.noise, found.new_noise * noise)
 
 
 # Mean errors.
