@@ -125,12 +125,7 @@ class Incidence(Movable):
         return Incidence(self.codes.to(device), self.num_clusters)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            "codes": self.codes,
-            "num_clusters": self.num_clusters,
-            "sizes": self.sizes,
-            "cache": Cache(),
-        }
+        return {"codes": self.codes, "num_clusters": self.num_clusters, "sizes": self.sizes, "cache": Cache()}
 
     @cached_property
     def members(self) -> Members:

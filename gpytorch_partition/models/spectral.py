@@ -68,13 +68,7 @@ class SpectralTruncation:
 
 @torch.no_grad()
 def spectral_truncation(
-    kernel: Kernel,
-    x: Tensor,
-    rank: int,
-    *,
-    is_centred: bool = False,
-    tolerance: float = 1e-9,
-    random_state: Any = None,
+    kernel: Kernel, x: Tensor, rank: int, *, is_centred: bool = False, tolerance: float = 1e-9, random_state: Any = None
 ) -> SpectralTruncation:
     """
     Return the approximation of rank r of a kernel by its largest eigenvalues (Yuille 2014, lecture 9, 1.5).

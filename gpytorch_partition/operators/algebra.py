@@ -36,13 +36,7 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import one_cluster
 from gpytorch_partition.operators.cluster_operators.cluster_operator import FlatLinearOperator
-from gpytorch_partition.operators.guards import (
-    MOST_ROWS,
-    CovarianceOperator,
-    check_dense,
-    expanded_number,
-    is_constant,
-)
+from gpytorch_partition.operators.guards import MOST_ROWS, CovarianceOperator, check_dense, expanded_number, is_constant
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.operators.sums_and_roots import PartitionSumLinearOperator
 from gpytorch_partition.operators.tasks import noise_of_tasks, on_own_tasks, repeated_noise_of_tasks

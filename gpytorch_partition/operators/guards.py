@@ -23,20 +23,11 @@ from typing import Any, NamedTuple
 import gpytorch
 import torch
 from linear_operator import settings, to_linear_operator
-from linear_operator.operators import (
-    ConstantDiagLinearOperator,
-    DiagLinearOperator,
-    LinearOperator,
-    RootLinearOperator,
-)
+from linear_operator.operators import ConstantDiagLinearOperator, DiagLinearOperator, LinearOperator, RootLinearOperator
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
-from gpytorch_partition.linalg.conjugate_gradients import (
-    UnconvergedError,
-    conjugate_gradients,
-    relative_residual,
-)
+from gpytorch_partition.linalg.conjugate_gradients import UnconvergedError, conjugate_gradients, relative_residual
 from gpytorch_partition.linalg.lanczos import radau_matrix
 from gpytorch_partition.settings import predictions
 
