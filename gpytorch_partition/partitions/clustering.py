@@ -81,8 +81,7 @@ class Drawing(NamedTuple):
         if rows is None and shape[0] > _ROWS_WITHOUT_ASKING and not isinstance(clusterer, _LINEAR):
             raise ValueError(
                 f"expected rows= with {shape[0]:,} rows and a {type(clusterer).__name__}, which compares all rows with "
-                f"each other, got None: give rows=1000 (rows that each clustering sees), or rows={shape[0]} for all of "
-                "them"
+                f"each other, got None: give rows=1000, those that each clustering sees, or rows={shape[0]}"
             )
         is_subset = num_rows < shape[0] or num_kept < shape[1]
         is_random = bool(distributions or is_subset or projection or _seed_names(clusterer))
@@ -139,10 +138,8 @@ def _check_clusterer(clusterer: Any) -> None:
     if isinstance(clusterer, type):
         raise TypeError(f"expected a clusterer, got the class: give {clusterer.__name__}()")
     if not all(callable(getattr(clusterer, name, None)) for name in ("fit_predict", "get_params", "set_params")):
-        raise TypeError(
-            "expected a clusterer of scikit-learn, with fit_predict, get_params and set_params, got "
-            f"{type(clusterer).__name__}"
-        )
+        got = type(clusterer).__name__
+        raise TypeError(f"expected a clusterer of scikit-learn, with fit_predict, get_params and set_params, got {got}")
 
 
 def _checked_distributions(distributions: Any, clusterer: Any) -> dict[str, Any]:
@@ -175,9 +172,7 @@ def _number(wanted: Any, size: int, name: str) -> int:
         return int(wanted)
     if isinstance(wanted, float) and 0 < wanted <= 1:
         return max(1, round(wanted * size))
-    raise ValueError(
-        f"expected {name} to be a number from 1 to {size}, or a share as a float up to 1.0, got {wanted!r}"
-    )
+    raise ValueError(f"expected {name} to be a number from 1 to {size}, or a share, a float up to 1.0, got {wanted!r}")
 
 
 class ClusteringPartition(Partition):
@@ -259,8 +254,7 @@ class ClusteringPartition(Partition):
         if num_partitions > 1 and not drawing.is_random:
             raise ValueError(
                 f"all {num_partitions} clusterings by {clusterer} would be the same: randomize rows, columns, "
-                "projection or param_distributions, such as param_distributions={'eps': (0.2, 2.0)}, or give "
-                "num_partitions=1"
+                "projection or param_distributions (such as {'eps': (0.2, 2.0)}), or give num_partitions=1"
             )
         warn_about_unequal_scales(points, type(self).__name__)
         seeds = random_state_of(random_state).randint(2**31 - 1, size=num_partitions)

@@ -89,30 +89,17 @@ class FastClusterPartition(Partition):
             num_partitions = checked_count(num_partitions, "partitions", "num_partitions", MOST_PARTITIONS)
             warn_about_unequal_scales(rows, type(self).__name__)
             random = random_state_of(random_state)
-            self._draw(rows, num_partitions, height, num_centers, columns == "all", random)
+            (num_rows, num_columns), kept, sizes, chosen = rows.shape, [], [], []
+            for _ in range(num_partitions):
+                kept.append(np.ones(num_columns, bool) if columns == "all" else _dimension_subset(num_columns, random))
+                sizes.append(2 ** random.randint(height + 1) if num_centers is None else int(num_centers))
+                chosen.append(sample_without_replacement(num_rows, sizes[-1], random_state=random))
+            self.centers = bits_of(rows[torch.from_numpy(np.concatenate(chosen).astype(np.int64)).to(rows.device)])
+            self.kept = torch.from_numpy(np.stack(kept)).to(rows.device)
+            self.sizes = torch.tensor(sizes, device=rows.device)
             if projection is not None:
-                shape = (num_partitions, rows.shape[1], projection)
-                matrices = torch.from_numpy(random.normal(size=shape) / projection**0.5).to(rows.device)
-                self.register_buffer("random_projections", bits_of(matrices))
-
-    def _draw(
-        self,
-        x: Tensor,
-        num_partitions: int,
-        height: int,
-        num_centers: int | None,
-        keeps_all: bool,
-        random: np.random.RandomState,
-    ) -> None:
-        kept, sizes, rows = [], [], []
-        for _ in range(num_partitions):
-            kept.append(np.ones(x.shape[1], dtype=bool) if keeps_all else _dimension_subset(x.shape[1], random))
-            sizes.append(2 ** random.randint(height + 1) if num_centers is None else int(num_centers))
-            rows.append(sample_without_replacement(x.shape[0], sizes[-1], random_state=random))
-        chosen = torch.from_numpy(np.concatenate(rows).astype(np.int64)).to(x.device)
-        self.centers = bits_of(x[chosen])
-        self.kept = torch.from_numpy(np.stack(kept)).to(x.device)
-        self.sizes = torch.tensor(sizes, device=x.device)
+                matrices = random.normal(size=(num_partitions, num_columns, projection)) / projection**0.5
+                self.register_buffer("random_projections", bits_of(torch.from_numpy(matrices).to(rows.device)))
 
     @property
     def num_partitions(self) -> int:
@@ -178,10 +165,8 @@ def _checked_height(height: int | None, num_rows: int) -> int:
     if height is None:
         return default_height(num_rows)
     if not is_whole(height, 0, largest):
-        raise ValueError(
-            f"expected height to be a whole number between 0 and {largest}, got {height!r}: "
-            f"2^height different rows are drawn, and there are only {num_rows}"
-        )
+        told = f"expected height to be a whole number between 0 and {largest}, got {height!r}"
+        raise ValueError(f"{told}: 2^height different rows are drawn, and there are only {num_rows}")
     return int(height)
 
 
@@ -190,8 +175,6 @@ def _check_options(num_rows: int, height: int | None, num_centers: Any, columns:
         raise ValueError(f"expected columns to be one of {COLUMNS}, got {columns!r}")
     if num_centers is not None:
         if height is not None:
-            raise ValueError(
-                "expected height, for random numbers of centers, or num_centers, for a fixed one, got both"
-            )
+            raise ValueError("expected height, for random numbers of centers, or num_centers, a fixed one, got both")
         if not is_whole(num_centers, 1, num_rows):
             raise ValueError(f"expected num_centers from 1 to the number of rows, {num_rows}, got {num_centers!r}")

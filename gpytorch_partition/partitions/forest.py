@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import code_dtype
@@ -99,7 +98,9 @@ class ForestPartition(Partition):
         if trees.handles_missing:
             self.missing_left = torch.from_numpy(trees.missing_left)
         if trees.impurity is not None:
-            self.impurity = bits_of(torch.from_numpy(_shares_of_root(trees.impurity, trees.tree_nodes)))
+            roots = np.repeat(trees.impurity[trees.tree_nodes[:-1]], np.diff(trees.tree_nodes))
+            shares = np.divide(trees.impurity, roots, out=np.zeros_like(trees.impurity), where=roots > 0)
+            self.impurity = bits_of(torch.from_numpy(shares.astype(np.float32)))
         if len(trees.category_sets):
             self.category_set = torch.from_numpy(trees.category_set)
             self.category_sets = torch.from_numpy(trees.category_sets.view(np.int32))
@@ -170,11 +171,7 @@ class ForestPartition(Partition):
         return TreeCutPartition(self, depths)
 
     def sample_cut(self, random_state: int | np.random.RandomState | None = None) -> TreeCutPartition:
-        """
-        Return each tree cut at a depth uniform on 0 ... h, its own depth (Algorithm 1 of Davies & Ghahramani 2014).
-
-        :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
-        """
+        """Return each tree cut at a depth drawn from 0 ... h, its own one (Algorithm 1 of Davies & Ghahramani 2014)."""
         heights = self.layout.heights.cpu().numpy()
         depths = random_state_of(random_state).randint(0, heights + 1, dtype=np.int64)
         return self.cut(torch.from_numpy(depths))
@@ -190,7 +187,9 @@ class ForestPartition(Partition):
             low = layout.node_low.index_select(0, leaves).view(-1, values[rows].shape[0])
             torch.sub(low, first_leaves[trees], out=labels[trees, rows])
 
-        for_each(label, _pieces(self.num_partitions, x))
+        numel = piece_numel(x.device)  # (row, tree) pairs
+        size = max(1, min(x.shape[0], numel))
+        for_each(label, product(slices(self.num_partitions, numel // size), slices(x.shape[0], size)))
         return labels.T
 
     def _route(self, x: Tensor, trees: slice, height: int) -> Tensor:
@@ -265,11 +264,6 @@ class ForestPartition(Partition):
         return told
 
 
-def _shares_of_root(values: NDArray[np.float64], tree_nodes: NDArray[np.int64]) -> NDArray[np.float32]:
-    roots = np.repeat(values[tree_nodes[:-1]], np.diff(tree_nodes))
-    return np.divide(values, roots, out=np.zeros_like(values), where=roots > 0).astype(np.float32)
-
-
 class TreeCutPartition(Partition):
     """
     Divide points by the nodes of a forest's trees at one depth of each tree.
@@ -336,12 +330,6 @@ class TreeCutPartition(Partition):
 
 def _with_missing_as_zero(x: Tensor) -> Tensor:
     return decode_missing(x).nan_to_num(posinf=torch.inf, neginf=-torch.inf)
-
-
-def _pieces(num_trees: int, x: Tensor) -> product[tuple[slice, slice]]:
-    numel = piece_numel(x.device)  # (row, tree) pairs
-    rows = max(1, min(x.shape[0], numel))
-    return product(slices(num_trees, numel // rows), slices(x.shape[0], rows))
 
 
 def _checked_depths(forest: ForestPartition, depths: Tensor | None) -> Tensor:

@@ -145,10 +145,8 @@ def _num_samples(max_samples: float | int | None, num_rows: int) -> int:
         return max_samples
     if isinstance(max_samples, float) and 0 < max_samples <= 1:
         return min(num_rows, max(_MIN_SAMPLES, round(max_samples * num_rows)))
-    raise ValueError(
-        f"grow_forest expected max_samples as a fraction in (0, 1] or a number of rows from 1 to {num_rows}, "
-        f"got {max_samples!r}."
-    )
+    told = f"expected max_samples as a fraction in (0, 1] or a number of rows from 1 to {num_rows}"
+    raise ValueError(f"grow_forest {told}, got {max_samples!r}.")
 
 
 def without_last(y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -156,11 +154,7 @@ def without_last(y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
 
 
 class WeightedTree(ExtraTreeRegressor):
-    """
-    An extremely randomized tree whose rows' squared errors have weights, the last column of its targets.
-
-    :class:`~sklearn.ensemble.BaggingRegressor` uses weights to draw rows: a tree of most rows would ignore them.
-    """
+    """A tree with weights of rows, the last column of its targets: bagging would only draw rows by them."""
 
     def fit(self, X: Any, y: Any, check_input: bool = True) -> WeightedTree:
         targets, weights = without_last(np.asarray(y))
@@ -208,7 +202,8 @@ class LevelOrderTree(ExtraTreeRegressor):
         weights, rows = None, None
         if self.has_groups:
             y, groups = without_last(y)
-            rows = _by_groups(groups, random)
+            names, numbers = np.unique(groups, return_inverse=True)
+            rows = np.argsort(random.permutation(len(names))[numbers], kind="stable")
         if self.has_weights:
             y, weights = without_last(y)
         rows = random.permutation(len(X)) if rows is None else rows
@@ -235,11 +230,6 @@ class LevelOrderTree(ExtraTreeRegressor):
             placed[:, column] = np.nan
             placed[known, column] = places[codes[known].astype(np.int64)]
         return placed
-
-
-def _by_groups(groups: NDArray[np.float64], random: np.random.RandomState) -> NDArray[np.int64]:
-    names, numbers = np.unique(groups, return_inverse=True)
-    return np.argsort(random.permutation(len(names))[numbers], kind="stable")
 
 
 def _scores(

@@ -120,21 +120,17 @@ class RandomBinningPartition(Partition):
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         super().__init__()
-        for name in ("pitches", "shifts"):
-            self.register_buffer(name, torch.empty(0, 0, dtype=torch.int64))
-        self.register_buffer("lengthscale_bits", torch.empty(0, dtype=torch.int64))
+        for name, shape in (("pitches", (0, 0)), ("shifts", (0, 0)), ("lengthscale_bits", (0,))):
+            self.register_buffer(name, torch.empty(shape, dtype=torch.int64))
         if x is not None:
             rows = checked_rows(x, type(self).__name__)
             num_partitions = checked_count(num_partitions, "grids", "num_partitions", MOST_PARTITIONS)
-            random = random_state_of(random_state)
-            self._draw(_lengthscales(rows, lengthscale, random), num_partitions, random)
-
-    def _draw(self, lengthscales: Tensor, num_partitions: int, random: np.random.RandomState) -> None:
-        shape = (num_partitions, lengthscales.numel())
-        pitches = torch.from_numpy(random.gamma(2.0, size=shape)).to(lengthscales.device) * lengthscales
-        shifts = torch.from_numpy(random.uniform(size=shape)).to(lengthscales.device) * pitches
-        self.pitches, self.shifts = bits_of(pitches), bits_of(shifts)
-        self.lengthscale_bits = bits_of(lengthscales)
+            random, shape = random_state_of(random_state), (num_partitions, rows.shape[1])
+            lengthscales = _lengthscales(rows, lengthscale, random)
+            pitches = torch.from_numpy(random.gamma(2.0, size=shape)).to(rows.device) * lengthscales
+            shifts = torch.from_numpy(random.uniform(size=shape)).to(rows.device) * pitches
+            self.pitches, self.shifts = bits_of(pitches), bits_of(shifts)
+            self.lengthscale_bits = bits_of(lengthscales)
 
     @property
     def num_partitions(self) -> int:
@@ -225,15 +221,12 @@ class GroupPartition(Partition):
         if x.numel() and not float(x.abs().max()) < largest:
             raise ValueError(
                 f"{type(self).__name__} expected codes of categories below {largest:,.0f}, got {float(x.abs().max())}: "
-                f"larger ones are not told apart in {x.dtype}. Number the categories 0, 1, ..., such as OrdinalEncoder "
-                "of scikit-learn does, or give float64"
+                f"{x.dtype} does not tell larger ones apart. Number them 0, 1, ..., as OrdinalEncoder, or give float64"
             )
         is_whole = x == x.round()
         if not is_whole.all():
             raise ValueError(
                 f"{type(self).__name__} expected whole numbers, the codes of categories, got {float(x[~is_whole][0])}: "
-                "give columns of codes that are not standardized, such as scikit-learn's OrdinalEncoder("
-                "handle_unknown='use_encoded_value', unknown_value=-1) returns, whose -1 is a new group. "
-                "Estimators standardize columns for functions and classes: give them an instance, kernel=GroupKernel("
-                "columns)"
+                "give codes that are not standardized, as of scikit-learn's OrdinalEncoder. Estimators standardize "
+                "columns for functions and classes: give them an instance, kernel=GroupKernel(columns)"
             )

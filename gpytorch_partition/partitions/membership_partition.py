@@ -100,31 +100,23 @@ class MembershipPartition(Partition):
     def _check_values(self, x: Tensor) -> None:
         super()._check_values(x)
         if self.num_items > largest_exact(x.dtype):
-            raise ValueError(
-                f"{type(self).__name__} expected points of a dtype that tells {self.num_items:,} items apart, got "
-                f"{x.dtype}, which does so up to {largest_exact(x.dtype):,.0f}: give float64"
-            )
+            told = f"expected points of a dtype that tells {self.num_items:,} items apart, got {x.dtype}: give float64"
+            raise ValueError(f"{type(self).__name__} {told}")
         is_item = (x >= 0) & (x < self.num_items) & (x == x.round())
         if not is_item.all():
-            raise ValueError(
-                f"{type(self).__name__} expected points (... x N x 1) that are numbers of items, 0 to "
-                f"{self.num_items - 1}, got {float(x[~is_item][0])}: give the row of the item in the matrix"
-            )
+            told = f"expected points (... x N x 1) that are numbers of items, 0 to {self.num_items - 1}"
+            raise ValueError(f"{type(self).__name__} {told}, got {float(x[~is_item][0])}: give rows of the matrix")
 
 
 def _checked_memberships(memberships: Any) -> csr_array:
     try:
         matrix = csr_array(memberships)
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"expected a matrix of items by sets, a sparse one of SciPy or an array of numbers, got "
-            f"{type(memberships).__name__}"
-        ) from error
+        got = type(memberships).__name__
+        raise ValueError(f"expected a matrix of items by sets, sparse or an array of numbers, got {got}") from error
     if matrix.ndim != 2 or matrix.dtype.kind not in "buif" or not np.isfinite(matrix.data).all():
-        raise ValueError(
-            f"expected a matrix of finite numbers, items by sets, got {matrix.dtype} of shape {matrix.shape}: give "
-            "an entry other than zero where the item (row) is in the set (column)"
-        )
+        told = f"expected a matrix of finite numbers, items by sets, got {matrix.dtype} of shape {matrix.shape}"
+        raise ValueError(f"{told}: give an entry other than zero where the item (row) is in the set (column)")
     matrix = csr_array((matrix.data != 0, matrix.indices, matrix.indptr), shape=matrix.shape, copy=True)
     matrix.sum_duplicates()
     matrix.eliminate_zeros()

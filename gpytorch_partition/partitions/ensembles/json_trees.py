@@ -24,6 +24,8 @@ from gpytorch_partition.partitions.ensembles.tree_arrays import (
     whole_number_categories,
 )
 
+_NUMBERS = "encode the columns, and fit the ensemble on the numbers that the kernel will see"
+
 # Candidates for categories, found by their hashes: CatBoost stores only the hashes of categories.
 _WHOLE_NUMBERS = range(-(2**10), 2**16)
 
@@ -95,19 +97,15 @@ class _CatBoostReader:
             feature = self.categories[split["cat_feature_index"]]
             return _Split(feature["flat_feature_index"], np.inf, True, self._category(split, feature))
         raise ValueError(
-            f"expected splits that compare a number or a category, got {split['split_type']}, which compares "
-            "statistics of the training targets: train CatBoost with a one_hot_max_size of at least the number of "
-            "categories in each column, or without cat_features, text_features and embedding_features"
+            f"expected splits that compare a number or a category, got {split['split_type']}, by statistics of y: "
+            "train CatBoost with a one_hot_max_size of all categories in a column, or without features of other kinds"
         )
 
     def _category(self, split: dict[str, Any], feature: dict[str, Any]) -> list[int]:
         numbers = self.hashed.get(split["value"] % 2**32)
         if numbers is None:
-            raise ValueError(
-                f"expected categories that are whole numbers from {_WHOLE_NUMBERS[0]} to {_WHOLE_NUMBERS[-1]}, got "
-                f"others in column {feature['flat_feature_index']}: encode the columns, and fit the ensemble on the "
-                "numbers that the kernel will see"
-            )
+            told = f"expected categories that are whole numbers from {_WHOLE_NUMBERS[0]} to {_WHOLE_NUMBERS[-1]}"
+            raise ValueError(f"{told}, got others in column {feature['flat_feature_index']}: {_NUMBERS}")
         return numbers
 
 
@@ -188,9 +186,7 @@ def _level_tables(learner: dict[str, Any], trees: list[Tree]) -> dict[int, list[
     boosting = learner["gradient_booster"]
     cats = boosting.get("gbtree", boosting)["model"].get("cats")
     if cats is None and learner["feature_names"] and any(tree.categories for tree in trees):
-        raise ValueError(
-            f"expected a table of the data frame's categories, which XGBoost 3.1 and later keeps: {ENCODE}"
-        )
+        raise ValueError(f"expected a table of the frame's categories, which XGBoost 3.1 and later keeps: {ENCODE}")
     columns = enumerate([] if cats is None else cats["enc"])
     found = {column: ["text"] if each.get("offsets") else each["values"] for column, each in columns}
     return {column: levels for column, levels in found.items() if levels}
@@ -201,10 +197,8 @@ def _xgboost_booster(model: Any) -> tuple[Any, int | None]:
         return model, None
     check_fitted(model, model.__sklearn_is_fitted__())
     if not np.isnan(model.missing):
-        raise ValueError(
-            f"expected missing=nan, got missing={model.missing} in the {type(model).__name__}: fit it on rows with NaN "
-            "for missing values, as the kernel will see them"
-        )
+        got = f"missing={model.missing} in the {type(model).__name__}"
+        raise ValueError(f"expected missing=nan, got {got}: fit it on rows with NaN, as the kernel will see them")
     best = getattr(model, "best_iteration", None)
     return model.get_booster(), None if best is None else best + 1
 
@@ -253,9 +247,8 @@ def bart_trees(model: Any, *, draws: Iterable[int] | None = None, draw_weights: 
     container = model.forest_container_mean
     chosen = _chosen_draws(draws, container.num_samples())
     if draw_weights is not None and np.shape(draw_weights) != (len(chosen),):
-        raise ValueError(
-            f"expected {len(chosen)} weights, one for each draw, got {draw_weights!r} of shape {np.shape(draw_weights)}"
-        )
+        got = f"{draw_weights!r} of shape {np.shape(draw_weights)}"
+        raise ValueError(f"expected {len(chosen)} weights, one for each draw, got {got}")
     forests = json.loads(container.dump_json_string())
     members = [forests[f"forest_{draw}"] for draw in chosen]
     trees = [_bart_tree(forest[f"tree_{number}"]) for forest in members for number in range(forest["num_trees"])]
@@ -284,8 +277,7 @@ def _sampled_bart(model: Any) -> Any:
     features = model._covariate_preprocessor
     if features._num_onehot_features or features._num_ordinal_features:
         raise ValueError(
-            "expected a BARTModel of columns of numbers, got one that encodes categories of a data frame itself: "
-            "encode the columns, and sample the model on the numbers that the kernel will see"
+            f"expected a BARTModel of columns of numbers, got one that encodes categories itself: {_NUMBERS}"
         )
     return model
 

@@ -75,7 +75,13 @@ def check_refittable(ensemble: Any) -> None:
     if name == "Booster" and library_of(ensemble) == "xgboost":
         raise TypeError(f"expected a tree ensemble that can be fitted again, got an XGBoost Booster: {_BOOSTER}")
     check_has_trees(ensemble)
-    _check_catboost(ensemble)
+    if library_of(ensemble) == "catboost" and (
+        ensemble.get_params().get("cat_features") or (is_fitted(ensemble) and ensemble.get_cat_feature_indices())
+    ):
+        raise TypeError(
+            "expected a CatBoost model of numbers, got one with cat_features, which it takes as text or whole numbers "
+            "in tables only: encode these columns as numbers, or give a function (x, y) -> RandomForestKernel"
+        )
 
 
 def check_has_trees(ensemble: Any) -> None:
@@ -166,16 +172,6 @@ def _categorical_columns(ensemble: Any) -> list[int]:
     if not is_fitted(ensemble):
         return []
     return [column for column, bounds in enumerate(trees_of(ensemble).category_bounds) if len(bounds)]
-
-
-def _check_catboost(ensemble: Any) -> None:
-    if library_of(ensemble) != "catboost":
-        return
-    if ensemble.get_params().get("cat_features") or (is_fitted(ensemble) and ensemble.get_cat_feature_indices()):
-        raise TypeError(
-            "expected a CatBoost model of numbers, got one with cat_features, which it takes as text or whole numbers "
-            "in tables only: encode these columns as numbers, or give a function (x, y) -> RandomForestKernel"
-        )
 
 
 def library_of(ensemble: Any) -> str:

@@ -90,12 +90,7 @@ def level_tables(booster: Any) -> dict[int, list[Any]]:
 
 
 def _level_tables(tables: list[list[Any]] | None, header: dict[str, str]) -> dict[int, list[Any]]:
-    """
-    Return the levels of columns of categories.
-
-    LightGBM keeps the levels without their columns. Those of ordered categories are numbers for it, and integers may be
-    categories without a table, so that no other column may look like codes.
-    """
+    """Return the levels of columns of categories, which LightGBM keeps without columns; an error if unclear whose."""
     if all(list(table) == [*range(len(table))] for table in tables or []):
         return {}
     infos = header["feature_infos"].split()
@@ -110,7 +105,7 @@ def _level_tables(tables: list[list[Any]] | None, header: dict[str, str]) -> dic
 
 
 def _may_be_codes(info: str, most_codes: int) -> bool:
-    """Return whether a column that is not split by categories, by LightGBM's text, may have been ordered categories."""
+    """Return whether a column, by LightGBM's text, may have been ordered categories, numbers for LightGBM."""
     if not info.startswith("["):
         return info == "none"
     low, high = map(float, info[1:-1].split(":"))

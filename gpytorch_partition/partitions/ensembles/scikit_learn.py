@@ -64,9 +64,8 @@ def _members(ensemble: Any) -> list[tuple[Any, NDArray[np.int64] | None]]:
         return [(ensemble, None)]
     if not isinstance(ensemble, BaseEnsemble):
         raise TypeError(
-            "expected a fitted tree ensemble of scikit-learn (a random forest, extra-trees, gradient boosting, "
-            "AdaBoost or bagging of trees, isolation forest, random trees embedding, or a single tree), LightGBM, "
-            f"XGBoost or CatBoost, got {name}"
+            "expected a fitted tree ensemble of scikit-learn (random forest, extra-trees, boosting, bagging of trees, "
+            f"isolation forest, random trees embedding, single tree), LightGBM, XGBoost or CatBoost, got {name}"
         )
     check_fitted(ensemble, hasattr(ensemble, "estimators_"))
     estimators = ensemble.estimators_

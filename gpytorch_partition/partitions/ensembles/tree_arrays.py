@@ -180,10 +180,8 @@ def _node_starts(trees: list[Tree]) -> NDArray[np.int64]:
 def _check_columns(compared: NDArray[np.int32], categorical: NDArray[np.int32]) -> None:
     both = np.intersect1d(compared, categorical)
     if len(both):
-        raise ValueError(
-            f"expected columns of categories or of numbers, got some of either in column {both[0]}: train all trees "
-            "with the same columns as categories"
-        )
+        told = f"expected columns of categories or of numbers, got some of either in column {both[0]}"
+        raise ValueError(f"{told}: train all trees with the same columns as categories")
 
 
 def _average_one(weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -217,20 +215,16 @@ def array_trees(
         ([[1, 2], [1, 1], [3, 4], [3, 3], [4, 4]], [0.5, inf, 1.5, inf, inf])
     """
     num_columns = checked_count(num_columns, "columns of the data", "num_columns")
-    checked = [_GivenTree(number, num_columns, arrays) for number, arrays in enumerate(_listed(trees, weights))]
-    binary = [tree.binary() for tree in checked]
-    is_auxiliary = np.concatenate([np.zeros(0, bool), *(part for _, part in binary)])
-    found = joined([tree for tree, _ in binary], num_columns, weights=weights, handles_missing=False)
-    return found._replace(is_auxiliary=is_auxiliary) if is_auxiliary.any() else found
-
-
-def _listed(trees: Any, weights: Any) -> list[Any]:
     if not isinstance(trees, Iterable):
         raise TypeError(f"expected a list of trees, (children, columns, thresholds) each, got {type(trees).__name__}")
     listed = list(trees)
     if weights is not None and np.shape(weights) != (len(listed),):
         raise ValueError(f"expected {len(listed)} weights, one for each tree, got shape {np.shape(weights)}")
-    return listed
+    checked = [_GivenTree(number, num_columns, arrays) for number, arrays in enumerate(listed)]
+    binary = [tree.binary() for tree in checked]
+    is_auxiliary = np.concatenate([np.zeros(0, bool), *(part for _, part in binary)])
+    found = joined([tree for tree, _ in binary], num_columns, weights=weights, handles_missing=False)
+    return found._replace(is_auxiliary=is_auxiliary) if is_auxiliary.any() else found
 
 
 class _GivenTree:
@@ -267,10 +261,8 @@ class _GivenTree:
         try:
             return np.asarray(values, np.float64).reshape(size, -1)
         except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"expected the thresholds of {self.name} as numbers, a row for each of {size} nodes: fill rows up "
-                "with 0"
-            ) from error
+            told = f"the thresholds of {self.name} as numbers, a row for each of {size} nodes"
+            raise ValueError(f"expected {told}: fill rows up with 0") from error
 
     def _check_nodes(self, num_columns: int) -> None:
         size, inner, is_child = len(self.children), self.counts > 0, self.children >= 0

@@ -45,6 +45,8 @@ from gpytorch_partition.progress import progress
 # float64 numbers are further apart than the data's box is wide.
 _NUM_DOUBLINGS = 60
 
+_BUFFERS = {"tree_keys": (0,), "box": (2, 0), "lifetime_bits": (1,), "max_lifetime_bits": (1,)}  # of an unfitted one
+_BUFFERS |= {"matrix_bits": (0, 0, 0), "center_bits": (0,)}
 _POINT_NUMEL = 2**22  # coordinates of the points that descend together
 _ACCELERATOR_ITEMS = 2**22  # (point, tree) pairs that descend together on an accelerator
 
@@ -108,39 +110,28 @@ class MondrianPartition(Partition):
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         super().__init__()
-        self.register_buffer("tree_keys", torch.empty(0, dtype=torch.int64))
-        self.register_buffer("box", torch.empty(2, 0, dtype=torch.int64))
-        self.register_buffer("lifetime_bits", torch.zeros(1, dtype=torch.int64))
-        self.register_buffer("max_lifetime_bits", torch.zeros(1, dtype=torch.int64))
-        self.register_buffer("matrix_bits", torch.empty(0, 0, 0, dtype=torch.int64))
-        self.register_buffer("center_bits", torch.empty(0, dtype=torch.int64))
+        for name, shape in _BUFFERS.items():
+            self.register_buffer(name, torch.zeros(shape, dtype=torch.int64))
         if x is not None:
             rows = checked_rows(x, type(self).__name__)
-            _check_sizes(num_trees, lifetime, max_lifetime)
+            checked_count(num_trees, "trees", "num_trees", MOST_PARTITIONS)
+            check_positive(optional=True, lifetime=lifetime, max_lifetime=max_lifetime)
+            if lifetime is not None and max_lifetime is not None and lifetime > max_lifetime:
+                raise ValueError(f"expected a lifetime up to max_lifetime={max_lifetime:g}, got {lifetime:g}")
             check_projection(projection, rows.shape[1], num_trees)
             if not torch.is_tensor(projection):
                 warn_about_unequal_scales(rows, type(self).__name__)
-            self._draw(rows, num_trees, random_state_of(random_state), projection, lifetime, max_lifetime)
-
-    def _draw(
-        self,
-        x: Tensor,
-        num_trees: int,
-        random: np.random.RandomState,
-        projection: Tensor | str | None,
-        lifetime: float | None,
-        max_lifetime: float | None,
-    ) -> None:
-        keys = random.randint(-(2**63), 2**63 - 1, size=num_trees, dtype=np.int64)
-        self.tree_keys = torch.from_numpy(keys).to(x.device)
-        projections = Projections.of(x, projection, num_trees, random)
-        self.matrix_bits, self.center_bits = map(bits_of, projections)
-        seen = projections.seen(x, slice(0, 1))[0]
-        self.box = bits_of(projections.walls(x).clamp(-LARGEST, LARGEST))
-        if lifetime is None:
-            lifetime = min(1 / median_distance(seen, random, "lifetime"), max_lifetime or math.inf)
-        self.lifetime_bits = self._bits(lifetime)
-        self.max_lifetime_bits = self._bits(max_lifetime or lifetime)
+            random = random_state_of(random_state)
+            keys = random.randint(-(2**63), 2**63 - 1, size=num_trees, dtype=np.int64)
+            self.tree_keys = torch.from_numpy(keys).to(rows.device)
+            projections = Projections.of(rows, projection, num_trees, random)
+            self.matrix_bits, self.center_bits = map(bits_of, projections)
+            self.box = bits_of(projections.walls(rows).clamp(-LARGEST, LARGEST))
+            if lifetime is None:
+                seen = projections.seen(rows, slice(0, 1))[0]
+                lifetime = min(1 / median_distance(seen, random, "lifetime"), max_lifetime or math.inf)
+            self.lifetime_bits = self._bits(lifetime)
+            self.max_lifetime_bits = self._bits(max_lifetime or lifetime)
 
     def _bits(self, lifetime: float) -> Tensor:
         return bits_of(torch.tensor([float(lifetime)], dtype=torch.float64, device=self.box.device))
@@ -161,21 +152,15 @@ class MondrianPartition(Partition):
 
     @property
     def lifetime(self) -> float:
-        """
-        Return the lifetime, in units of 1 / x; 0 while the partition is not fitted.
-
-        It can be set to a positive value up to :attr:`max_lifetime`, else a `ValueError`.
-        """
+        """Return the lifetime, in units of 1 / x, 0 while unfitted; it can be set, up to :attr:`max_lifetime`."""
         return floats_of(self.lifetime_bits).item()
 
     @lifetime.setter
     def lifetime(self, lifetime: float) -> None:
         self._check_fitted()
         if not isinstance(lifetime, Real) or not 0 < lifetime <= self.max_lifetime:
-            raise ValueError(
-                f"expected a lifetime in (0, {self.max_lifetime:g}], up to the terminal one, got {lifetime}: build "
-                "with a longer max_lifetime"
-            )
+            told = f"expected a lifetime in (0, {self.max_lifetime:g}], up to the terminal one, got {lifetime}"
+            raise ValueError(f"{told}: build with a longer max_lifetime")
         coded, self._cached_rows = self._cached_rows, []  # an interruption must not leave codes of another lifetime
         self.lifetime_bits = self._bits(lifetime)
         self._cached_rows = [self._recoded(rows.x, rows.cluster_index) for rows in coded]
@@ -362,13 +347,6 @@ def _groups(num_trees: int, num_rows: int) -> list[slice]:
     return slices(num_trees, max(1, SERIAL_NUMEL // max(1, num_rows)))
 
 
-def _check_sizes(num_trees: int, lifetime: float | None, max_lifetime: float | None) -> None:
-    checked_count(num_trees, "trees", "num_trees", MOST_PARTITIONS)
-    check_positive(optional=True, lifetime=lifetime, max_lifetime=max_lifetime)
-    if lifetime is not None and max_lifetime is not None and lifetime > max_lifetime:
-        raise ValueError(f"expected a lifetime up to max_lifetime={max_lifetime:g}, got {lifetime:g}")
-
-
 class LeafRows(Incidence):
     """Hold one-hot rows (`N x p`) of the p leaves of the trees restricted to these rows."""
 
@@ -386,12 +364,7 @@ class AttachedRows(Incidence):
 
 
 class NestedMondrianPartition(MondrianPartition):
-    """
-    A :class:`MondrianPartition` at its terminal lifetime, with all nodes of its trees.
-
-    One of two sets of points grows the trees and is coded by its leaves (:class:`LeafRows`); the other is attached to
-    them (:class:`AttachedRows`).
-    """
+    """A :class:`MondrianPartition` with all nodes: one set of points grows trees, the other is attached to them."""
 
     def _recoded(self, x: Tensor, rows: GrownRows) -> _CodedRows:
         number = torch.arange(rows.trees.num_trees, dtype=rows.leaf_codes.dtype, device=x.device)

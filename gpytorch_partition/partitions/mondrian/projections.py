@@ -96,9 +96,8 @@ def check_projection(projection: Tensor | str | None, num_columns: int, num_tree
     shape, each = tuple(projection.shape), (num_trees, num_columns)
     if not projection.numel() or (shape != each[1:] and shape[:-1] not in (each[1:], each)):
         raise ValueError(
-            f"expected a projection of {num_columns} columns, one number for each, a matrix ({num_columns} x K) or one "
-            f"for every tree ({num_trees} x {num_columns} x K), got shape {shape}: give one row per column that the "
-            "trees are built on"
+            f"expected a projection of the {num_columns} columns of the trees: a number for each, a matrix "
+            f"({num_columns} x K) or one for every tree ({num_trees} x {num_columns} x K), got shape {shape}"
         )
     if not bool(torch.isfinite(projection).all()):
         raise ValueError("expected a finite projection, got NaN or infinity")
