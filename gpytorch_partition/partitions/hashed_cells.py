@@ -221,7 +221,7 @@ class GroupPartition(Partition):
         if x.numel() and not float(x.abs().max()) < largest:
             raise ValueError(
                 f"{type(self).__name__} expected codes of categories below {largest:,.0f}, got {float(x.abs().max())}: "
-                f"{x.dtype} does not tell larger ones apart. Number them 0, 1, ..., as OrdinalEncoder, or give float64"
+                f"larger ones are not told apart in {x.dtype}. Number them 0, 1, ..., by OrdinalEncoder, or as float64"
             )
         is_whole = x == x.round()
         if not is_whole.all():

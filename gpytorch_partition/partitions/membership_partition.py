@@ -113,7 +113,7 @@ def _checked_memberships(memberships: Any) -> csr_array:
         matrix = csr_array(memberships)
     except (TypeError, ValueError) as error:
         got = type(memberships).__name__
-        raise ValueError(f"expected a matrix of items by sets, sparse or an array of numbers, got {got}") from error
+        raise ValueError(f"expected a matrix of items by sets, a sparse one or an array, got {got}") from error
     if matrix.ndim != 2 or matrix.dtype.kind not in "buif" or not np.isfinite(matrix.data).all():
         told = f"expected a matrix of finite numbers, items by sets, got {matrix.dtype} of shape {matrix.shape}"
         raise ValueError(f"{told}: give an entry other than zero where the item (row) is in the set (column)")
