@@ -43,8 +43,7 @@ class Cache:
         """
         Return the value of a key: the cached one if options and tensors are equal, else a new one, without gradients.
 
-        :param source: The operator or module that the value is computed from, besides the rows; a copy of its tensors
-            is kept as well. None if the value depends only on the rows.
+        :param source: What the value is computed from, besides the rows, or None; a copy of its tensors is kept.
         :param options: Other dependencies of the value, compared by `==`, so no tensors.
         """
         tensors = [] if source is None else [tensor.detach() for tensor in _tensors(source)]
@@ -62,12 +61,8 @@ class Cache:
 
 def without_computed(owner: object) -> dict[str, Any]:
     """Return an object's state for its pickle, without the values of cached properties, which are computed again."""
-    kinds = type(owner)
-    return {
-        name: value
-        for name, value in owner.__dict__.items()
-        if not isinstance(getattr(kinds, name, None), cached_property)
-    }
+    kept = (name for name in owner.__dict__ if not isinstance(getattr(type(owner), name, None), cached_property))
+    return {name: owner.__dict__[name] for name in kept}
 
 
 def _tensors(source: LinearOperator | torch.nn.Module) -> list[Tensor]:

@@ -25,10 +25,9 @@ def zero_counts(num_clusters: int, device: torch.device | None = None, most: int
     """Return zeros (`p x p`, float64) to add counts to; a `ValueError` for more than `most` clusters."""
     if num_clusters > most:
         raise ValueError(
-            f"expected at most {most:,} clusters in all to count pairs of, got {num_clusters:,}, which would "
-            f"take {8 * num_clusters**2 / 2**30:,.0f} GiB: use fewer partitions, or coarser ones (a smaller height or "
-            "lifetime; for trees a larger min_samples_leaf), or a method that counts no pairs (of a "
-            'PartitionGP all but "feature_space")'
+            f"expected at most {most:,} clusters in all to count pairs of, got {num_clusters:,}, which would take "
+            f"{8 * num_clusters**2 / 2**30:,.0f} GiB: use fewer partitions, or coarser ones (a shorter lifetime, "
+            'lower height, larger leaves), or a method that counts no pairs (of a PartitionGP all but "feature_space")'
         )
     return torch.zeros(num_clusters, num_clusters, dtype=torch.float64, device=device)
 
@@ -44,9 +43,7 @@ def count_co_occurrences(counts: Tensor, codes: Tensor, sign: int = 1, weights: 
     r"""
     Add :math:`Z^\top Z` of some rows to the counts (`p x p`, float64), in place; with weights W, :math:`Z^\top W Z`.
 
-    This costs :math:`N m^2 / 2` increments. Counts are exact up to 2^53.
-
-    :param codes: `N x m` columns of Z, those of each partition in a range of their own.
+    This costs :math:`N m^2 / 2` increments for codes `N x m`. Counts are exact up to 2^53.
     """
     if not codes.numel():
         return

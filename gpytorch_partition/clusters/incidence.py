@@ -1,7 +1,7 @@
 """
-The one-hot matrix :math:`Z` (rows by clusters), and products with :math:`Z` and its transpose.
+The one-hot matrix :math:`Z` (rows by clusters), memberships of items in sets, and products with both matrices.
 
-Every kernel product (eq. 8 of Davies & Ghahramani 2014) is made of these two sums.
+Every kernel product (eq. 8 of Davies & Ghahramani 2014) is made of the sums with :math:`Z` and its transpose.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 from weakref import ref
 
+import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from gpytorch_partition.clusters.cache import Cache
-from gpytorch_partition.clusters.cluster_index import ClusterSizes, Movable
+from gpytorch_partition.clusters.cluster_index import ClusterSizes, Movable, code_dtype
 
 # Sums are over blocks of rows and then over blocks: float32 keeps its digits in clusters of millions of rows (error
 # ~ eps * block, not eps * N), and threads share big clusters. A block lies in one chunk, which stays in the cache.
@@ -275,13 +277,65 @@ def _sparse_product(row_starts: Tensor, columns: Tensor, operand: Tensor) -> Ten
     return result
 
 
-def _make_first_sparse_matrix() -> None:
-    """Ignore what PyTorch says once of sparse matrices (beta, unchecked): no other thread's filters matter here."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)")
-        torch.sparse_csr_tensor(
-            torch.tensor([0, 1]), torch.tensor([0]), torch.ones(1), size=(1, 1), check_invariants=False
-        )
+class Memberships(Movable):
+    """
+    Hold the matrix B (`n x m`) with a one where an item is in a set; an item may be in any number of sets.
+
+    :param starts: `n + 1` where the sets of each item begin.
+    :param sets: `E` set numbers, each once for an item, sorted within an item; products cost :math:`O(E t)`.
+    """
+
+    def __init__(self, starts: Tensor, sets: Tensor, num_sets: int) -> None:
+        dtype = code_dtype(max(starts.numel(), num_sets), sets.numel())
+        self.starts, self.sets, self.num_sets = starts.to(dtype), sets.to(dtype), num_sets
+
+    @property
+    def num_items(self) -> int:
+        return self.starts.numel() - 1
+
+    def item_sums(self, table: Tensor) -> Tensor:
+        r"""Return :math:`B C`: for every item (`n x t`) the sum of the table (`m x t`) over the sets of the item."""
+        return LinearProduct.apply(self, _item_sums, _set_sums, table)
+
+    def set_sums(self, values: Tensor) -> Tensor:
+        r"""Return :math:`B^\top V`: for every set (`m x t`) the sum of the values (`n x t`) of its items."""
+        return LinearProduct.apply(self, _set_sums, _item_sums, values)
+
+    @cached_property
+    def _members(self) -> Members:
+        order = torch.sort(self.sets, stable=True).indices
+        counts = torch.bincount(self.sets, minlength=self.num_sets)
+        found = counts.nonzero().squeeze(-1)
+        items = torch.arange(self.num_items, device=self.sets.device).repeat_interleave(self.starts.diff())
+        return blocked_members(items[order].to(self.sets.dtype), found, counts[found], self.num_sets)
+
+    def rows(self, items: Tensor) -> csr_array:
+        """Return the rows (`n' x m`, float64) of some items (`n'`), as a sparse matrix of SciPy."""
+        items = items.reshape(-1).long()
+        counts = self.starts.diff()[items].long()
+        starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        places = torch.arange(int(starts[-1]), device=items.device)
+        places += (self.starts[items] - starts[:-1]).repeat_interleave(counts)
+        sets = self.sets[places].cpu().numpy()
+        return csr_array((np.ones(len(sets)), sets, starts.cpu().numpy()), shape=(len(items), self.num_sets))
+
+    @property
+    def device(self) -> torch.device:
+        return self.sets.device
+
+    def _moved(self, device: Any) -> Memberships:
+        return Memberships(self.starts.to(device), self.sets.to(device), self.num_sets)
 
 
-_make_first_sparse_matrix()
+def _item_sums(memberships: Memberships, table: Tensor) -> Tensor:
+    return sums_at(memberships.starts, memberships.sets, table)
+
+
+def _set_sums(memberships: Memberships, values: Tensor) -> Tensor:
+    return sums_over_members(memberships._members, values)
+
+
+# PyTorch says once of sparse matrices that they are beta and unchecked: no other thread's filters matter here.
+with warnings.catch_warnings():
+    warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)")
+    torch.sparse_csr_tensor(torch.tensor([0, 1]), torch.tensor([0]), torch.ones(1), size=(1, 1), check_invariants=False)

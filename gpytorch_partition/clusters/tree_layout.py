@@ -4,11 +4,8 @@ Trees of clusters: their nodes as intervals of leaves, sums up and down the tree
 Leaves are numbered depth-first, tree after tree. A node is then the interval of its leaves, an ancestor an interval
 around it, and a level of a tree a row of intervals side by side.
 
-Sums are made for a few trees at a time, so that their table of values stays in the cache: first the leaves, then the
-inner nodes from the deepest level to the roots. On the way up each node is the sum of its two children; on the way down
-each node adds its parent. Every sum is made along the tree, so float32 keeps its digits.
-
-A node's weight says how much it adds to the covariance of the points below it; that of auxiliary nodes is 0.
+Sums are made for a few trees at a time, so that their table of values stays in the cache, level by level: on the way up
+each node is the sum of its two children, on the way down it adds its parent. So float32 keeps its digits.
 """
 
 from __future__ import annotations
@@ -96,11 +93,7 @@ class TreeLayout(Movable):
 
     @cached_property
     def _shared_by_neighbours(self) -> Tensor:
-        """
-        The deepest node above the leaves l ... l + 2^k (entry k, l); the last columns of a row are padding.
-
-        Parents are numbered before children, so it is the smallest of the nodes that neighbours share.
-        """
+        """The deepest (smallest) node above the leaves l ... l + 2^k (entry k, l); the end of a row is padding."""
         is_right = (self.node_low > self.node_low[self.parent]).nonzero().squeeze(-1)
         rows = [torch.full_like(self.leaf_nodes, -1, dtype=torch.int32)]
         rows[0][self.node_low[is_right] - 1] = self.parent[is_right].int()
@@ -128,8 +121,7 @@ def lay_out_trees(left: Tensor, right: Tensor, tree_nodes: Tensor, is_auxiliary:
     """
     Return the layout of binary trees, built level by level over all trees at once, in :math:`O(V)`.
 
-    :param left: `V` left child of each node (int64); a leaf is its own left and right child.
-    :param right: `V` right child of each node.
+    :param left: `V` left child of each node (int64), as `right`; a leaf is its own left and right child.
     :param tree_nodes: `m + 1` where the nodes of each tree begin; the first node of a tree is its root.
     :param is_auxiliary: `V` (bool) which nodes are auxiliary: no roots, and no leaves. (Default: none.)
     """
@@ -185,12 +177,7 @@ def paths_from_root(layout: TreeLayout, nodes: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def cut_at_depth(layout: TreeLayout, depths: Tensor) -> tuple[Tensor, Tensor]:
-    """
-    Return the cluster of each leaf (`p`), and their number in each tree (`m`), of trees cut at `m` depths.
-
-    A leaf belongs to its ancestor at depth min(d, depth of the leaf). With a depth drawn from 0 ... h this is a sample
-    of Algorithm 1 of Davies & Ghahramani (2014).
-    """
+    """Return the cluster of each leaf (`p`), and their number in each tree (`m`), of trees cut at `m` depths."""
     cut = layout.of_node(depths)
     is_cluster = layout.level == cut
     is_cluster[layout.leaf_nodes] |= (layout.level < cut)[layout.leaf_nodes]
@@ -305,10 +292,9 @@ def height_average_weights(layout: TreeLayout) -> Tensor:
     r"""
     Return weights of nodes (`V`, float64) that average the random forest kernel over all heights of its trees.
 
-    Algorithm 1 of Davies & Ghahramani (2014) cuts each tree at a height d drawn from 0 ... h, with h the depth of that
-    tree. A leaf at depth l falls in the cluster of its ancestor at depth :math:`\min(d, l)`. The exact expectation is
-    therefore a sum over the nodes above both points with :math:`w_v = 1 / (h + 1)` for inner nodes, and :math:`(h -
-    \text{depth}_v + 1) / (h + 1)` for leaves. The weights on each path from a root to a leaf sum to 1.
+    With a height d drawn from 0 ... h, the depth of the tree (Algorithm 1 of Davies & Ghahramani 2014), a leaf at depth
+    l falls in the cluster of its ancestor at depth :math:`\min(d, l)`. Inner nodes have :math:`w_v = 1 / (h + 1)`,
+    leaves :math:`(h - \text{depth}_v + 1) / (h + 1)`. The weights on each path from a root to a leaf sum to 1.
     """
     num_heights = layout.of_node(layout.heights) + 1
     num_cuts = (~layout.is_auxiliary).long()  # heights at which the node is a cluster

@@ -10,7 +10,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from gpytorch_partition.clusters.item_sets import Memberships
+from gpytorch_partition.clusters.incidence import Memberships
 from gpytorch_partition.descriptions import counted
 from gpytorch_partition.inputs.numbers import bits_of, floats_of, largest_exact, weights_of
 from gpytorch_partition.partitions.partition import Partition

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from linear_operator.operators import SumLinearOperator
 
-from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.clusters.item_sets import Memberships
+from gpytorch_partition.clusters.incidence import Incidence, Memberships
 from gpytorch_partition.clusters.tree_layout import TreeLayout, lay_out_trees
 from gpytorch_partition.operators import (
     FlatLinearOperator,

@@ -11,8 +11,7 @@ from linear_operator.operators import LinearOperator
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
-from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.clusters.item_sets import Memberships
+from gpytorch_partition.clusters.incidence import Incidence, Memberships
 from gpytorch_partition.operators.cluster_operators.cluster_operator import (
     ClusterOperator,
     TransposedLinearOperator,
@@ -52,9 +51,7 @@ class MembershipLinearOperator(ClusterOperator):
 
     def root(self) -> MembershipRootLinearOperator:
         """Return the root, with a column for each set (and a constant one)."""
-        return MembershipRootLinearOperator(
-            self.weights.sqrt(), memberships=self.memberships, item_scales=self.item_scales
-        )
+        return MembershipRootLinearOperator(self.weights.sqrt(), **self._kwargs)
 
     def root_rows(self, clusters: Tensor) -> csr_matrix:
         """Return rows of a sparse root: an entry for each set that holds the item, or for each set (two columns)."""
@@ -66,8 +63,8 @@ class MembershipLinearOperator(ClusterOperator):
         num_items, num_sets = members.shape
         if num_items * num_sets >= 2**31:
             raise ValueError(
-                f"expected features with fewer than 2^31 entries, got {num_items:,} items with an entry for each of "
-                f"{num_sets:,} sets: give members_only=True, of which items have entries only for sets that they are in"
+                f"expected features with fewer than 2^31 entries, got {num_items:,} items by {num_sets:,} sets: give "
+                "members_only=True, of which items have entries only for sets that they are in"
             )
         columns = np.tile(np.arange(1, 2 * num_sets, 2, dtype=np.int32), (num_items, 1))
         columns[np.repeat(np.arange(num_items), np.diff(members.indptr)), members.indices] -= 1
@@ -113,9 +110,6 @@ class MembershipLinearOperator(ClusterOperator):
 
     def _size(self) -> torch.Size:
         return torch.Size((self.memberships.num_items, self.memberships.num_items))
-
-    def _transpose_nonbatch(self) -> LinearOperator:
-        return self
 
     @of_columns
     def _matmul(self, rhs: Tensor) -> Tensor:
