@@ -72,7 +72,11 @@ class Drawing(NamedTuple):
         projection: Any,
         noise: str,
     ) -> Drawing:
-        _check_clusterer(clusterer)
+        if isinstance(clusterer, type):
+            raise TypeError(f"expected a clusterer, got the class: give {clusterer.__name__}()")
+        if not all(callable(getattr(clusterer, name, None)) for name in ("fit_predict", "get_params", "set_params")):
+            told = "expected a clusterer of scikit-learn, with fit_predict, get_params and set_params"
+            raise TypeError(f"{told}, got {type(clusterer).__name__}")
         distributions = _checked_distributions(distributions, clusterer)
         projection = checked_projection(projection)
         if noise not in NOISES:
@@ -134,29 +138,17 @@ def _seed_names(clusterer: Any) -> list[str]:
     return [name for name in clusterer.get_params() if name == "random_state" or name.endswith("__random_state")]
 
 
-def _check_clusterer(clusterer: Any) -> None:
-    if isinstance(clusterer, type):
-        raise TypeError(f"expected a clusterer, got the class: give {clusterer.__name__}()")
-    if not all(callable(getattr(clusterer, name, None)) for name in ("fit_predict", "get_params", "set_params")):
-        got = type(clusterer).__name__
-        raise TypeError(f"expected a clusterer of scikit-learn, with fit_predict, get_params and set_params, got {got}")
-
-
 def _checked_distributions(distributions: Any, clusterer: Any) -> dict[str, Any]:
     if distributions is not None and not isinstance(distributions, Mapping):
-        raise ValueError(
-            "expected param_distributions to map names of parameters to what they are drawn from, such as "
-            f"{{'n_clusters': (2, 20)}}, got {distributions!r}"
-        )
+        told = "expected param_distributions to map names of parameters to what they are drawn from"
+        raise ValueError(f"{told}, such as {{'n_clusters': (2, 20)}}, got {distributions!r}")
     names = [*clusterer.get_params(), *([CUT] if hasattr(clusterer, "dbscan_clustering") else [])]
     for name, values in (distributions or {}).items():
         if name not in names:
             raise ValueError(f"{type(clusterer).__name__} has no parameter {name!r} to draw: it has {sorted(names)}")
         if not (hasattr(values, "rvs") or (isinstance(values, list) and values) or _is_range(values)):
-            raise ValueError(
-                f"expected {name!r} to be drawn from a range (low, high) of positive numbers, a list or a "
-                f"distribution with rvs, got {values!r}"
-            )
+            told = "a range (low, high) of positive numbers, a list or a distribution with rvs"
+            raise ValueError(f"expected {name!r} to be drawn from {told}, got {values!r}")
     return dict(distributions or {})
 
 
@@ -184,10 +176,8 @@ class ClusteringPartition(Partition):
 
     Each clustering may draw its initialisation (`random_state`, if the clusterer has one), any of its parameters, a
     subset of the rows, a subset of the columns and a random projection of these. Coordinates are scaled so that
-    distances equal, on average, those in all columns, and a radius is comparable between views.
-
-    New points join the cluster that the `predict` of KMeans, MiniBatchKMeans, MeanShift, AffinityPropagation, Birch and
-    Gaussian mixtures gives; for all other clusterers, that of the nearest row that was clustered.
+    distances equal, on average, those in all columns. New points join the cluster that the `predict` of K-means, mean
+    shift, affinity propagation, Birch and Gaussian mixtures gives, and of others that of the nearest clustered row.
 
     :param x: `N x D` rows, possibly more than have targets; standard deviations of columns that differ by more than 100
         times give a `UserWarning`. (Default: None, an unfitted partition for `load_state_dict`.)

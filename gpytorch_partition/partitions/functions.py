@@ -89,20 +89,16 @@ def labels_by(function: Callable[[Any], Any], x: Tensor, num_partitions: int | N
         labels = torch.from_numpy(labels.astype(np.int64))
     if not torch.is_tensor(labels) or labels.is_floating_point() or labels.is_complex():
         kind = labels.dtype if isinstance(labels, (Tensor, np.ndarray)) else type(labels).__name__
-        raise ValueError(
-            f"expected the function to return integer labels, a torch tensor or a NumPy array, got {kind}: return "
-            "labels.long(), or labels.astype(int) of an array"
-        )
+        told = f"expected the function to return integer labels, a torch tensor or a NumPy array, got {kind}"
+        raise ValueError(f"{told}: return labels.long(), or labels.astype(int) of an array")
     shape = tuple(labels.shape)
     labels = labels.unsqueeze(-1) if labels.dim() == 1 else labels
     if labels.dim() == 2 and not labels.shape[-1]:
         raise ValueError("expected the function to return labels of at least one partition, got none")
     wanted = labels.shape[-1] if num_partitions is None and labels.dim() else num_partitions
     if tuple(labels.shape) != (x.shape[0], wanted):
-        raise ValueError(
-            f"expected the function to return labels of shape {(x.shape[0], wanted)} for points {tuple(x.shape)}"
-            f"{', or one label for each' if wanted == 1 else ''}, got {shape}"
-        )
+        told = f"labels of shape {(x.shape[0], wanted)}{', or one label for each,' if wanted == 1 else ''}"
+        raise ValueError(f"expected the function to return {told} for points {tuple(x.shape)}, got {shape}")
     return labels.to(device=x.device, dtype=torch.int64)
 
 
@@ -149,8 +145,7 @@ class SampledPartition(Partition):
     :meth:`~gpytorch_partition.PartitionKernel.from_sampler` uses it. Construct it yourself to inspect draws before
     building a kernel, by labels or by :func:`~gpytorch_partition.explain.plots.plot_cells`.
 
-    The state, in `state_dict` and in pickles, is the m seeds, 8 bytes each. After a load, `draw` draws the functions
-    again at the first labels; only if it is the same program on the same data is the partition the saved one.
+    The state, in `state_dict` and in pickles, is the m seeds: after a load, the same program draws the functions again.
 
     :param draw: Maps a seed, an int, from which all randomness must come, to a function, or to a fitted clusterer of
         scikit-learn or its `predict`. A function maps points (`n x D` torch tensor) to integer labels, torch or NumPy,
@@ -221,8 +216,6 @@ def _partition(drawn: Any) -> Partition:
         is_other = not isinstance(drawn, (type, BaseEstimator)) and callable(getattr(drawn, "predict", None))
         partition = partition_of(drawn.predict if is_other else drawn)
     except TypeError as error:
-        raise TypeError(
-            "expected draw(seed) to return a function from points to labels, or a fitted clusterer whose rule for new "
-            f"points is known: {error}"
-        ) from error
+        told = "expected draw(seed) to return a function from points to labels, or a fitted clusterer"
+        raise TypeError(f"{told} whose rule for new points is known: {error}") from error
     return CallablePartition(partition.function, 1) if isinstance(partition, CallablePartition) else partition

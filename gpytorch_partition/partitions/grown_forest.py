@@ -84,7 +84,9 @@ def grow_forest(
     groups = None if groups is None or not len(categories) else groups
     if groups is not None:
         targets = np.column_stack([targets, groups.cpu().numpy()])
-    leaves = {"min_samples_leaf": min_samples_leaf, "max_features": _num_columns(max_features, rows.shape[1])}
+    if isinstance(max_features, float) and 0 < max_features <= 1:
+        max_features = min(rows.shape[1], max(2, int(max_features * rows.shape[1])))
+    leaves = {"min_samples_leaf": min_samples_leaf, "max_features": max_features}
     forest = BaggingRegressor(
         _new_tree(rows, categories, sample_weight is not None, groups is not None, leaves),
         checked_count(num_trees, "trees", "num_trees", MOST_PARTITIONS),
@@ -115,10 +117,9 @@ def _numbers_of_levels(x: Tensor, categories: Sequence[int]) -> dict[int, int]:
     for column in wanted:
         codes = x[:, column][~x[:, column].isnan()]
         if bool(((codes < 0) | (codes != codes.floor()) | (codes >= _MOST_LEVELS)).any()):
-            raise ValueError(
-                f"expected codes 0, 1, ... below {_MOST_LEVELS:,} in column {column} of categories, got "
-                f"{codes.min():g} to {codes.max():g}: TableEncoder makes codes of text and categories"
-            )
+            told = f"expected codes 0, 1, ... below {_MOST_LEVELS:,} in column {column} of categories"
+            got = f"{codes.min():g} to {codes.max():g}: TableEncoder makes codes of text and categories"
+            raise ValueError(f"{told}, got {got}")
     return {column: int(x[:, column].nan_to_num(0).max()) + 1 for column in sorted(wanted)}
 
 
@@ -130,12 +131,6 @@ def _checked_targets(y: Tensor, num_rows: int) -> np.ndarray:
         raise ValueError("grow_forest expected finite targets, got NaN or infinity: drop the rows that have them.")
     targets = y.detach().cpu().to(torch.float64).numpy()
     return targets[:, 0] if targets.ndim == 2 and targets.shape[1] == 1 else targets
-
-
-def _num_columns(max_features: float | int, num_columns: int) -> int | float:
-    if isinstance(max_features, float) and 0 < max_features <= 1:
-        return min(num_columns, max(2, int(max_features * num_columns)))
-    return max_features
 
 
 def _num_samples(max_samples: float | int | None, num_rows: int) -> int:
@@ -168,14 +163,11 @@ class LevelOrderTree(ExtraTreeRegressor):
     An extremely randomized tree that sees the levels of a category in the order of their mean targets.
 
     One of the C - 1 splits along the order has the least squared error of all :math:`2^{C - 1} - 1` (Fisher 1958, On
-    grouping for maximum homogeneity; Breiman et al. 1984, Classification and regression trees, section 4.2). A random
-    half of the tree's rows (of whole groups, except for one) orders the levels, and the other half grows the tree: if
-    the same rows did both, levels of one or two rows would be sorted by their noise. With several targets the order is
-    along the first principal component of means (Coppersmith, Hong & Hosking 1999, Partitioning nominal attributes in
-    decision trees).
-
-    Means are shrunk to that of all rows, which levels that the first half lacks get. Missing values and levels beyond
-    the last stay missing.
+    grouping for maximum homogeneity; Breiman et al. 1984, Classification and regression trees, section 4.2); with
+    several targets, along the first principal component of means (Coppersmith, Hong & Hosking 1999, Partitioning
+    nominal attributes in decision trees). A random half of the rows (of whole groups, except for one) orders the
+    levels, and the other half grows the tree: else levels of few rows would be sorted by their noise. Means are shrunk
+    to that of all rows. Missing values and levels beyond the last stay missing.
 
     :param categories: The number C of levels of each column that holds codes 0 ... C - 1, by the column's number.
     """

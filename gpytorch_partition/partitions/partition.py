@@ -37,9 +37,8 @@ class Partition(torch.nn.Module):
     :class:`~gpytorch_partition.PartitionKernel` takes them directly.
 
     A source implements `_labels` for a block of rows, :attr:`num_partitions`, :attr:`num_features` and, if its labels
-    are `0 ... C_r - 1`, :attr:`cluster_counts`. Its state is in integer buffers (floats as bit patterns), which
-    `.float()`, `.double()` and `.to()` leave unchanged, so no label changes. All else is derived from them:
-    `load_state_dict` turns an unfitted partition into the saved one.
+    are `0 ... C_r - 1`, :attr:`cluster_counts`. Its state is in integer buffers (floats as bit patterns), which no
+    change of dtype rounds, and from which `load_state_dict` makes an unfitted partition the saved one.
 
     Example:
         >>> class Signs(Partition):
@@ -106,9 +105,8 @@ class Partition(torch.nn.Module):
         """
         Return the one-hot rows of two sets of points in one feature space; one object for both if the points are equal.
 
-        The codes of the last few sets of rows are cached and found again by the rows' values, so training rows are
-        labelled once. Where labels are unbounded, x2 defines the feature space, or x1 if it is larger and x2 is not
-        cached. A batch whose elements hold the same rows is coded once.
+        The codes of the last few sets of rows are cached. Where labels are unbounded, x2 defines the feature space, or
+        x1 if it is larger and x2 is not cached.
         """
         x1, x2 = _without_repeats(x1), _without_repeats(x2)
         if same_bits(x1, x2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 from typing import Any
 
@@ -15,6 +16,7 @@ from gpytorch_partition.inputs.numbers import is_positive, is_whole, random_stat
 _LEAST = 1e-100  # scale and spread
 
 
+@dataclass(eq=False, repr=False)
 class PitmanYorMixture(ClusterMixin, BaseEstimator):
     r"""
     Cluster rows by one posterior draw of a Pitman-Yor mixture's partition; d = 0 gives a Chinese restaurant.
@@ -41,22 +43,13 @@ class PitmanYorMixture(ClusterMixin, BaseEstimator):
         array([1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
     """
 
-    def __init__(
-        self,
-        concentration: float = 1.0,
-        discount: float = 0.0,
-        *,
-        scale: float = 0.5,
-        spread: float = 1.0,
-        num_sweeps: int = 5,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.concentration = concentration
-        self.discount = discount
-        self.scale = scale
-        self.spread = spread
-        self.num_sweeps = num_sweeps
-        self.random_state = random_state
+    concentration: float = 1.0
+    discount: float = 0.0
+    _: KW_ONLY
+    scale: float = 0.5
+    spread: float = 1.0
+    num_sweeps: int = 5
+    random_state: int | np.random.RandomState | None = None
 
     def fit(self, X: Any, y: Any = None) -> PitmanYorMixture:
         """Draw a partition of the rows (`N x D`); a `ValueError` says which parameter cannot be used."""

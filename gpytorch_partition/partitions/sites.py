@@ -56,10 +56,9 @@ def sites_of(
     if rows is None and isinstance(clusterer, DBSCAN) and len(clusterer.components_):
         return _labelled(clusterer.components_, clusterer.labels_[clusterer.core_sample_indices_])
     if rows is None or labels is None:
-        raise TypeError(
-            f"expected a clusterer with a rule for new points, got a {type(clusterer).__name__}: give "
-            "ClusteringPartition the rows and an unfitted clusterer, where new points join the nearest row"
-        )
+        told = f"expected a clusterer with a rule for new points, got a {type(clusterer).__name__}"
+        remedy = "give ClusteringPartition the rows and an unfitted clusterer, where new points join the nearest row"
+        raise TypeError(f"{told}: {remedy}")
     return _members(rows, np.asarray(labels), noise)
 
 

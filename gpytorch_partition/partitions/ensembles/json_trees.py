@@ -16,6 +16,7 @@ from scipy.sparse import csr_matrix
 from gpytorch_partition.inputs.numbers import is_whole
 from gpytorch_partition.partitions.ensembles.tree_arrays import (
     ENCODE,
+    NUMBERS,
     Tree,
     Trees,
     check_fitted,
@@ -23,8 +24,6 @@ from gpytorch_partition.partitions.ensembles.tree_arrays import (
     testing_levels,
     whole_number_categories,
 )
-
-_NUMBERS = "encode the columns, and fit the ensemble on the numbers that the kernel will see"
 
 # Candidates for categories, found by their hashes: CatBoost stores only the hashes of categories.
 _WHOLE_NUMBERS = range(-(2**10), 2**16)
@@ -44,13 +43,15 @@ def catboost_trees(model: Any) -> Trees:
     """
     Read the trees of a model of CatBoost.
 
-    A symmetric tree has one split for all nodes of a level. With depth d it becomes a tree of :math:`2^d` leaves (many
-    may be empty); leaf j is node :math:`2^d - 1 + j`. Leaves of other trees are numbered from left to right, unlike in
-    CatBoost. Missing values go where `nan_mode` sends them. Categories are whole numbers from -1,024 to 65,535; unknown
-    and missing ones go left. Trees after the best iteration, which CatBoost has dropped, are not in the model.
+    A symmetric tree of depth d becomes a tree of :math:`2^d` leaves (many may be empty); leaf j is node :math:`2^d - 1
+    + j`. Leaves of others are numbered from left to right. Missing values go where `nan_mode` sends them; categories
+    are whole numbers from -1,024 to 65,535, and unknown and missing ones go left.
     """
     check_fitted(model, model.is_fitted())
-    description = _catboost_description(model)
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "model.json")
+        model.save_model(str(path), format="json", pool=_catboost_pool(model))
+        description = json.loads(path.read_text(encoding="utf-8"))
     reader = _CatBoostReader(description["features_info"])
     if "oblivious_trees" in description:
         trees = [_catboost_symmetric([*map(reader.split, tree["splits"])]) for tree in description["oblivious_trees"]]
@@ -58,13 +59,6 @@ def catboost_trees(model: Any) -> Trees:
         trees = [_catboost_binary(tree, reader) for tree in description["trees"]]
     num_columns = len(model.feature_names_)
     return joined(trees, num_columns, categories=whole_number_categories(trees, num_columns, on_left=False))
-
-
-def _catboost_description(model: Any) -> dict[str, Any]:
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "model.json")
-        model.save_model(str(path), format="json", pool=_catboost_pool(model))
-        return json.loads(path.read_text(encoding="utf-8"))
 
 
 def _catboost_pool(model: Any) -> Any:
@@ -105,7 +99,7 @@ class _CatBoostReader:
         numbers = self.hashed.get(split["value"] % 2**32)
         if numbers is None:
             told = f"expected categories that are whole numbers from {_WHOLE_NUMBERS[0]} to {_WHOLE_NUMBERS[-1]}"
-            raise ValueError(f"{told}, got others in column {feature['flat_feature_index']}: {_NUMBERS}")
+            raise ValueError(f"{told}, got others in column {feature['flat_feature_index']}: {NUMBERS}")
         return numbers
 
 
@@ -245,23 +239,19 @@ def bart_trees(model: Any, *, draws: Iterable[int] | None = None, draw_weights: 
     """
     model = _sampled_bart(model)
     container = model.forest_container_mean
-    chosen = _chosen_draws(draws, container.num_samples())
+    num_draws = container.num_samples()
+    chosen = [*range(num_draws)] if draws is None else list(draws) if isinstance(draws, Iterable) else []
+    if not chosen or not all(is_whole(draw, 0, num_draws - 1) for draw in chosen):
+        raise ValueError(f"expected a list of numbers of draws from 0 to {num_draws - 1}, got {draws!r}")
     if draw_weights is not None and np.shape(draw_weights) != (len(chosen),):
         got = f"{draw_weights!r} of shape {np.shape(draw_weights)}"
         raise ValueError(f"expected {len(chosen)} weights, one for each draw, got {got}")
     forests = json.loads(container.dump_json_string())
-    members = [forests[f"forest_{draw}"] for draw in chosen]
+    members = [forests[f"forest_{int(draw)}"] for draw in chosen]
     trees = [_bart_tree(forest[f"tree_{number}"]) for forest in members for number in range(forest["num_trees"])]
     shares = np.ones(len(members)) if draw_weights is None else np.asarray(draw_weights, float)
     weights = np.repeat(shares, [forest["num_trees"] for forest in members])
     return joined(trees, model.num_covariates, weights=weights)
-
-
-def _chosen_draws(draws: Any, num_draws: int) -> list[int]:
-    chosen = [*range(num_draws)] if draws is None else list(draws) if isinstance(draws, Iterable) else []
-    if not chosen or not all(is_whole(draw, 0, num_draws - 1) for draw in chosen):
-        raise ValueError(f"expected a list of numbers of draws from 0 to {num_draws - 1}, got {draws!r}")
-    return [int(draw) for draw in chosen]
 
 
 def _sampled_bart(model: Any) -> Any:
@@ -276,9 +266,7 @@ def _sampled_bart(model: Any) -> Any:
         raise ValueError("expected a BARTModel with trees of the mean, got one of the variance only")
     features = model._covariate_preprocessor
     if features._num_onehot_features or features._num_ordinal_features:
-        raise ValueError(
-            f"expected a BARTModel of columns of numbers, got one that encodes categories itself: {_NUMBERS}"
-        )
+        raise ValueError(f"expected a BARTModel of numbers, got one that encodes categories itself: {NUMBERS}")
     return model
 
 

@@ -11,7 +11,7 @@ from sklearn.ensemble import BaseEnsemble, HistGradientBoostingClassifier, HistG
 from sklearn.tree import BaseDecisionTree
 from sklearn.utils import get_tags
 
-from gpytorch_partition.partitions.ensembles.tree_arrays import Categories, Tree, Trees, check_fitted, joined
+from gpytorch_partition.partitions.ensembles.tree_arrays import NUMBERS, Categories, Tree, Trees, check_fitted, joined
 
 
 def scikit_learn_trees(ensemble: Any) -> Trees:
@@ -104,10 +104,7 @@ def _categories(boosting: Any) -> tuple[NDArray[np.int64], list[NDArray[np.float
     found = boosting._preprocessor.named_transformers_["encoder"].categories_
     for column, values in zip(places, found):
         if not np.issubdtype(np.asarray(values).dtype, np.number):
-            raise ValueError(
-                f"expected categories that are numbers, got {values[0]!r} in column {column}: encode the columns, and "
-                "fit the ensemble on the numbers that the kernel will see"
-            )
+            raise ValueError(f"expected categories that are numbers, got {values[0]!r} in column {column}: {NUMBERS}")
         categories[column] = np.asarray(values, np.float64)[~np.isnan(np.asarray(values, np.float64))]
     return np.concatenate([places, np.flatnonzero(~boosting.is_categorical_)]), categories
 

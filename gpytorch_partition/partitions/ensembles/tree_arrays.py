@@ -18,6 +18,7 @@ ENCODE = (
     "fit the ensemble on an array of codes, as of OrdinalEncoder of scikit-learn, with categorical_feature of "
     "LightGBM, feature_types of XGBoost"
 )
+NUMBERS = "encode the columns, and fit the ensemble on the numbers that the kernel will see"
 ZERO = float(np.float32(1e-35))  # LightGBM takes values up to this magnitude for zero (its kZeroThreshold)
 
 
@@ -84,6 +85,9 @@ def joined(
     threshold = np.concatenate([tree.threshold for tree in trees])
     if categories is None:
         categories = whole_number_categories(trees, num_columns, on_left=True)
+    weights = np.ones(len(trees)) if weights is None else np.asarray(weights, np.float64)
+    if not (weights >= 0).all() or not weights.any():
+        raise ValueError(f"expected weights of the trees of 0 or more, not all of them 0, got {weights}")
     compares = is_inner & (categories.category_set < 0)
     _check_columns(column[compares], column[categories.category_set >= 0])
     return Trees(
@@ -94,7 +98,7 @@ def joined(
         **categories._asdict(),
         zero_is_missing=np.zeros(num_columns, bool) if zero_is_missing is None else zero_is_missing,
         tree_nodes=starts,
-        weights=_average_one(np.ones(len(trees)) if weights is None else np.asarray(weights, np.float64)),
+        weights=weights / weights.mean(),
         handles_missing=handles_missing,
     )
 
@@ -160,10 +164,8 @@ def with_codes(X: NDArray[Any], tables: Mapping[int, Sequence[Any]]) -> NDArray[
 
 def _whole_numbers(levels: Sequence[Any], exact: float) -> NDArray[np.int64]:
     if not all(_is_whole(level) and level <= exact for level in levels):
-        raise ValueError(
-            f"expected categories that are whole numbers from 0 to {exact:,.0f}, as the kernel will see them, got a "
-            f"data frame's {list(levels[:3])}: {ENCODE}"
-        )
+        told = f"expected categories that are whole numbers from 0 to {exact:,.0f}, as the kernel will see them"
+        raise ValueError(f"{told}, got a data frame's {list(levels[:3])}: {ENCODE}")
     return np.asarray(levels).astype(np.int64)
 
 
@@ -182,12 +184,6 @@ def _check_columns(compared: NDArray[np.int32], categorical: NDArray[np.int32]) 
     if len(both):
         told = f"expected columns of categories or of numbers, got some of either in column {both[0]}"
         raise ValueError(f"{told}: train all trees with the same columns as categories")
-
-
-def _average_one(weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    if not (weights >= 0).all() or not weights.any():
-        raise ValueError(f"expected weights of the trees of 0 or more, not all of them 0, got {weights}")
-    return weights / weights.mean()
 
 
 def array_trees(
@@ -239,10 +235,9 @@ class _GivenTree:
         self.threshold = self._thresholds(threshold, size)
         self.counts = (self.children >= 0).sum(1)
         if self.column.shape != (size,) or self.threshold.shape[1] < max(1, self.counts.max(initial=0) - 1):
-            raise ValueError(
-                f"expected {size} columns and thresholds, one for each node of {self.name} (thresholds: one less than "
-                f"children), got {self.column.shape} and {self.threshold.shape}"
-            )
+            told = f"one for each node of {self.name} (thresholds: one less than children)"
+            got = f"{self.column.shape} and {self.threshold.shape}"
+            raise ValueError(f"expected {size} columns and thresholds, {told}, got {got}")
         self._check_nodes(num_columns)
 
     def _integers(self, values: Any, what: str, dimensions: int) -> NDArray[np.int64]:
@@ -251,10 +246,8 @@ class _GivenTree:
         except ValueError:  # rows of different lengths
             array = np.empty(0)
         if array.dtype.kind not in "iu" or array.ndim != dimensions or not array.size:
-            raise ValueError(
-                f"expected the {what} of {self.name} as integers in {dimensions} dimension(s), got {array.dtype} of "
-                f"shape {array.shape}: fill rows of children up with -1"
-            )
+            got = f"{array.dtype} of shape {array.shape}: fill rows of children up with -1"
+            raise ValueError(f"expected the {what} of {self.name} as integers in {dimensions} dimension(s), got {got}")
         return array.astype(np.int64)
 
     def _thresholds(self, values: Any, size: int) -> NDArray[np.float64]:
@@ -271,10 +264,8 @@ class _GivenTree:
         self._check(not gaps.any(), "children first and then -1 in a row", gaps)
         children = np.sort(self.children[is_child])
         if not np.array_equal(children, np.arange(1, size)):
-            raise ValueError(
-                f"expected the root of {self.name} to be node 0, and all nodes 1 to {size - 1} to be the child of one "
-                f"node each, got the children {children.tolist()[:10]}"
-            )
+            told = f"node 0, and all nodes 1 to {size - 1} to be the child of one node each"
+            raise ValueError(f"expected the root of {self.name} to be {told}, got children {children.tolist()[:10]}")
         outside = inner & ((self.column < 0) | (self.column >= num_columns))
         self._check(not outside.any(), f"columns from 0 to {num_columns - 1}", outside)
         used = np.arange(self.threshold.shape[1]) < self.counts[:, None] - 1

@@ -26,7 +26,9 @@ def tree_values(boosting: Any, X: np.ndarray, nodes: np.ndarray) -> np.ndarray:
     if library == "sklearn" and isinstance(getattr(boosting, "estimators_", None), np.ndarray):
         return np.concatenate([tree.tree_.value.ravel() for tree in boosting.estimators_.ravel()])[nodes][..., None]
     if library == "catboost" and not boosting.get_cat_feature_indices():
-        return _of_catboost(boosting, X)
+        sizes = boosting.get_tree_leaf_counts()
+        values = np.asarray(boosting.get_leaf_values()).reshape(sum(sizes), -1)
+        return values[boosting.calc_leaf_indexes(X) + np.cumsum([0, *sizes[:-1]])]
     found = _of_rounds(boosting, X, nodes.shape[1]) if library in ("lightgbm", "xgboost") else nodes[:, :0]
     if found.shape != nodes.shape:
         raise TypeError(
@@ -55,12 +57,6 @@ def check_names(X: Any, names: list[str] | None) -> None:
     may_be_others = expected in of_arrays and sorted(of_frame) != sorted(expected)
     if of_frame != expected and not may_be_others:
         raise ValueError(f"expected the columns of the forest in their order, {names}, got {list(map(str, given))}")
-
-
-def _of_catboost(model: Any, X: np.ndarray) -> np.ndarray:
-    sizes = model.get_tree_leaf_counts()
-    values = np.asarray(model.get_leaf_values()).reshape(sum(sizes), -1)
-    return values[model.calc_leaf_indexes(X) + np.cumsum([0, *sizes[:-1]])]
 
 
 def _of_rounds(boosting: Any, X: np.ndarray, num_trees: int) -> np.ndarray:

@@ -71,8 +71,7 @@ class MondrianPartition(Partition):
     kernel"); the limit then depends only on :math:`\lVert x - x' \rVert_2`.
 
     A label costs :math:`O(1)` per cut above the point's cell and :math:`O(D)` per node that the point shares with
-    others. Cached rows take 72 bytes per cell that holds any of them at the terminal lifetime. A matrix costs
-    :math:`O(D K)` per point, rotations :math:`O(D^2)` per point and tree.
+    others; a matrix :math:`O(D K)` per point, rotations :math:`O(D^2)` per point and tree.
 
     :param x: `N x D` rows whose bounding box the trees begin with. (Default: None, for `load_state_dict`.)
     :param num_trees: Number m of trees. (Default: 200.)

@@ -1,12 +1,9 @@
 r"""
 Mondrian trees restricted to some rows: the cuts that separate these rows, and their times.
 
-Cuts that separate no rows are skipped. The result is a binary tree whose leaves are the rows' cells at the terminal
-lifetime. A shorter lifetime omits the later cuts (Balog et al. 2016, section 4.1): every cell is then an interval of
-leaves, and codes of rows are looked up in a table, without another descent.
-
-Other points descend the same trees until a cut separates them from all rows. At any lifetime, their covariances with
-the rows depend only on the node and the time of this exit.
+The leaves of these binary trees are the rows' cells at the terminal lifetime. A shorter lifetime omits the later cuts
+(Balog et al. 2016, section 4.1): every cell is then an interval of leaves, and codes of rows are looked up in a table.
+Other points descend until a cut separates them from all rows, and covary with these by the node and time of this exit.
 """
 
 from __future__ import annotations
