@@ -21,12 +21,7 @@ _NOT_IN_ALL_STATES = "partition.random_projections"  # of fast clusters, only if
 
 
 class ClusterKernel(Kernel):
-    """
-    The base class of the kernels that evaluate to this package's operators.
-
-    A subclass implements `_covariance`, and `_check_points`, which refuses points that have no covariance. Parameters
-    are those of :class:`~gpytorch_partition.PartitionKernel`.
-    """
+    """The base class of the kernels that evaluate to this package's operators, by `_covariance` and `_check_points`."""
 
     has_lengthscale = False
     has_seen_targets = False  #: whether it was built on targets, and so knows those of the rows it was built on
@@ -88,10 +83,9 @@ class ClusterKernel(Kernel):
         """Choose columns of wider points; a choice of the kernel's own stays if it is among them."""
         chosen, own = Columns(dims), self.columns.numbers
         if not torch.isin(own, chosen.numbers.to(own.device)).all():
-            raise ValueError(
-                f"expected active_dims that hold the kernel's own, {tuple(own.tolist())}, got "
-                f"{chosen.numbers.tolist()}: build a new kernel for other columns, it keeps those it was built on"
-            )
+            told = f"expected active_dims that hold the kernel's own, {tuple(own.tolist())}"
+            got = f"{chosen.numbers.tolist()}: build a new kernel for other columns, it keeps those it was built on"
+            raise ValueError(f"{told}, got {got}")
         if not own.numel():
             self.columns = chosen.to(own.device)
 
@@ -137,23 +131,19 @@ class ClusterKernel(Kernel):
 
     def _check_call(self, x1: Tensor, x2: Tensor, params: dict[str, Any]) -> None:
         """Refuse unsupported calls and points before any work; wrappers may call `forward` itself."""
+        name = type(self).__name__
         if torch.jit.is_tracing():
-            raise RuntimeError(
-                f"{type(self).__name__} cannot be traced for TorchScript: the clusters of points are looked up by "
-                "code that depends on their values. Save model.state_dict() instead, and predict with it in Python."
-            )
+            told = "clusters are looked up by the values of points. Save model.state_dict(), and predict in Python."
+            raise RuntimeError(f"{name} cannot be traced for TorchScript: {told}")
         if torch._C._functorch.maybe_current_level() is not None:
             raise RuntimeError(
-                f"{type(self).__name__} expected plain tensors, got a transform of torch.func (vmap, jvp, grad, ...), "
-                "inside which points have no values to look clusters up: give a batch (... x N x D) in place of vmap, "
-                "and differentiate with torch.autograd.grad"
+                f"{name} expected plain tensors, got a transform of torch.func (vmap, jvp, grad, ...), without values: "
+                "give a batch (... x N x D) in place of vmap, and differentiate with torch.autograd.grad"
             )
         if params.get("last_dim_is_batch"):
-            name = type(self).__name__
             raise RuntimeError(
-                f"{name} does not support last_dim_is_batch, as of AdditiveStructureKernel: it sees all columns at "
-                f"once. Add one for each column instead, AdditiveKernel(*[{name}(..., active_dims=(i,)) for i in "
-                "range(D)]), or multiply them, ProductKernel(*[...])."
+                f"{name} does not support last_dim_is_batch, as of AdditiveStructureKernel: add one for each column "
+                f"instead, AdditiveKernel(*[{name}(..., active_dims=(i,)) for i in range(D)]), or multiply them."
             )
         for x in (x1, x2):
             self._check_points(x)
@@ -166,14 +156,12 @@ class ClusterKernel(Kernel):
         if 2 * elsewhere.sum() > len(elsewhere):
             self._has_warned = True
             name = type(self).__name__
-            warnings.warn(
+            told = (
                 f"{name} was built on rows in other units than the points it is given: in {int(elsewhere.sum())} of "
-                f"{len(elsewhere)} columns nearly all of them are at the edge of these rows or outside, where it "
-                "cannot tell them apart. Build it on what the model gives it: with an input_transform in BoTorch, "
-                f"{name}(input_transform(train_X), ...).",
-                OtherUnitsWarning,
-                stacklevel=2,
+                f"{len(elsewhere)} columns nearly all are at the edge of these rows or outside. Build it on what the "
+                f"model gives it: with an input_transform in BoTorch, {name}(input_transform(train_X), ...)."
             )
+            warnings.warn(told, OtherUnitsWarning, stacklevel=2)
 
     def _remember(self, train_x: Tensor | None) -> None:
         if train_x is not None:
@@ -204,8 +192,7 @@ class ClusterKernel(Kernel):
         if self._load_strict_shapes:
             raise RuntimeError(
                 f"expected the state of a {type(self).__name__} of batch shape {tuple(self.unit.shape)}, got one of "
-                f"{tuple(saved.shape)}: for a model of MCMC samples call model.load_strict_shapes(False) first, or "
-                "build the kernel with that batch_shape"
+                f"{tuple(saved.shape)}: give that batch_shape, or, for MCMC, call model.load_strict_shapes(False) first"
             )
         self.unit, self.batch_shape = torch.empty_like(saved, device=self.unit.device, dtype=self.dtype), saved.shape
 

@@ -32,9 +32,6 @@ class LandmarkPartition(Partition):
     """Put all points in one cluster, and hold the inducing points (`k x D`) of a low-rank kernel."""
 
     num_partitions = 1
-    # Loadings are cached with the rows, a few hundred numbers per row: of training rows and of two other sets;
-    # with inducing points, the factor of their covariance.
-    num_cached = 4
 
     bits: Tensor  # (k, D) bit patterns of the inducing points, float64
 
@@ -67,11 +64,7 @@ class LandmarkPartition(Partition):
 
 
 def choose_landmarks(x: Tensor, num_landmarks: int | None, random: np.random.RandomState) -> Tensor:
-    """
-    Draw inducing points (`k x D`) uniformly among distinct rows.
-
-    Neither centers of k-means nor greedy choices were better from 500 points on.
-    """
+    """Draw inducing points (`k x D`) among distinct rows: K-means or greedy choices were not better from 500 on."""
     wanted = _DEFAULT_NUM_LANDMARKS if num_landmarks is None else num_landmarks
     wanted = checked_count(wanted, "inducing points", "num_landmarks")
     order = random.permutation(x.shape[0])
@@ -83,10 +76,8 @@ def choose_landmarks(x: Tensor, num_landmarks: int | None, random: np.random.Ran
         if first.size >= wanted or (is_all and num_landmarks is None):
             return drawn[torch.from_numpy(np.sort(first)[:wanted]).to(x.device)]
         if is_all:
-            raise ValueError(
-                f"expected at most as many inducing points as there are different rows, {first.size}, "
-                f"got num_landmarks={num_landmarks}"
-            )
+            told = f"expected at most as many inducing points as there are different rows, {first.size}"
+            raise ValueError(f"{told}, got num_landmarks={num_landmarks}")
         size = min(2 * size, x.shape[0])
 
 
@@ -116,10 +107,8 @@ class LandmarkKernel(ClusterKernel):
     intervals there are too narrow. :class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood` adds the missing
     diagonal, for a scale and a noise chosen with it.
 
-    Learning costs some seconds (1,000 rows). The Cholesky factor of the inducing points takes :math:`O(k^3)` and
-    :math:`8 k^2` bytes, loadings :math:`O(N k^2)` and k numbers per row. Both are kept for later calls, and computed in
-    every step of training with trained lengthscales (`kernel.base_kernel.requires_grad_(True)`). The kernel has
-    gradients with respect to x.
+    Learning costs some seconds, loadings :math:`O(N k^2)` time and k numbers per row; they are kept for later calls,
+    unless lengthscales are trained (`kernel.base_kernel.requires_grad_(True)`). The kernel has gradients by x.
 
     **Use float64** (inputs, targets and model): float32 represents N outputscales plus the noise only up to a ratio of
     some :math:`10^6`.
@@ -199,10 +188,8 @@ class LandmarkKernel(ClusterKernel):
             True
         """
         if base_kernel.batch_shape:
-            raise ValueError(
-                "expected a base kernel that all elements of a batch share, got one of batch shape "
-                f"{tuple(base_kernel.batch_shape)}: use one landmark kernel for each"
-            )
+            got = f"one of batch shape {tuple(base_kernel.batch_shape)}: use one landmark kernel for each"
+            raise ValueError(f"expected a base kernel that all elements of a batch share, got {got}")
         kernel = cls(batch_shape=batch_shape, active_dims=active_dims)
         kernel.base_kernel = base_kernel
         if (points := training_points(landmarks, active_dims)) is not None:

@@ -112,10 +112,8 @@ class MondrianKernel(PartitionKernel):
     def other_widths(self) -> str:
         others, has_others = f"max_lifetime={LONGER * self.lifetime:.3g}", self.max_lifetime != self.lifetime
         trees = "" if has_others else f"build it as MondrianKernel(train_x, {others}), so that it has others, and "
-        return (
-            f"the lifetime of a MondrianKernel ({self.lifetime:.3g}, by the median distance of its rows) stays as it "
-            f"is: {trees}lifetime_sweep(kernel, train_x, train_y) chooses it; or set kernel.lifetime"
-        )
+        told = f"the lifetime of a MondrianKernel ({self.lifetime:.3g}, by the median distance of its rows) stays"
+        return f"{told} as it is: {trees}lifetime_sweep(kernel, train_x, train_y) chooses it; or set kernel.lifetime"
 
 
 _QUANTILE = 0.999  # of the initial distribution of the lifetime
@@ -138,8 +136,7 @@ class GammaMondrianKernel(PartitionKernel):
     and :math:`e^{-(a / b) r}` for :math:`a \to \infty` with a / b fixed. Lifetimes longer than :attr:`max_lifetime`
     count as that one.
 
-    A product costs :math:`O(N m)` and :math:`O(V)` for the V nodes of the trees, a gradient about one product.
-    Variances need solves, and joint samples of more than `max_cholesky_size` points are an error.
+    A product costs :math:`O(N m + V)` for V nodes. Joint samples of more than `max_cholesky_size` points are an error.
 
     :param train_x: `N x D` rows whose bounding box the trees begin with. (Default: None, an unfitted kernel for
         `load_state_dict`.)
@@ -184,10 +181,8 @@ class GammaMondrianKernel(PartitionKernel):
             mean = lifetime or 1 / median_distance(points, random, "lifetime")
             longest = max_lifetime or _NUM_QUANTILES * gamma.ppf(_QUANTILE, concentration, scale=mean / concentration)
             if not 0 < longest < float("inf"):
-                raise ValueError(
-                    f"expected concentration and lifetime to make a longest lifetime that float64 holds, got "
-                    f"{concentration=} and {lifetime=}, which make {longest}: give numbers nearer to 1, or max_lifetime"
-                )
+                told = "expected concentration and lifetime to make a longest lifetime that float64 holds, got"
+                raise ValueError(f"{told} {concentration=} and {lifetime=}, which make {longest}: give max_lifetime")
             partition = NestedMondrianPartition(points, num_trees, lifetime=longest, random_state=random)
         super().__init__(partition, batch_shape=batch_shape, active_dims=active_dims)
         self._remember(train_x)
@@ -244,20 +239,14 @@ class GammaMondrianKernel(PartitionKernel):
         return AttachedPathsLinearOperator(self._node_weights(trees, like), shares, exits=exits)
 
     def _between(self, births: Tensor, ends: Tensor, trees: MondrianTrees, like: Tensor) -> Tensor:
-        r"""
-        Weights :math:`(F(\text{end}) - F(\text{birth})) / m` in whole steps, so that parts of a path sum to the whole.
-
-        Weights rounded one by one give an indefinite matrix, by more than a small noise makes up for.
-        """
+        r"""Weights :math:`(F(\text{end}) - F(\text{birth})) / m` in whole steps, without which K is indefinite."""
         steps = 2.0 ** (floor(log2(trees.num_trees)) - floor(log2(torch.finfo(like.dtype).eps)) + 1)
         start, end = (_rounded(self.gamma.cdf(times) * (steps / trees.num_trees)) for times in (births, ends))
         return ((end - start) / steps).to(like)
 
     def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:
-        raise ValueError(
-            "a GammaMondrianKernel cannot share a feature space with others, nor be counted in chunks: add it to other "
-            "kernels with +, or use a MondrianKernel"
-        )
+        told = "a GammaMondrianKernel cannot share a feature space with others, nor be counted in chunks"
+        raise ValueError(f"{told}: add it to other kernels with +, or use a MondrianKernel")
 
 
 class GammaLifetime(gpytorch.Module):

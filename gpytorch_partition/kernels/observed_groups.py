@@ -34,9 +34,9 @@ class GroupKernel(PartitionMixtureKernel):
 
     A group without training rows has only the effects of the levels above it: new shops are predicted from their towns.
 
-    A product costs :math:`O(N L)` for L levels; a training step is exact, in :math:`O(N L + p^3)`, if the p groups with
-    rows are at most half as many as the rows and `max_cholesky_size`. Above, train weights on some 2,000 rows, and give
-    them to a kernel with `learn_weights=False`, which is fitted in one pass.
+    A product costs :math:`O(N L)` for L levels, an exact training step :math:`O(N L + p^3)` for p groups with rows. If
+    they are more than half of the rows or `max_cholesky_size`, train weights on some 2,000 rows, and give them to a
+    kernel with `learn_weights=False`, which is fitted in one pass.
 
     :param columns: Numbers of the columns of categories, from 0, which hold whole numbers; with `nested`, from the
         coarsest to the finest.

@@ -27,12 +27,9 @@ class PartitionKernel(ClusterKernel):
 
     .. math:: k(x, x') = \frac1m \sum_{r=1}^m 1[\varrho_r(x) = \varrho_r(x')]
 
-    Use it when you have a program, labels or fitted clusterers that divide points.
-
-    It evaluates to a
-    :class:`~gpytorch_partition.operators.PartitionLinearOperator`, whose products cost :math:`O(N m)`. The kernel has
-    no hyperparameters: wrap it in a :class:`gpytorch.kernels.ScaleKernel` for an outputscale. It is piecewise constant,
-    so it has no gradient with respect to x, and requesting one is an error.
+    Use it when you have a program, labels or fitted clusterers that divide points. A product costs :math:`O(N m)`. The
+    kernel has no hyperparameters: wrap it in a :class:`gpytorch.kernels.ScaleKernel` for an outputscale. It is
+    piecewise constant, so requesting a gradient with respect to x is an error.
 
     :attr:`sum_dtype` is the dtype of sums over clusters, by default (None) that of the covariance. With float32, a
     float64 covariance is faster and right to 7 digits of its norm. It is not saved with the state.
@@ -225,19 +222,13 @@ def training_points(x: Any, active_dims: tuple[int, ...] | None) -> Tensor | Non
         return None
     if not torch.is_tensor(x) or not x.is_floating_point() or x.dim() not in (1, 2):
         got = f"{x.dtype} of shape {tuple(x.shape)}" if torch.is_tensor(x) else type(x).__name__
-        raise ValueError(
-            f"expected training inputs as a floating point tensor (N x D), got {got}: a kernel is built on one set of "
-            "rows, which all elements of a batch share"
-        )
+        told = "a kernel is built on one set of rows, which all elements of a batch share"
+        raise ValueError(f"expected training inputs as a floating point tensor (N x D), got {got}: {told}")
     return Columns(active_dims).select(x.detach())
 
 
 class Logits(torch.nn.Module):
-    """
-    Hold named vectors of logits as parameters, whose softmaxes are weights; saved states may have any number of them.
-
-    They are outside the kernel, whose own parameters GPyTorch takes for batched: all batch elements share them.
-    """
+    """Hold vectors of logits, whose softmaxes are weights; outside the kernel, whose parameters are batched."""
 
     def get(self, name: str) -> torch.nn.Parameter | None:
         return self._parameters.get(name)

@@ -70,12 +70,10 @@ class RandomForestKernel(PartitionKernel):
       impurity i that the ensemble keeps: for regression trees the variance of the targets in the node. k(x, x) is then
       about the share of the variance that the trees explain.
 
-    Trained weights have no batch dimensions: all elements of a `batch_shape` share them.
-
-    The kernel is fitted on the targets that the Gaussian process is then trained on. An ordinary bootstrap forest would
-    make the process overconfident (docs/papers.md), so trees see few targets by default: the defaults are those of
-    :func:`~gpytorch_partition.partitions.grow_forest`, which has the parameters not listed here, with their errors and
-    the cost of growing.
+    All elements of a `batch_shape` share trained weights. An ordinary bootstrap forest, fitted on the targets that the
+    Gaussian process is then trained on, would make the process overconfident (docs/papers.md), so trees see few targets
+    by default: :func:`~gpytorch_partition.partitions.grow_forest` has the parameters not listed here, with their errors
+    and the cost of growing.
 
     :param train_x: `N x D` rows to grow the forest on. (Default: None, an unfitted kernel for `load_state_dict`, which
         also takes over `heights`.)
@@ -160,9 +158,8 @@ class RandomForestKernel(PartitionKernel):
 
         A Gaussian process that is trained by marginal likelihood on the targets of the trees takes noise for signal,
         unless trees are shallow; an :class:`OverconfidenceWarning` says so.
-        :func:`gpytorch_partition.presets.ensemble_model` chooses by held-out rows instead.
-
-        Where the ensemble weighs its trees (AdaBoost, and DART of XGBoost), so does the kernel; k(x, x) stays 1.
+        :func:`gpytorch_partition.presets.ensemble_model` chooses by held-out rows instead. Weights of trees (AdaBoost,
+        and DART of XGBoost) are those of the kernel; k(x, x) stays 1.
 
         :param forest: A fitted ensemble, as :class:`~gpytorch_partition.partitions.ForestPartition` reads it: of
             scikit-learn, LightGBM, XGBoost, CatBoost or stochtree. With `active_dims` it must have been fitted on these
@@ -308,8 +305,7 @@ def _partition_of(
         return partition.cut(depths) if partition.is_fitted else TreeCutPartition()
     if heights == "impurity" and partition.is_fitted and partition.impurities is None:
         raise ValueError(
-            f'heights="impurity" expected an ensemble that keeps the impurity of its nodes, which '
-            f'{name} does not: use "all", or "learned", or a forest, extra-trees or gradient boosting '
-            "of scikit-learn"
+            f'heights="impurity" expected an ensemble that keeps the impurity of its nodes, which {name} does not: '
+            'use "all", or "learned", or a forest, extra-trees or gradient boosting of scikit-learn'
         )
     return partition

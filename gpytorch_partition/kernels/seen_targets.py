@@ -15,6 +15,7 @@ from torch import Tensor
 from gpytorch_partition.partitions.ensembles import Trees
 from gpytorch_partition.partitions.forest import ForestPartition
 
+_SIDE_BY_SIDE = (BaseForest, BaggingClassifier, BaggingRegressor, BaseWeightBoosting, BaseDecisionTree)
 # Leaves per row above which 90 % intervals covered less than 85 % on noisy data (five sets, 20 ensembles): of each tree
 # where trees are grown side by side, or are split at random among few columns; of all trees together in boosting.
 _MOST_LEAVES_OF_A_TREE = 1 / 15
@@ -54,7 +55,7 @@ class SeenTargets(NamedTuple):
         if isinstance(ensemble, Trees) or is_unsupervised(ensemble):
             return None
         counts = partition.cluster_counts
-        is_boosted, share = not _is_side_by_side(ensemble), 1.0
+        is_boosted, share = not isinstance(ensemble, _SIDE_BY_SIDE), 1.0
         most, leaves = _MOST_LEAVES_OF_A_TREE, float(counts.double().mean())
         if is_boosted:
             share = float(getattr(ensemble, "subsample", None) or 1.0)
@@ -63,14 +64,16 @@ class SeenTargets(NamedTuple):
             most = _MOST_LEAVES_AT_RANDOM
         nodes = np.repeat(trees.tree_nodes[:-1], counts.numpy()) + partition.leaf_ids.numpy()
         leaf_counts = None if trees.num_rows is None else torch.from_numpy(trees.num_rows[nodes].astype(np.int64))
-        return cls(_num_rows(ensemble, trees, share), leaf_counts, leaves, most)
+        num_rows = getattr(ensemble, "_n_samples", None)
+        if num_rows is None and trees.num_rows is not None:
+            num_rows = round(int(trees.num_rows[trees.tree_nodes[:-1]].max()) / share)
+        return cls(num_rows, leaf_counts, leaves, most)
 
     def are_those_of(self, x: Tensor, partition: ForestPartition) -> bool:
         """
         Return whether the ensemble was fitted to these rows (`N x D`), and its trees fit their targets closely.
 
-        It was if the number of rows is the same, and nearly every leaf holds as many rows as in the ensemble (for other
-        rows, half of the leaves do not).
+        Of other rows, half of the leaves hold fewer than in the ensemble.
         """
         if self.num_rows is not None and abs(len(x) - self.num_rows) > _ROUNDING * self.num_rows + 1:
             return False
@@ -81,17 +84,6 @@ class SeenTargets(NamedTuple):
         found = torch.bincount((labels + starts.to(labels)).flatten(), minlength=int(sizes.sum())).cpu()
         least = torch.ones_like(found) if self.leaf_counts is None else self.leaf_counts
         return bool((found < least).double().mean() <= _FEW)
-
-
-def _num_rows(ensemble: Any, trees: Trees, share: float) -> int | None:
-    known = getattr(ensemble, "_n_samples", None)
-    if known is not None or trees.num_rows is None:
-        return known
-    return round(int(trees.num_rows[trees.tree_nodes[:-1]].max()) / share)
-
-
-def _is_side_by_side(ensemble: Any) -> bool:
-    return isinstance(ensemble, (BaseForest, BaggingClassifier, BaggingRegressor, BaseWeightBoosting, BaseDecisionTree))
 
 
 def is_unsupervised(ensemble: Any) -> bool:

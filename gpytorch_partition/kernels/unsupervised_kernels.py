@@ -145,15 +145,13 @@ class FastClusterKernel(PartitionKernel):
         if self.partition.num_features != 1 or most * _FEWEST_ROWS <= num_rows:
             return
         height = max(1, (num_rows // _USUAL_ROWS).bit_length() - 1)
-        warnings.warn(
+        told = (
             f"FastClusterKernel of one column is trained on {num_rows:,} rows with partitions of up to {most:,} "
-            "clusters: all of them isolate the same rows, so that the noise of targets is taken for the function, "
-            "and 90 % intervals of a process with this kernel alone cover 34 to 87 %, unless there is no noise. Give "
-            f"height={height}, or less where the marginal likelihood is larger; to an estimator "
-            f"kernel=lambda x, y: FastClusterKernel(x, height={height}).",
-            OverconfidenceWarning,
-            stacklevel=level_of_caller(),
+            "clusters: all of them isolate the same rows, so that the noise of targets is taken for the function, and "
+            f"90 % intervals cover 34 to 87 %, unless there is none. Give height={height}, or less where the marginal "
+            f"likelihood is larger; to an estimator kernel=lambda x, y: FastClusterKernel(x, height={height})."
         )
+        warnings.warn(told, OverconfidenceWarning, stacklevel=level_of_caller())
 
 
 class RandomBinningKernel(PartitionKernel):
@@ -200,14 +198,11 @@ class RandomBinningKernel(PartitionKernel):
 
     @lengthscale.setter
     def lengthscale(self, value: Any) -> None:
-        raise AttributeError(
-            "the lengthscales are those that the grids were drawn with: build a new RandomBinningKernel"
-        )
+        raise AttributeError("the lengthscales are those that grids were drawn with: build a new RandomBinningKernel")
 
     @property
     def other_widths(self) -> str:
         return (
-            "the lengthscale of a RandomBinningKernel (by the median distance of its rows) stays as it is: build it "
-            "with another lengthscale; or take a GammaMondrianKernel, whose lengthscale is trained, or a "
-            "MondrianKernel, whose width lifetime_sweep chooses"
+            "the lengthscale of a RandomBinningKernel (by the median distance of its rows) stays as it is: give "
+            "another; or take a GammaMondrianKernel, which trains it, or a MondrianKernel, for lifetime_sweep"
         )

@@ -112,8 +112,7 @@ class DeferredKernel(_WrapperKernel):
     Build a kernel on the rows of its first call, which GPyTorch's exact models make on their training rows.
 
     Use it in a model that transforms its inputs, such as BoTorch's with an `input_transform`: the kernel is built on
-    the rows as the model gives them. A state is loaded after the first call. The first call costs what `build` does,
-    later ones what the kernel does.
+    the rows as the model gives them. A state is loaded after the first call.
 
     :param build: A function from `N x D` rows, as the kernel is first called with them, to a kernel without parameters
         to train, which a search would miss: add kernels that have some to this one.
@@ -217,7 +216,10 @@ class StandardizedKernel(_WrapperKernel):
 
     def __init__(self, base_kernel: Kernel, train_x: Tensor | Standardization | None = None) -> None:
         super().__init__(base_kernel)
-        self.units = _Units(train_x if isinstance(train_x, Standardization) else _columns_of(train_x))
+        if not isinstance(train_x, Standardization):
+            rows = torch.empty(0, 0) if train_x is None else checked_rows(train_x, "StandardizedKernel", missing=True)
+            train_x = Standardization.of(decode_missing(rows))
+        self.units = _Units(train_x)
 
     def standardized(self, x: Tensor) -> Tensor:
         """Standardize points (`*batch x N x D`) for the kernel inside."""
@@ -225,9 +227,8 @@ class StandardizedKernel(_WrapperKernel):
         if not columns.scale.numel():
             raise RuntimeError("StandardizedKernel is not fitted: give it training rows, or load a state")
         if x.shape[-1] != (size := columns.scale.numel()):
-            raise ValueError(
-                f"expected points with {size} columns, as the training rows have, got {x.shape[-1]}: add or drop some"
-            )
+            told = f"expected points with {size} columns, as the training rows have, got {x.shape[-1]}"
+            raise ValueError(f"{told}: add or drop some")
         return columns.apply(decode_missing(x)).to(x.dtype)
 
     seen = standardized
@@ -251,11 +252,6 @@ class _Units(ShapedBuffers):
 
     def extra_repr(self) -> str:
         return counted(self.mean.numel(), "column") if self.mean.numel() else "unfitted"
-
-
-def _columns_of(train_x: Tensor | None) -> Standardization:
-    rows = torch.empty(0, 0) if train_x is None else checked_rows(train_x, "StandardizedKernel", missing=True)
-    return Standardization.of(decode_missing(rows))
 
 
 class LocalLinearKernel(ClusterKernel):
@@ -338,17 +334,14 @@ class LocalLinearKernel(ClusterKernel):
     def _check_points(self, x: Tensor) -> None:
         width = self._active(x).shape[-1] if torch.is_tensor(x) and x.dim() else None
         if width is not None and width != self.num_dims:
-            raise ValueError(
-                f"{type(self).__name__} expected points with {self.num_dims} columns for its linear part, got {width}: "
-                "choose them with active_dims"
-            )
+            told = f"expected points with {self.num_dims} columns for its linear part, got {width}"
+            raise ValueError(f"{type(self).__name__} {told}: choose them with active_dims")
 
     def _covariance(self, x1: Tensor, x2: Tensor) -> LinearOperator:
         parts = structured_terms(self.base_kernel(x1, x2).evaluate_kernel())
         if not all(isinstance(part, PartitionLinearOperator) for part in parts):
-            raise TypeError(
-                f"expected a partition kernel to make linear locally, got {type(self.base_kernel).__name__}"
-            )
+            got = type(self.base_kernel).__name__
+            raise TypeError(f"expected a partition kernel to make linear locally, got {got}")
         left = self._loadings(x1, parts[0].left.batch_shape)
         right = left if same_bits(x1, x2) else self._loadings(x2, parts[0].right.batch_shape)
         return reduce(add, (part.with_loadings(left, right) for part in parts))
