@@ -77,12 +77,9 @@ def conjugate_gradients(
     :param initial_guess: The solution to start from, of a shape that expands to that of `rhs`. (Default: zero.)
     :param max_iterations: Most iterations; a :class:`NumericalWarning` then gives the residual reached.
     :param num_tridiag: Number of the first columns whose Lanczos matrix is returned too; they must not be all zero.
-    :param max_tridiag_iterations: Largest size of these matrices, 1 or more if any are wanted; they have at least 20
-        rows where that and N allow it.
-    :param certain: The accuracy asked for, where the stopping rule also stops at the limit of rounding: columns whose
-        true residual, halved, does not satisfy this rule have not converged. (Default: none.)
+    :param max_tridiag_iterations: Largest size of these matrices; they have 20 rows or more where that and N allow it.
+    :param certain: The accuracy asked for, where `stop` stops at the limit of rounding too, for true residuals, halved.
     :param gives_up: Whether to end after a third of the iterations where, at the rate so far, all would not suffice.
-        (Default: False; True where another method then takes over.)
     :raises ValueError: If a right-hand side is not finite.
     """
     if not torch.isfinite(rhs).all():

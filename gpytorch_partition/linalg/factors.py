@@ -33,10 +33,6 @@ def stable_eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
     except torch.linalg.LinAlgError:
         if not bool(matrix.tril().isfinite().all()):
             raise
-        return _by_qr_iterations(matrix)
-
-
-def _by_qr_iterations(matrix: Tensor) -> tuple[Tensor, Tensor]:
     matrices = matrix.detach().cpu().reshape(-1, *matrix.shape[-2:]).numpy()
     found = [torch.from_numpy(scipy.linalg.eigh(each, driver="ev")[1]) for each in matrices]
     vectors = torch.stack(found).reshape(matrix.shape).to(matrix)
@@ -54,9 +50,7 @@ def stable_cholesky(matrix: Tensor) -> Tensor:
     """
     Return the lower Cholesky factor L (`*batch x n x n`, float64) of a covariance matrix, with gradients.
 
-    If rounding has left a matrix without a factor, a jitter is added to its diagonal: 1e-10 of the diagonal's mean,
-    then 1e-8, 1e-6 and 1e-4. If that is too little as well, eigenvalues below 1e-10 of the mean are raised to that.
-    Other matrices of a batch stay as they are.
+    If rounding has left a matrix without a factor, the diagonal gets growing jitters, and last eigenvalues are raised.
     """
     matrix = matrix.double()
     unit = matrix.detach().diagonal(dim1=-2, dim2=-1).abs().mean(-1, keepdim=True)
@@ -69,23 +63,13 @@ def stable_cholesky(matrix: Tensor) -> Tensor:
         factor, failed = torch.linalg.cholesky_ex(matrix + torch.diag_embed(jitter.expand(matrix.shape[:-1])))
     if not bool(failed.any()):
         return factor
-    _check_finite(matrix.tril())
-    return torch.where(failed[..., None, None] != 0, _factor_of_eigenvectors(matrix, unit), factor)
-
-
-def _factor_of_eigenvectors(matrix: Tensor, unit: Tensor) -> Tensor:
+    if num_wrong := int((~matrix.tril().isfinite()).sum()):
+        told = f"expected a matrix of finite numbers, got {num_wrong} that are infinite or NaN"
+        raise ValueError(f"{told}: look for them in the covariance's parameters, in the inputs and in the noise")
     root = symmetric_root(matrix, torch.where(unit > 0, unit, 1) * _LEAST_EIGENVALUE)
-    factor = torch.linalg.qr(root.mT).R.mT
-    return factor * torch.where(factor.diagonal(dim1=-2, dim2=-1) < 0, -1, 1).unsqueeze(-2)
-
-
-def _check_finite(matrix: Tensor) -> None:
-    num_wrong = int((~matrix.isfinite()).sum())
-    if num_wrong:
-        raise ValueError(
-            f"expected a matrix of finite numbers, got {num_wrong} that are infinite or NaN: look for them in the "
-            "covariance's parameters, in the inputs and in the noise"
-        )
+    raised = torch.linalg.qr(root.mT).R.mT
+    raised = raised * torch.where(raised.diagonal(dim1=-2, dim2=-1) < 0, -1, 1).unsqueeze(-2)
+    return torch.where(failed[..., None, None] != 0, raised, factor)
 
 
 class Eigenpairs(NamedTuple):
@@ -106,19 +90,18 @@ def largest_eigenpairs(
     r"""
     Return the algebraically largest eigenpairs of a symmetric A by block Lanczos from a random block.
 
-    A cycle builds an orthonormal basis of the Krylov space of eight blocks of k + 6 columns, fully reorthogonalized.
-    The next cycle begins with its best approximations (Rayleigh-Ritz). Cycles end when all k have residuals :math:`\|A
-    v - \lambda v\| \le \epsilon |\lambda_1|`. Errors of eigenvalues are then at most that, and of eigenvectors at most
-    residual divided by gap (Musco & Musco 2015).
-
-    Matrices of up to twice 8 (k + 6) rows are decomposed densely, exactly.
+    A cycle builds an orthonormal basis of the Krylov space of eight blocks of k + 6 columns, fully reorthogonalized;
+    the next one begins with its best approximations (Rayleigh-Ritz). Cycles end when all k have residuals :math:`\|A v
+    - \lambda v\| \le \epsilon |\lambda_1|`, which bound errors of eigenvalues, and, over the gap, of eigenvectors
+    (Musco & Musco 2015). Matrices of few rows are decomposed densely. The largest entry of a vector is positive.
 
     :param tolerance: :math:`\epsilon`; a `NumericalWarning` is given if 100 cycles are too few. (Default: 1e-9.)
-    :return: The pairs, each vector with its largest entry positive.
     """
     width = num_pairs + _OVERSAMPLING
     if num_rows <= _DENSE_SPACES * _NUM_BLOCKS * width:
-        return _signed(*_dense_pairs(matmul, num_rows, num_pairs))
+        matrix = matmul(torch.eye(num_rows, dtype=torch.float64))
+        values, vectors = stable_eigh(0.5 * (matrix + matrix.mT))
+        return _signed(values.flip(0)[:num_pairs], vectors.flip(1)[:, :num_pairs])
     block = torch.randn(num_rows, width, generator=generator, dtype=torch.float64, device=generator.device)
     for _ in range(_MOST_CYCLES):
         values, block, residuals = _cycle(matmul, block)
@@ -126,19 +109,12 @@ def largest_eigenpairs(
             break
     else:
         worst = float(residuals[:num_pairs].max() / values[0].abs())
-        warnings.warn(
+        told = (
             f"eigenvectors have a relative residual of {worst:.2g} after {_MOST_CYCLES} cycles of block Lanczos, not "
-            f"{tolerance:.2g}: eigenvalues close together converge slowly. Ask for fewer, or for a larger tolerance",
-            NumericalWarning,
-            stacklevel=2,
+            f"{tolerance:.2g}: eigenvalues close together converge slowly. Ask for fewer, or for a larger tolerance"
         )
+        warnings.warn(told, NumericalWarning, stacklevel=2)
     return _signed(values[:num_pairs], block[:, :num_pairs])
-
-
-def _dense_pairs(matmul: Callable[[Tensor], Tensor], num_rows: int, num_pairs: int) -> tuple[Tensor, Tensor]:
-    matrix = matmul(torch.eye(num_rows, dtype=torch.float64))
-    values, vectors = stable_eigh(0.5 * (matrix + matrix.mT))
-    return values.flip(0)[:num_pairs], vectors.flip(1)[:, :num_pairs]
 
 
 def _cycle(matmul: Callable[[Tensor], Tensor], block: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -177,8 +153,7 @@ class NystromFactor(NamedTuple):
     Hold the factor of :math:`K \approx L L^\top + \lambda_\ell I`: exact in the directions found, constant in others.
 
     :math:`L = U (\Lambda - \lambda_\ell)^{1/2}` from the :math:`\ell` leading eigenpairs; the eigenvalue
-    :math:`\lambda_\ell` stands for those not found. A low-rank factor alone would be zero there, and log determinants
-    estimated through it noisier than without it.
+    :math:`\lambda_\ell` stands for those not found, with which log determinants are less noisy.
     """
 
     root: Tensor  # L, *batch x N x rank

@@ -21,9 +21,7 @@ class LanczosRun:
     r"""
     A run of block Lanczos from a few vectors and of Lanczos from each of many probes, with one product per step.
 
-    The first 64 vectors of the block's basis are kept. Later ones are orthogonalized, twice, against them and the last
-    two blocks: otherwise spurious copies of the large eigenvalues appear after a few dozen steps. Probes are not
-    reorthogonalized: copies share the weight of their eigenvalue, which does not change a quadrature.
+    Probes are not reorthogonalized: copies share the weight of their eigenvalue, which does not change a quadrature.
 
     :param matmul: :math:`V \mapsto K V` for positive semidefinite K, `N x t`.
     :param block: `N x b` vectors that start the block.
@@ -116,12 +114,10 @@ class LanczosRun:
 
     def block_quadrature(self) -> tuple[Tensor, Tensor]:
         r"""
-        Return nodes (`k`) and coefficients (`k x b`) with
-        :math:`V^\top f(K) V \approx \sum_i f(\theta_i) c_i c_i^\top`.
+        Return nodes (`k`) and coefficients (`k x b`): :math:`V^\top f(K) V \approx \sum_i f(\theta_i) c_i c_i^\top`.
 
-        This is the matrix Gauss-Radau quadrature of the block tridiagonal matrix, with b nodes at 0, the left end of
-        the spectrum of a positive semidefinite K (Golub & Meurant 2010, theorem 6.4), in float64. It is an upper bound
-        for :math:`f(x) = (x + \lambda)^{-1}`, as the Gauss quadrature of :meth:`probe_quadratures` is for log
+        This is the matrix Gauss-Radau quadrature with b nodes at 0 (Golub & Meurant 2010, theorem 6.4). It is an upper
+        bound for :math:`f(x) = (x + \lambda)^{-1}`, as the Gauss quadrature of :meth:`probe_quadratures` is for log
         determinants: unresolved parts of the spectrum make a likelihood too small, never too large.
         """
         matrix = _block_tridiagonal(self.diagonal, self.below[:-1])
@@ -148,8 +144,7 @@ class LanczosRun:
         r"""
         Return nodes and weights of the first probes by Gauss-Radau quadrature (Golub & Meurant 2010, theorem 6.4).
 
-        With a node at 0, log determinants of K plus a positive number are never too large; those of
-        :meth:`probe_quadratures` are never too small. The weight of that node is the share of the null space of K.
+        Log determinants are never too large. The weight of the node at 0 is the share of the null space of K.
         """
         alphas, betas = (torch.stack(each, -1).double()[:num_probes] for each in (self._alphas, self._betas[1:]))
         matrix = torch.diag_embed(torch.cat([alphas, alphas[:, -1:]], -1))

@@ -49,11 +49,10 @@ if hasattr(os, "register_at_fork"):
 @contextmanager
 def threads_for(num_rows: int) -> Iterator[None]:
     """
-    Compute with one thread of OpenMP where training rows are few, and with all threads elsewhere.
+    Compute with one thread of OpenMP where training rows are few (5,000), and with all threads elsewhere.
 
-    OpenMP's threads wait for each other by spinning, thousands of times in the fit of a small table: beside
-    other processes most of its time. The limit, 5,000 rows, holds in the calling thread only. Inside another
-    call, nothing changes.
+    OpenMP's threads wait for each other by spinning, in the fit of a small table most of its time. The limit holds in
+    the calling thread only; inside another call, nothing changes.
     """
     if num_rows > _MOST_SERIAL_ROWS or _IDLE.get() is not None:
         yield
@@ -123,11 +122,7 @@ def slices(total: int, size: int) -> list[slice]:
 
 
 def for_each(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
-    """
-    Call `work` on each piece, several at a time: PyTorch's operations release Python's global interpreter lock.
-
-    Calls must not write to the same memory.
-    """
+    """Call `work` on each piece, several at a time, as PyTorch releases Python's lock; memory must not be shared."""
     num_threads = torch.get_num_threads()
     if num_threads == 1:
         for piece in pieces:
@@ -146,12 +141,7 @@ def minimize_lbfgsb(
     callback: Callable[[Any], Any] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> OptimizeResult:
-    """
-    Minimize a function by SciPy's L-BFGS-B, with the BLAS of SciPy and NumPy limited to one thread.
-
-    OpenBLAS would wake all its threads for small matrices, which spin on the cores that PyTorch needs.
-    """
+    """Minimize a function by SciPy's L-BFGS-B, with BLAS limited to one thread: others would spin beside PyTorch's."""
+    given = {"bounds": bounds, "callback": callback, "options": options}
     with ThreadpoolController().select(prefix="libscipy_openblas").limit(limits=1):
-        return minimize(
-            objective, start, jac=True, method="L-BFGS-B", bounds=bounds, callback=callback, options=options
-        )
+        return minimize(objective, start, jac=True, method="L-BFGS-B", **given)

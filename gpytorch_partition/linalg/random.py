@@ -37,10 +37,8 @@ def drawn_from(seed: int) -> Iterator[None]:
     """
     Draw Gaussian, uniform, exponential, gamma and Bernoulli numbers of PyTorch from a seed, in this thread only.
 
-    Use it for samples on the CPU of distributions of PyTorch, GPyTorch and linear_operator, which take no generator.
-    Other draws (multinomial, Poisson, permutations, whole numbers) come from the global state as before, and a tensor
-    on another device is an error. With `torch.manual_seed`, threads that sample at once would draw from each other's
-    seeds; the numbers are the same.
+    Use it for samples on the CPU of distributions, which take no generator. Other draws come from the global state as
+    before. Numbers are those of `torch.manual_seed`, with which threads would draw from each other's seeds.
     """
     token = _DRAWN_FROM.set(torch.Generator().manual_seed(seed))
     try:

@@ -1,12 +1,10 @@
 """
 Sums and elementwise products of this package's operators with any other linear operator, at linear cost where possible.
 
-linear_operator's own rules would be slow: a low-rank term of a sum computes Lanczos roots and a dense N x N singular
-value decomposition, a constant is a dense matrix, and products take Lanczos roots of rank 100, with errors of 94 %.
-Here a low-rank term (of GPyTorch's linear, inducing point and random feature kernels) becomes a partition into a single
-cluster with loadings, and a constant becomes one without. Products of a partition operator with these, with a diagonal
-or with a covariance of tasks (an `IndexKernel`), and of sums of such terms, are of this kind too. All other products
-are dense: exact up to 10,000 rows, and refused above.
+linear_operator's own rules would compute dense decompositions, and Lanczos roots of rank 100 with errors of 94 %. Here
+a low-rank term (of GPyTorch's linear, inducing point and random feature kernels) becomes a partition into a single
+cluster with loadings, and a constant one without. Products of a partition operator with these, with a diagonal or a
+covariance of tasks (an `IndexKernel`), and of sums of such terms, are of this kind too. All others are dense.
 """
 
 from __future__ import annotations
@@ -189,21 +187,16 @@ def _pairwise(first: Tensor | None, second: Tensor) -> Tensor:
 def _times_tasks(
     own: PartitionLinearOperator, scale: Tensor, tasks: InterpolatedLinearOperator
 ) -> PartitionLinearOperator | None:
-    covariance = _shared_by_batch(tasks.base_linear_op.to_dense())
-    if covariance is None:
+    matrices = tasks.base_linear_op.to_dense()
+    covariance = matrices[(0,) * (matrices.dim() - 2)]
+    is_expanded = not any(matrices.stride()[:-2])
+    # Elements of a batch differ, or may: parameters can be equal by chance.
+    if not is_expanded and (matrices.requires_grad or not torch.equal(matrices, covariance.expand_as(matrices))):
         return None
     left, right = tasks.left_interp_indices.squeeze(-1), tasks.right_interp_indices.squeeze(-1)
     product = on_own_tasks(own, covariance, left, right)
     batch_shape = torch.broadcast_shapes(product.batch_shape, scale.shape)
     return product.expand(*batch_shape, *product.matrix_shape)._mul_constant(scale)
-
-
-def _shared_by_batch(matrices: Tensor) -> Tensor | None:
-    """The matrix of all elements of a batch; None if they differ, or may: parameters can be equal by chance."""
-    first = matrices[(0,) * (matrices.dim() - 2)]
-    is_expanded = not any(matrices.stride()[:-2])
-    is_shared = is_expanded or (not matrices.requires_grad and torch.equal(matrices, first.expand_as(matrices)))
-    return first if is_shared else None
 
 
 def _scaled_tasks(operator: LinearOperator) -> tuple[Tensor, InterpolatedLinearOperator] | None:

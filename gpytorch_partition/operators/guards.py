@@ -81,24 +81,19 @@ def _check_determinant(check: _Check, tridiagonal: Tensor, converged: bool) -> N
         return
     if check.is_fatal:
         raise UnconvergedError(f"the log determinant may be off by {bias:.1e} nats per datum: factorize")
-    warnings.warn(
+    told = (
         f"the log marginal likelihood may be off by up to {bias:.1e} nats per datum: Lanczos quadrature has not "
-        "converged at a noise so small. Raise the noise, or max_lanczos_quadrature_iterations and max_cg_iterations.",
-        NumericalWarning,
-        stacklevel=2,
+        "converged at a noise so small. Raise the noise, or max_lanczos_quadrature_iterations and max_cg_iterations."
     )
+    warnings.warn(told, NumericalWarning, stacklevel=2)
 
 
 def log_bias(tridiagonal: Tensor, least: float) -> Tensor:
     r"""Return bounds (`q x *batch`) of the error of :math:`e_1^\top \log(T) e_1` for Lanczos matrices T."""
     matrices = tridiagonal.detach().double()
-    upper, lower = (_first_log(each, least) for each in (matrices, radau_matrix(matrices, least)))
+    pairs = [torch.linalg.eigh(each) for each in (matrices, radau_matrix(matrices, least))]
+    upper, lower = ((vectors[..., 0, :].square() * values.clamp_min(least).log()).sum(-1) for values, vectors in pairs)
     return (upper - lower).clamp_min(0)
-
-
-def _first_log(matrices: Tensor, least: float) -> Tensor:
-    values, vectors = torch.linalg.eigh(matrices)
-    return (vectors[..., 0, :].square() * values.clamp_min(least).log()).sum(-1)
 
 
 _ITERATIVE = (
@@ -111,21 +106,13 @@ def check_dense(operator: LinearOperator, task: str, remedy: str = _ITERATIVE) -
     """Refuse dense work on more rows than `max_cholesky_size` by a `RuntimeError`, which names task and remedy."""
     num_rows, limit = operator.shape[-2], settings.max_cholesky_size.value()
     if num_rows > limit:
-        raise RuntimeError(
-            f"{task} of a {operator.shape[-2]:,} x {operator.shape[-1]:,} {type(operator).__name__} would be dense, "
-            f"and max_cholesky_size is {limit:,}. {remedy}; if the dense matrix is wanted, raise "
-            "linear_operator.settings.max_cholesky_size."
-        )
+        told = f"{task} of a {num_rows:,} x {operator.shape[-1]:,} {type(operator).__name__} would be dense, and"
+        dense = "if the dense matrix is wanted, raise linear_operator.settings.max_cholesky_size."
+        raise RuntimeError(f"{told} max_cholesky_size is {limit:,}. {remedy}; {dense}")
 
 
 class CovarianceOperator(LinearOperator):
-    """
-    A linear operator with accurate solves, whose factorizations do not silently become dense.
-
-    Conjugate gradients stop column by column, at the residuals above. Factorizations are dense up to
-    `max_cholesky_size` rows, and errors above. Elementwise products are those of
-    :mod:`gpytorch_partition.operators.algebra`.
-    """
+    """A linear operator with accurate solves, whose factorizations above `max_cholesky_size` rows are errors."""
 
     points_require_grad = False  #: whether it was evaluated at points that require a gradient
 

@@ -2,9 +2,8 @@ r"""
 Sums over clusters for rows with loadings, :math:`f_i = \sum_r R_{ir} (Z u_r)_i`.
 
 Every cluster has k effects, and a row's loadings are their coefficients. A table of effects is `p x kt` for t columns:
-t columns of the first effect, then t of the second, and so on. For a single cluster the sums are products with the
-matrix of loadings. For one partition with few clusters, as in a low-rank term for several targets, they are such
-products too, with every row's columns in places of its cluster.
+t columns of the first effect, then t of the second, and so on. For one partition with few clusters sums are products
+with the matrix of loadings, with every row's columns in places of its cluster.
 """
 
 from __future__ import annotations

@@ -315,9 +315,8 @@ class PartitionLinearOperator(CovarianceOperator):
         if self.is_symmetric:
             return self._with(left=left, right=left, left_loadings=loadings, right_loadings=loadings, **changes)
         others = None if self.right_loadings is None else of_loadings(self.right_loadings)
-        return self._with(
-            left=left, right=of_rows(self.right), left_loadings=loadings, right_loadings=others, **changes
-        )
+        right = of_rows(self.right)
+        return self._with(left=left, right=right, left_loadings=loadings, right_loadings=others, **changes)
 
     def _sum_batch(self, dim: int) -> LinearOperator:
         has_own_rows = bool(self.left.batch_shape or self.right.batch_shape)

@@ -58,11 +58,7 @@ class PartitionSumLinearOperator(CovarianceOperator, SumLinearOperator):
         return super().root_decomposition(method) if method is not None or is_small else exact_root(self)
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
-        """
-        Draw samples from N(0, K_1 + K_2 + ...) (`num_samples x *batch x N`): sums of the terms' samples.
-
-        With a term of negative variance, such as the variance that data explain, the sum needs a dense root.
-        """
+        """Draw samples (`num_samples x *batch x N`): sums of the terms', or by a dense root with negative variances."""
         if all(bool((term.diagonal(dim1=-2, dim2=-1) >= 0).all()) for term in self.linear_ops):
             return sum(term.zero_mean_mvn_samples(num_samples) for term in self.linear_ops)
         check_dense(self, "a root of the covariance (for joint samples)")

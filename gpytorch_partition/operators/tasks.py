@@ -49,7 +49,9 @@ def on_own_tasks(
     """Return :math:`K_{ij} B_{t_i t'_j}` (`*batch x N x N'`), with an `IndexError` for tasks not below T."""
     num_tasks = task_covariance.shape[-1]
     for tasks in (left_tasks, right_tasks):
-        _check_tasks(tasks, num_tasks)
+        if tasks.numel() and not 0 <= int(tasks.min()) <= int(tasks.max()) < num_tasks:
+            told = f"expected task numbers from 0 to {num_tasks - 1}, got {int(tasks.min())} to {int(tasks.max())}"
+            raise IndexError(f"{told}: number the tasks from 0, or give the IndexKernel more tasks")
     is_same = covariance.is_symmetric and torch.equal(left_tasks, right_tasks)
     left = _own_task(covariance.left, left_tasks, num_tasks)
     right = left if is_same else _own_task(covariance.right, right_tasks, num_tasks)
@@ -66,8 +68,7 @@ def noise_of_tasks(noise: KroneckerProductLinearOperator) -> tuple[LinearOperato
     r"""
     Return noise between the tasks of a point, :math:`I_N \otimes B`, as a partition operator and a diagonal.
 
-    The diagonal is half of the smallest eigenvalue of B; for the rest every point is a cluster of its own. None if the
-    noise is of another form, or singular for so few rows that all is dense; a `RuntimeError` if it is singular above.
+    None if the noise is of another form, or singular and small enough to be dense; a `RuntimeError` if it is larger.
     """
     points, tasks = noise.linear_ops[0], noise.linear_ops[-1].to_dense()
     is_identity = isinstance(points, ConstantDiagLinearOperator) and bool((points.diag_values == 1).all())
@@ -75,9 +76,8 @@ def noise_of_tasks(noise: KroneckerProductLinearOperator) -> tuple[LinearOperato
         return None
     least = torch.linalg.eigvalsh(tasks.detach())[0] / 2
     if least <= torch.finfo(tasks.dtype).eps * tasks.detach().diagonal().amax():
-        check_dense(
-            noise, "the algebra of singular noise between tasks", "Give it full rank, as has_global_noise=True does"
-        )
+        remedy = "Give it full rank, as has_global_noise=True does"
+        check_dense(noise, "the algebra of singular noise between tasks", remedy)
         return None
     eye = torch.eye(len(tasks), dtype=tasks.dtype, device=tasks.device)
     own = SingleRows(torch.arange(points.shape[-1], device=tasks.device).unsqueeze(-1), points.shape[-1])
@@ -154,32 +154,18 @@ class _EveryTaskIncidence(Incidence):
         return {**super().__getstate__(), "rows": self.rows, "num_tasks": self.num_tasks}
 
 
-def _check_tasks(tasks: Tensor, num_tasks: int) -> None:
-    if tasks.numel() and not 0 <= int(tasks.min()) <= int(tasks.max()) < num_tasks:
-        raise IndexError(
-            f"expected task numbers from 0 to {num_tasks - 1}, got {int(tasks.min())} to {int(tasks.max())}: number "
-            "the tasks from 0, or give the IndexKernel more tasks"
-        )
-
-
 def _own_task(rows: Incidence, tasks: Tensor, num_tasks: int) -> Incidence:
-    tasks = _without_equal_batches(tasks)
-    source = DenseLinearOperator(tasks.unsqueeze(-1))
-    num_clusters = rows.num_clusters * num_tasks
+    first = tasks[(0,) * (tasks.dim() - 1)]
+    tasks = first if torch.equal(tasks, first.expand_as(tasks)) else tasks  # training rows are the same in a batch
 
     def numbered() -> Incidence:
-        return Incidence(_task_codes(rows.codes, rows.num_clusters, tasks, num_tasks), num_clusters)
+        codes = _task_codes(rows.codes, rows.num_clusters, tasks, num_tasks)
+        return Incidence(codes, rows.num_clusters * num_tasks)
 
-    return rows.cache.get(_OWN_TASK, source, numbered, num_tasks)
+    return rows.cache.get(_OWN_TASK, DenseLinearOperator(tasks.unsqueeze(-1)), numbered, num_tasks)
 
 
 def _task_codes(codes: Tensor, num_clusters: int, tasks: Tensor, num_tasks: int) -> Tensor:
     """Codes (`*batch x N x m`) in which cluster c on task t is number `c T + t`."""
     dtype = code_dtype(num_clusters * num_tasks, codes.shape[-2:].numel())
     return codes.to(dtype) * num_tasks + tasks.to(dtype).unsqueeze(-1)
-
-
-def _without_equal_batches(tasks: Tensor) -> Tensor:
-    """Task numbers without batch dimensions, if all elements have the same ones, as training rows do."""
-    first = tasks[(0,) * (tasks.dim() - 1)]
-    return first if torch.equal(tasks, first.expand_as(tasks)) else tasks

@@ -48,12 +48,7 @@ _MARGIN = 10  # by which the eigenvalue may be less than the one found
 
 
 class FeatureFactor:
-    """
-    Hold the factor L for a covariance K with a sparse root, plus noise (`N`, positive).
-
-    It takes :math:`O(N m q)` operations and `16 q^2` bytes. `torch.linalg.LinAlgError` says that B is not positive
-    definite.
-    """
+    """Hold the factor L for a covariance K with a sparse root, plus noise; a `LinAlgError` if B has none."""
 
     def __init__(self, covariance: LinearOperator, noise: Tensor) -> None:
         first = torch.zeros(1, dtype=torch.long, device=noise.device)
@@ -75,7 +70,10 @@ class FeatureFactor:
         return reduce(add, (block.square().sum(-1) for block in self._root_blocks(points)))
 
     def _root_blocks(self, points: Sequence[LoadedRows]) -> Iterator[Tensor]:
-        roots = [_root_at(*each) for each in zip(self.roots, points)]
+        roots = []
+        for root, at in zip(self.roots, points):
+            loadings = None if at.loadings is None else at.loadings.to(root.factor.dtype)
+            roots.append(IncidenceLinearOperator(root.scale, root.factor, rows=at.rows, loadings=loadings))
         identity = torch.eye(self.num_columns, dtype=torch.float64, device=self._factor.device)
         for block in identity.split(_BLOCK_COLUMNS, -1):
             yield root_values(roots, torch.cat(self.deviations(block), -2))
@@ -100,11 +98,6 @@ class FeatureFactor:
             growth = vector.norm()
         error = _MARGIN * len(units) * torch.finfo(torch.float64).eps * float(growth)
         return error <= _LARGEST_ERROR
-
-
-def _root_at(root: IncidenceLinearOperator, points: LoadedRows) -> IncidenceLinearOperator:
-    loadings = None if points.loadings is None else points.loadings.to(root.factor.dtype)
-    return IncidenceLinearOperator(root.scale, root.factor, rows=points.rows, loadings=loadings)
 
 
 def feature_factor(covariance: LinearOperator, noise: Tensor) -> FeatureFactor | None:
@@ -193,13 +186,9 @@ class DirectSolver:
         return self.refined(rhs)[0]
 
     def refined(self, rhs: Tensor) -> tuple[Tensor, Tensor]:
-        r"""
-        Return :math:`A^{-1} V` and its residual (`*batch x N x t` each), refined as long as that helps.
-
-        A's own factor leaves a residual that is only rounding, so that it is not computed, and 0.
-        """
+        r"""Return :math:`A^{-1} V` and its residual (`*batch x N x t` each), refined as long as that helps."""
         solution = self._solve(rhs)
-        if self.roots is None:
+        if self.roots is None:  # A's own factor leaves a residual that is only rounding
             return solution, torch.zeros_like(solution)
         residual = self._residual(rhs, solution)
         for _ in range(_MOST_REFINEMENTS):

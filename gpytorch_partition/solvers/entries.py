@@ -38,18 +38,14 @@ _LEAST_SIGNAL = 1.0  # of an independent task, in noises, summed over all rows: 
 
 
 class Entries(NamedTuple):
-    """
-    Hold the known entries (`n`) of `N x T` targets: covariances of rows and tasks, noise, numbers of rows and tasks.
-
-    Entries that combine the functions of several tasks have loadings (`n x T`) in place of their own task.
-    """
+    """Hold the known entries (`n`) of `N x T` targets: covariances of rows and tasks, noise, their rows and tasks."""
 
     covariance: LinearOperator
     task_covariance: Tensor
     noise: Tensor
     rows: Tensor
     tasks: Tensor
-    loadings: Tensor | None = None
+    loadings: Tensor | None = None  # n x T, in place of tasks, of entries that combine the functions of several
 
     def select(self, numbers: Tensor) -> Entries:
         """Return some of the entries, by their numbers."""

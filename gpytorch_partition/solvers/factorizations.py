@@ -79,14 +79,9 @@ class FewClusters:
 
 
 def few_clusters(covariance: LinearOperator, noise: DiagLinearOperator) -> FewClusters | None:
-    """
-    Return a covariance of flat partitions plus the same noise at every row by its clusters; None for others.
-
-    S must have trained weights, and clusters be half as many as rows, and `max_cholesky_size`, at most.
-    """
-    if not isinstance(noise, ConstantDiagLinearOperator) or noise.dim() > 2:
-        return None
-    if not isinstance(covariance, PartitionLinearOperator):
+    """Return a covariance of few flat clusters with trained weights, plus equal noise, by its clusters; else None."""
+    is_constant = isinstance(noise, ConstantDiagLinearOperator) and noise.dim() == 2
+    if not is_constant or not isinstance(covariance, PartitionLinearOperator):
         return None
     inner = covariance.cluster_operator
     if not inner.is_flat or inner.num_tasks > 1 or not inner.requires_grad:

@@ -55,18 +55,15 @@ class InDouble:
         """
         Return :math:`A^{-1} V` for V (`*batch x N x t`) as accurate as a rule says, all in float64.
 
-        :param certain: A rule for the accuracy asked for, if `stop` also stops at the limit of rounding.
-        :param options: `preconditioner` or `initial_guess` of :func:`.conjugate_gradients`.
-        :raises UnconvergedError: If a factor is of no use.
+        Other parameters are those of :func:`.conjugate_gradients`; an `UnconvergedError` if a factor is of no use.
         """
         noisy = self.noisy.in_double
         if noisy.direct is not None:
             return self._factored(noisy.direct, columns, stop if certain is None else certain)
         options = {"preconditioner": noisy.preconditioner_inverse(), **options}
         most = linear_settings.max_cg_iterations.value()
-        found = guards.conjugate_gradients(
-            noisy._matmul, columns, stop, certain=certain, max_iterations=most, **options
-        )
+        options |= {"certain": certain, "max_iterations": most}
+        found = guards.conjugate_gradients(noisy._matmul, columns, stop, **options)
         if not found.converged:
             check_resolution(noisy)
         return found
@@ -176,17 +173,9 @@ class ConjugateGradients:
         """Return :math:`A^{-1} V` as :meth:`.InDouble.within` does; an `UnconvergedError` if float64 is needed."""
         noisy = self.noisy
         if not is_hard(noisy):
-            options = {"preconditioner": noisy.preconditioner_inverse(), **options}
-            found = guards.conjugate_gradients(
-                noisy._matmul,
-                columns,
-                stop,
-                certain=certain,
-                max_iterations=most_iterations(noisy),
-                gives_up=is_small(noisy),
-                warn=False,
-                **options,
-            )
+            options = {"preconditioner": noisy.preconditioner_inverse(), "certain": certain, **options}
+            options |= {"max_iterations": most_iterations(noisy), "gives_up": is_small(noisy), "warn": False}
+            found = guards.conjugate_gradients(noisy._matmul, columns, stop, **options)
             if found.converged:
                 noisy.iterations = found.iterations
                 return found

@@ -126,8 +126,7 @@ def noisy_clusters(*noisy: LinearOperator) -> list[NoisyClusters] | None:
     """
     Return covariances plus noise of the same rows as :class:`NoisyClusters` in one span; None if that is impossible.
 
-    It applies to one partition kernel each, with the same noise at every row, without loadings, batch dimensions and
-    tasks, and clusters that are fewer than the rows, and 5,000 at most.
+    Each must be of one partition kernel without batch or tasks, have equal noise, and few clusters, 5,000 at most.
     """
     parts = [_parts(each) for each in noisy]
     known = [part for part in parts if part is not None]
@@ -145,7 +144,9 @@ def noisy_clusters(*noisy: LinearOperator) -> list[NoisyClusters] | None:
     result = []
     for covariance, noise in known:
         (place,) = (place for place, rows in enumerate(all_rows) if same_codes(covariance.left, rows))
-        result.append(NoisyClusters(span, _signal(covariance, roots[place].contiguous()), noise))
+        root = roots[place].contiguous()
+        signal = covariance.scale * (root.mT @ covariance.cluster_operator.matmul(root))
+        result.append(NoisyClusters(span, 0.5 * (signal + signal.mT), noise))
     return result
 
 
@@ -160,11 +161,6 @@ def _parts(noisy: LinearOperator) -> tuple[PartitionLinearOperator, Tensor] | No
     if not is_plain or covariance.cluster_operator.num_tasks > 1:
         return None
     return covariance.to(dtype=torch.float64), noise.diag_values.squeeze(-1).double()
-
-
-def _signal(covariance: PartitionLinearOperator, root: Tensor) -> Tensor:
-    signal = covariance.scale * (root.mT @ covariance.cluster_operator.matmul(root))
-    return 0.5 * (signal + signal.mT)
 
 
 def _joint(all_rows: list[Incidence]) -> Incidence:

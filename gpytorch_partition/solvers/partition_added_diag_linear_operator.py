@@ -81,12 +81,9 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @property
     def _terms(self) -> tuple[LinearOperator, DiagLinearOperator]:
-        shape = self.shape
-        covariance, diagonal = self._linear_op, self._diag_tensor
-        return (
-            covariance if covariance.shape == shape else covariance.expand(shape),
-            diagonal if diagonal.shape == shape else diagonal.expand(shape),
-        )
+        parts, shape = (self._linear_op, self._diag_tensor), self.shape
+        covariance, diagonal = (part if part.shape == shape else part.expand(shape) for part in parts)
+        return covariance, diagonal
 
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
         covariance, diagonal = (term._getitem(row_index, col_index, *batch_indices) for term in self._terms)

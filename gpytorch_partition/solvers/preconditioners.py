@@ -38,12 +38,7 @@ _FACTOR: Key[NystromFactor] = Key("nystrom")  # the Nystrom factor of unit scale
 
 
 class NystromPreconditioner(LinearOperator):
-    r"""
-    Hold the preconditioner :math:`P = s (L L^\top + \lambda_\ell I) + D`: product, inverse, log determinant, samples.
-
-    All four are exact for one matrix P (`*batch x N x N`), as stochastic Lanczos quadrature requires. Gradients flow to
-    s and D; L is a constant.
-    """
+    r"""Hold the preconditioner :math:`P = s (L L^\top + \lambda_\ell I) + D` (`*batch x N x N`), with L a constant."""
 
     def __init__(self, scale: Tensor, noise: DiagLinearOperator, *, factor: NystromFactor) -> None:
         super().__init__(scale, noise, factor=factor)
@@ -56,9 +51,8 @@ class NystromPreconditioner(LinearOperator):
         return self
 
     def _expand_batch(self, batch_shape: torch.Size | list[int]) -> LinearOperator:
-        return NystromPreconditioner(
-            self.scale.expand(torch.Size(batch_shape)), self.noise._expand_batch(batch_shape), factor=self.factor
-        )
+        scale, noise = self.scale.expand(torch.Size(batch_shape)), self.noise._expand_batch(batch_shape)
+        return NystromPreconditioner(scale, noise, factor=self.factor)
 
     @property
     def _shifted_noise(self) -> Tensor:
@@ -142,12 +136,7 @@ def probe_vectors(noisy: LinearOperator, chosen: NystromPreconditioner | None) -
 
 
 def nystrom_preconditioner(operator: LinearOperator, noise: DiagLinearOperator) -> NystromPreconditioner:
-    """
-    Return the Nystrom preconditioner of `operator + noise` (`*batch x N x N`), for any operator with a fast product.
-
-    The factor of a partition operator without its scale is kept while its rows and S are the same. Sums and operators
-    with loadings are factorized at the current hyperparameters, in every step.
-    """
+    """Return the Nystrom preconditioner of `operator + noise`; the factor of a partition operator is kept with rows."""
     rank, seed = preconditioner_rank.value(), probe_seed.value()
     if not isinstance(operator, PartitionLinearOperator) or operator.left_loadings is not None:
         scale = torch.ones(operator.batch_shape, dtype=operator.dtype, device=operator.device)
@@ -182,10 +171,9 @@ def partition_inverse(operator: LinearOperator, noise: DiagLinearOperator) -> Ca
     """
     is_flat = isinstance(operator, PartitionLinearOperator) and operator.cluster_operator.is_flat
     if not is_flat or operator.left_loadings is not None:
-        raise ValueError(
-            'the preconditioner "partition" expected the covariance of flat partitions (fast cluster, Mondrian, '
-            f'heights="sampled" or "leaf"), got {type(operator).__name__}: use "nystrom" or "none"'
-        )
+        told = 'the preconditioner "partition" expected the covariance of flat partitions (fast cluster, Mondrian,'
+        got = f'{type(operator).__name__}: use "nystrom" or "none"'
+        raise ValueError(f'{told} heights="sampled" or "leaf"), got {got}')
     rows, num_partitions = operator.left, operator.left.num_partitions
     precision = noise._diagonal().detach().reciprocal().unsqueeze(-1)
     precision = precision.expand(*operator.batch_shape, rows.num_rows, 1)

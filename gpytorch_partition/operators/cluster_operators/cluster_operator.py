@@ -22,9 +22,8 @@ class ClusterOperator(LinearOperator):
     r"""
     The covariance S of cluster effects u in :math:`f = Z u` (`p x p`), or between two sets of clusters (`p x p'`).
 
-    A new kind of S implements the products of a linear operator (`_matmul`, `_transpose_nonbatch`, `_diagonal`,
-    `_get_indices`, and `_bilinear_derivative` if its weights are trained), :meth:`root`, and overrides methods that it
-    can compute more cheaply than a general matrix.
+    A new kind of S implements the products of a linear operator (`_matmul`, `_diagonal`, `_get_indices`, and
+    `_bilinear_derivative` if its weights are trained), :meth:`root`, and methods that have a cheaper way.
     """
 
     is_flat = False  #: whether the effects of all clusters are independent, as those of flat partitions are
@@ -72,6 +71,9 @@ class ClusterOperator(LinearOperator):
     def dense_block(self, left: Incidence, right: Incidence) -> Tensor | None:
         r"""Return :math:`Z S Z'^\top` (`N x N'`) of rows on the CPU; None where a product by columns is cheaper."""
         return None
+
+    def _transpose_nonbatch(self) -> LinearOperator:
+        return self
 
 
 class TransposedLinearOperator(LinearOperator):
@@ -155,13 +157,14 @@ class FlatLinearOperator(ClusterOperator):
         return DiagLinearOperator(self._diagonal().double().sqrt())
 
     def dense_block(self, left: Incidence, right: Incidence) -> Tensor | None:
-        return shared_weights(left, right, self._diagonal()) if has_few_pairs(left, right) else None
+        first, second = (torch.bincount(each.codes.reshape(-1), minlength=each.num_clusters) for each in (left, right))
+        num_pairs = float(first.double() @ second.double())
+        if _COST_OF_PAIR * num_pairs >= right.num_rows * right.num_clusters:
+            return None
+        return shared_weights(left, right, self._diagonal())
 
     def _size(self) -> torch.Size:
         return torch.Size((self.num_clusters, self.num_clusters))
-
-    def _transpose_nonbatch(self) -> LinearOperator:
-        return self
 
     def _matmul(self, rhs: Tensor) -> Tensor:
         return self.weights * rhs if rhs.dim() == 1 else self.weights.unsqueeze(-1) * rhs
@@ -178,12 +181,6 @@ class FlatLinearOperator(ClusterOperator):
         return (by_cluster.sum_to_size(self.weights.shape),)
 
 
-def has_few_pairs(left: Incidence, right: Incidence) -> bool:
-    """Return whether so few rows share clusters that a sum over pairs is faster than a product with the identity."""
-    num_pairs = float(_sizes(left) @ _sizes(right))
-    return _COST_OF_PAIR * num_pairs < right.num_rows * right.num_clusters
-
-
 def shared_weights(left: Incidence, right: Incidence, weights: Tensor) -> Tensor:
     r"""Return :math:`Z \mathrm{diag}(w) Z'^\top` (`N x N'`) of rows on the CPU, by the pairs that share clusters."""
     values = weights.detach().numpy()
@@ -193,10 +190,6 @@ def shared_weights(left: Incidence, right: Incidence, weights: Tensor) -> Tensor
     for codes, rows in zip(left.codes.split(size), torch.from_numpy(result).split(size)):
         (_sparse(codes, values) @ columns).toarray(out=rows.numpy())
     return torch.from_numpy(result)
-
-
-def _sizes(incidence: Incidence) -> Tensor:
-    return torch.bincount(incidence.codes.reshape(-1), minlength=incidence.num_clusters).double()
 
 
 def _sparse(codes: Tensor, values: NDArray[np.floating]) -> csr_array:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import Movable
 from gpytorch_partition.clusters.incidence import Incidence, LinearProduct
-from gpytorch_partition.clusters.tree_layout import TreeLayout, paths_from_root
+from gpytorch_partition.clusters.tree_layout import TreeLayout, TreeSums, paths_from_root
 from gpytorch_partition.operators.cluster_operators.cluster_operator import (
     ClusterOperator,
     TransposedLinearOperator,
@@ -79,9 +79,6 @@ class PathSumLinearOperator(ClusterOperator):
     def _size(self) -> torch.Size:
         return torch.Size((self.layout.num_leaves, self.layout.num_leaves))
 
-    def _transpose_nonbatch(self) -> LinearOperator:
-        return self
-
     @of_columns
     def _matmul(self, rhs: Tensor) -> Tensor:
         return self.layout.sums.up_and_down(rhs, self.node_weights)
@@ -94,11 +91,7 @@ class PathSumLinearOperator(ClusterOperator):
         return torch.where(shared < 0, 0, node_path_sums(self.layout, self.node_weights)[shared])
 
     def grams(self, leaves: Tensor) -> Tensor:
-        """
-        Return sums over m trees of the entries between k rows, for n sets of rows (`n x k x k` from `n x k x m`).
-
-        Between leaves in order, an entry is the smallest of those of neighbours, so that a tree takes k - 1 look-ups.
-        """
+        """Return sums over m trees of the entries between k rows, for n sets of rows (`n x k x k` from `n x k x m`)."""
         above = node_path_sums(self.layout, self.node_weights)
         num_sets, size = leaves.shape[:2]
         numbers = torch.arange(size, device=above.device)
@@ -122,7 +115,7 @@ class PathSumLinearOperator(ClusterOperator):
 
 
 def _entries_in_order(layout: TreeLayout, above: Tensor, leaves: Tensor) -> Tensor:
-    """Return the lower triangles of entries (`k x k x n`) between leaves in ascending order (`k x n`)."""
+    """Return lower triangles of entries (`k x k x n`) between ascending leaves (`k x n`): the least of neighbours'."""
     own, between = above[layout.leaf_nodes[leaves]], above[layout.shared_nodes(leaves[:-1], leaves[1:])]
     entries = above.new_empty(len(leaves), *leaves.shape)
     entries[0, 0] = own[0]
@@ -134,17 +127,15 @@ def _entries_in_order(layout: TreeLayout, above: Tensor, leaves: Tensor) -> Tens
 
 def node_path_sums(layout: TreeLayout, node_weights: Tensor) -> Tensor:
     """Return the sum of the weights (`V`) along the path to every node, its own included."""
-    return LinearProduct.apply(layout, _sums_above, _sums_below, node_weights.unsqueeze(-1)).squeeze(-1)
+    return LinearProduct.apply(layout.sums, _sums_above, _sums_below, node_weights.unsqueeze(-1)).squeeze(-1)
 
 
-def _sums_above(layout: TreeLayout, values: Tensor) -> Tensor:
-    nodes = layout.sums.nodes
-    return torch.empty_like(values).index_copy_(0, nodes, layout.sums.paths(values[nodes]))
+def _sums_above(sums: TreeSums, values: Tensor) -> Tensor:
+    return torch.empty_like(values).index_copy_(0, sums.nodes, sums.paths(values[sums.nodes]))
 
 
-def _sums_below(layout: TreeLayout, values: Tensor) -> Tensor:
-    nodes = layout.sums.nodes
-    return torch.empty_like(values).index_copy_(0, nodes, layout.sums.gathered(values[nodes]))
+def _sums_below(sums: TreeSums, values: Tensor) -> Tensor:
+    return torch.empty_like(values).index_copy_(0, sums.nodes, sums.gathered(values[sums.nodes]))
 
 
 def _path_sums(layout: TreeLayout, node_values: Tensor) -> Tensor:

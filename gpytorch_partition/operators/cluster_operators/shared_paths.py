@@ -143,12 +143,7 @@ def _unit(groups: list[_Groups]) -> float:
 
 
 def _summable_parts(tables: Tensor, unit: float) -> list[Tensor]:
-    """
-    Return tables in units, as parts of float32, whose sums are ten times as fast as those of float64.
-
-    The parts of float64 are whole numbers, multiples of 2^-20 below 1, and the rest. Sums of the first two are exact,
-    and that of the rest is rounded by less than a sum of float64.
-    """
+    """Return tables in units, as parts of float32, with exact sums but for the last: ten times as fast as float64."""
     in_units = tables / unit
     if tables.dtype == torch.float32:
         return [in_units]
