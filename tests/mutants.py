@@ -85,7 +85,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("lifetimes/lifetime_likelihoods.py", "num_clusters * math.log(self.ridge)", "math.log(self.ridge)", "lifetimes"),
     ("lifetimes/likelihood_sweep.py", "(means - mean).square())", "0 * means)", "lifetimes"),
     ("models/counted_gp.py", "predict(self.x)[1] + self.noise", "predict(self.x)[1]", "estimators"),
-    ("models/feature_space_gp.py", "mean=found.mean + self.stat", "mean=found.mean - self.stat", "models"),
+    ("models/feature_space_gp.py", "mean=found.mean + center", "mean=found.mean - center", "models"),
     ("models/spectral.py", "own[1].unsqueeze(-2) - 2 *", "own[1].unsqueeze(-2) -", "models"),
     ("likelihoods/forest_noise_likelihood.py", "logs - logs.mean()", "logs", "likelihoods"),
     ("likelihoods/noise_likelihoods.py", "to(x) + self.unspanned(x)", "to(x)", "likelihoods"),

@@ -56,10 +56,8 @@ def expected_gradient_projection(
     root).
 
     The full H is better where f varies along a few oblique directions, and worse where it depends on single columns:
-    compare on held-out rows. **The final model sees the same targets again**: its likelihood is too high to compare
-    with that of another kernel, and standard deviations are too small, the more so, the fewer rows there are.
-
-    At most 5,000 rows, sampled, are fitted, and gradients averaged over 1,000 of these.
+    compare on held-out rows. **The final model sees the same targets again**: its likelihood is too high to compare,
+    and standard deviations are too small, the more so, the fewer rows there are. At most 5,000 rows are fitted.
 
     :param x: `N x D` training inputs.
     :param y: `N` targets.
@@ -81,12 +79,17 @@ def expected_gradient_projection(
         True
         >>> kernel = MondrianKernel(x, projection=weights, random_state=0)
     """
-    x, y = _checked(x, y)
+    x = checked_rows(x, expected_gradient_projection.__name__)
+    check_rows(x, y)
+    for name, values in (("targets", y), ("rows", x)):
+        if bool((values == values[:1]).all()):
+            raise ValueError(f"expected {name} that vary, got equal ones, from which no direction can be learned")
     if not isinstance(num_iterations, Integral) or num_iterations < 1:
         raise ValueError(f"expected a number of rounds, 1 or more, got num_iterations={num_iterations}")
     random = random_state_of(random_state)
     rows = _sample(len(x), _MOST_ROWS, random)
-    x, y = x[rows], (y[rows] - y.mean()) / y.std()
+    x, y = x[rows], y.detach().double()
+    y = (y[rows] - y.mean()) / y.std()
     scales = x.std(0, correction=0)
     projection = inverse = torch.where(scales > 0, 1 / scales, 0)
     for _ in progress(range(num_iterations), "learning a projection"):
@@ -98,7 +101,9 @@ def expected_gradient_projection(
         if diagonal:
             projection = inverse * _normalized(gradients.square().sum(0)).sqrt()
         else:
-            projection = inverse.unsqueeze(-1) * _root(_normalized(gradients.T @ gradients))
+            values, vectors = stable_eigh(_normalized(gradients.T @ gradients))
+            root = (vectors * values.clamp_min(0).sqrt()) @ vectors.T
+            projection = inverse.unsqueeze(-1) * root
     return projection
 
 
@@ -118,27 +123,11 @@ def _normalized(outer: Tensor) -> Tensor:
     """A multiple of H (`D x D`), or of its diagonal (`D`), whose trace is D."""
     trace = outer.sum() if outer.dim() == 1 else outer.trace()
     if not trace > 0:
-        raise ValueError(
-            "expected a model that varies, got one that is flat, it has no gradients: give a longer lifetime"
-        )
+        raise ValueError("expected a model that varies, got one that is flat, without gradients: lengthen the lifetime")
     return outer * (len(outer) / trace)
-
-
-def _root(matrix: Tensor) -> Tensor:
-    values, vectors = stable_eigh(matrix)
-    return (vectors * values.clamp_min(0).sqrt()) @ vectors.T
 
 
 def _sample(number: int, most: int, random: np.random.RandomState) -> Tensor:
     if number <= most:
         return torch.arange(number)
     return torch.from_numpy(np.sort(random.choice(number, most, replace=False)))
-
-
-def _checked(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    rows = checked_rows(x, expected_gradient_projection.__name__)
-    check_rows(rows, y)
-    for name, values in (("targets", y), ("rows", rows)):
-        if bool((values == values[:1]).all()):
-            raise ValueError(f"expected {name} that vary, got equal ones, from which no direction can be learned")
-    return rows, y.detach().double()

@@ -122,11 +122,10 @@ def along_cuts(terminal: ClusterRidge, cells: Cells, trees: MondrianTrees) -> It
     r"""
     Yield the regression after every single cut, in ascending order (Balog et al. 2016, section 4.2.1).
 
-    Updates of :math:`M^{-1}` would lose a digit every few cuts. Instead, cuts are taken in blocks of :math:`\sqrt C`
-    for C cells at the terminal lifetime. Cells that no cut of a block splits are eliminated once, which leaves a small
-    Schur complement on the parts into which the others are split by the end of the block. The cells after each of its
-    cuts are unions of these parts, and M is linear in G: their Schur complement is that of the parts, summed over rows
-    and columns. Costs :math:`O(C^{3.5})` operations in all, and `24 C^2` bytes.
+    Updates of :math:`M^{-1}` would lose digits. Instead, cuts are taken in blocks of :math:`\sqrt C` for C cells at the
+    terminal lifetime. Cells that no cut of a block splits are eliminated once, which leaves a small Schur complement on
+    the parts of the others at the end of the block. After each cut, cells are unions of these parts: their Schur
+    complement is summed over rows and columns. Costs :math:`O(C^{3.5})` operations in all, and `24 C^2` bytes.
     """
     times = torch.sort(trees.cut_times[trees.cut_times < math.inf]).values
     size = math.isqrt(len(times)) + 1
@@ -134,17 +133,12 @@ def along_cuts(terminal: ClusterRidge, cells: Cells, trees: MondrianTrees) -> It
         block = times[start : start + size].tolist()
         before = trees.cells(float(times[start - 1]) if start else 0.0)
         after = trees.cells(block[-1] if block else 0.0)
-        ridge = terminal.coarsened(cells.place_in(after), after.num_clusters)
-        complement = _SchurComplement(ridge, _is_cut(before, after))
+        ridge, place = terminal.coarsened(cells.place_in(after), after.num_clusters), after.place_in(before)
+        is_cut = torch.bincount(place, minlength=before.num_clusters)[place] > 1  # the earlier cell of each later one
+        complement = _SchurComplement(ridge, is_cut)
         for time in block if start else [0.0, *block]:
             now = trees.cells(time)
             yield complement.at(time, now, after.place_in(now))
-
-
-def _is_cut(before: Cells, after: Cells) -> Tensor:
-    """Whether each later cell (by its code) is part of an earlier cell that was cut in between."""
-    place = after.place_in(before)
-    return torch.bincount(place, minlength=before.num_clusters)[place] > 1
 
 
 class _SchurComplement:
@@ -218,9 +212,8 @@ class SweepData(NamedTuple):
         least = _LEAST_NOISE * max(self.regression.squares / self.regression.num_rows, 1e-30)
         found = maximize(likelihood, Bounds((0.0, math.inf), (least, math.inf)))
         squares = float((self.y - found.mean).square().sum())
-        return replace(
-            self.regression, outputscale=found.outputscale, noise=found.noise, mean=found.mean, squares=squares
-        )
+        scale, noise, mean = found.outputscale, found.noise, found.mean
+        return replace(self.regression, outputscale=scale, noise=noise, mean=mean, squares=squares)
 
     def model(self) -> PartitionGP:
         """Return an exact GP of the training rows for :meth:`predict`, whose trees are grown for its points once."""

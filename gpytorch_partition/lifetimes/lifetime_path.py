@@ -34,8 +34,7 @@ class LifetimeCells:
     """
     Hold the feature columns of one lifetime: its cells with training rows, then the columns of the previous lifetime.
 
-    A part of a cell without training rows has no column of its own. Points in it keep the column of the whole cell,
-    whose weight no training row changes any more, so that their predictions are those before the cut.
+    Points in a part of a cell without training rows keep the column of the whole cell, and so their predictions.
     """
 
     full_kernel: MondrianKernel
@@ -67,11 +66,7 @@ class LifetimeCells:
 
 @dataclass(frozen=True, eq=False)
 class LifetimeModel:
-    """
-    Hold the linear model of one lifetime: its cells, the fitted estimator, and its score on validation rows, or None.
-
-    Use it to predict at one lifetime: a :class:`LifetimePath` has one for each, and says which is the best.
-    """
+    """Hold the model of one lifetime in a :class:`LifetimePath`: cells, estimator, score of validation rows."""
 
     cells: LifetimeCells = field(repr=False)
     estimator: Any
@@ -92,11 +87,7 @@ class LifetimeModel:
 
 @dataclass(frozen=True, eq=False)
 class LifetimePath:
-    """
-    Hold the models of increasing lifetimes.
-
-    Use it when the width of a machine is to be chosen by its error; :func:`fit_along_lifetimes` makes it.
-    """
+    """Hold the models of increasing lifetimes, made by :func:`fit_along_lifetimes`, to choose the width by error."""
 
     models: tuple[LifetimeModel, ...]
 
@@ -134,11 +125,9 @@ def fit_along_lifetimes(
     Call it to choose, by error on held-out rows, the width of a machine that has no marginal likelihood, such as a
     support vector machine. For a Gaussian process there is :func:`lifetime_sweep`.
 
-    Each cell begins with the weight of the earlier cell that contains it (Balog et al. 2016, section 4.2.2); `epochs`
-    passes over the rows follow, each in a new random order.
-
-    Feature vectors have length 1 at every lifetime, so one penalty and one learning rate serve all. Standardize the
-    targets of a regression; with scikit-learn's default learning rate a regression takes many epochs.
+    Each cell begins with the weight of the earlier cell that contains it (Balog et al. 2016, section 4.2.2). Feature
+    vectors have length 1 at every lifetime, so one penalty and one learning rate serve all. Standardize the targets of
+    a regression, which takes many epochs with scikit-learn's default learning rate.
 
     :param kernel: The kernel with the trees, whose `max_lifetime` is at least the longest lifetime.
     :param estimator: A linear model of scikit-learn with `partial_fit`, such as
@@ -167,12 +156,19 @@ def fit_along_lifetimes(
         array([0, 1])
     """
     lifetimes = _checked_lifetimes(kernel, x, lifetimes)
-    _check_training(estimator, epochs)
+    if not hasattr(estimator, "partial_fit"):
+        told = "expected an estimator with partial_fit, such as scikit-learn's SGDClassifier or SGDRegressor"
+        raise TypeError(f"{told}, got a {type(estimator).__name__}")
+    if not isinstance(epochs, Integral) or epochs < 1:
+        raise ValueError(f"expected epochs, passes over the rows, as a whole number, 1 or more, got {epochs!r}")
     y = _checked_targets(x, y, "x")
     if validation is not None:
         kernel.partition.check_points(kernel.columns.select(validation[0]))
         validation = validation[0], _checked_targets(*validation, "validation rows")
-    random, learner = random_state_of(random_state), _unfitted_copy(estimator)
+    random, learner = random_state_of(random_state), clone(estimator)
+    # It does not shuffle rows, and draws nothing from NumPy's global random state.
+    own = learner.get_params(deep=False)
+    learner.set_params(**{name: value for name, value in (("shuffle", False), ("random_state", 0)) if name in own})
     models: list[LifetimeModel] = []
     cells: LifetimeCells | None = None
     before: csr_matrix | None = None
@@ -182,7 +178,10 @@ def fit_along_lifetimes(
         features = cells.features(x)
         if before is not None:
             inherit_weights(learner, before, features)
-        _train(learner, features, y, epochs, random)
+        options = {"classes": np.unique(y)} if is_classifier(learner) else {}
+        for _ in range(epochs):
+            order = random.permutation(len(y))
+            learner.partial_fit(features[order], y[order], **options)
         score = None
         if validation is not None:
             held_out = cells.columns(validation[0], held_out)
@@ -217,20 +216,6 @@ def _replace_weights(estimator: Any, replaced: Callable[[np.ndarray], np.ndarray
     estimator.n_features_in_ = num_columns
 
 
-def _unfitted_copy(estimator: Any) -> Any:
-    """A copy that does not shuffle rows and draws nothing from NumPy's global random state."""
-    copied = clone(estimator)
-    ours = {"shuffle": False, "random_state": 0}
-    return copied.set_params(**{name: value for name, value in ours.items() if name in copied.get_params(deep=False)})
-
-
-def _train(estimator: Any, features: csr_matrix, y: np.ndarray, epochs: int, random: np.random.RandomState) -> None:
-    options = {"classes": np.unique(y)} if is_classifier(estimator) else {}
-    for _ in range(epochs):
-        order = random.permutation(len(y))
-        estimator.partial_fit(features[order], y[order], **options)
-
-
 def _checked_lifetimes(kernel: Any, x: Tensor, given: Any) -> list[float]:
     try:
         lifetimes = [float(lifetime) for lifetime in given]
@@ -241,21 +226,9 @@ def _checked_lifetimes(kernel: Any, x: Tensor, given: Any) -> list[float]:
     kernel.partition.check_points(kernel.columns.select(x))
     rising = all(a < b for a, b in zip([0.0, *lifetimes], lifetimes))
     if not lifetimes or not rising or lifetimes[-1] > kernel.max_lifetime:
-        raise ValueError(
-            f"expected lifetimes that are positive, increasing and at most {kernel.max_lifetime:g}, the kernel's "
-            f"max_lifetime, got {lifetimes}: sort them, or give the kernel a longer max_lifetime"
-        )
+        told = f"positive, increasing and at most {kernel.max_lifetime:g}, the kernel's max_lifetime, got {lifetimes}"
+        raise ValueError(f"expected lifetimes that are {told}: sort them, or give the kernel a longer max_lifetime")
     return lifetimes
-
-
-def _check_training(estimator: Any, epochs: int) -> None:
-    if not hasattr(estimator, "partial_fit"):
-        raise TypeError(
-            "expected an estimator with partial_fit, such as scikit-learn's SGDClassifier or SGDRegressor, got a "
-            f"{type(estimator).__name__}"
-        )
-    if not isinstance(epochs, Integral) or epochs < 1:
-        raise ValueError(f"expected epochs, passes over the rows, as a whole number, 1 or more, got {epochs!r}")
 
 
 def _checked_targets(x: Tensor, y: Any, name: str) -> np.ndarray:

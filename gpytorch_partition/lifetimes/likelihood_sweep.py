@@ -138,14 +138,12 @@ def lifetime_sweep(
     r"""
     Return the marginal likelihood of each lifetime, and set the kernel to the best (Balog et al. 2016, section 4).
 
-    The model is :math:`y \sim N(c, s K_\lambda + \sigma^2 I)` at every lifetime, with one set of trees.
+    Call it with kernel, rows and targets alone to choose the width: in :math:`y \sim N(c, s K_\lambda + \sigma^2 I)`
+    mean c, outputscale s and noise are then the most likely ones at each lifetime.
 
-    Call it with kernel, rows and targets alone to choose the width: mean c, outputscale s and noise are then the most
-    likely ones at each lifetime. The grid is refined where the posterior is.
-
-    At a lifetime with few cells the likelihood is exact; with many, up to 2,000 rows take dense algebra, and more an
-    estimate with a standard error. Choose the width by 2,000 random rows where there are more; the kernel may be built
-    on all of them. A sweep over every cut costs :math:`O(p^{3.5})` in all, for up to 10,000 cells.
+    The likelihood is exact up to 2,000 rows, or with few cells, else an estimate with a standard error. Choose the
+    width by 2,000 random rows where there are more; the kernel may be built on all of them. A sweep over every cut
+    costs :math:`O(p^{3.5})` in all, for up to 10,000 cells.
 
     **With few trees the best lifetime is too long** where the noise is given: use 200 trees or more (the kernel's
     default), or leave outputscale and noise out.
@@ -190,20 +188,16 @@ def lifetime_sweep(
             sweep = _refined(data, held_out, chosen)
         else:
             sweep = _on_grid(data, _at_lifetimes(data, held_out, chosen))
-    if lifetimes is None:
-        is_usual = kernel.has_usual_width and kernel.lifetime == kernel.max_lifetime
-        _warn_if_longest(sweep, is_usual)  # first: where warnings are errors, the kernel stays as it is
-    kernel.lifetime = sweep.best_lifetime
-    return sweep
-
-
-def _warn_if_longest(sweep: LifetimeSweep, is_usual: bool) -> None:
+    is_usual = kernel.has_usual_width and kernel.lifetime == kernel.max_lifetime
     longest, values = float(sweep.lifetimes[-1]), sweep.log_marginal_likelihood
-    nearly = _NEAR_THE_USUAL if is_usual else _NEARLY
-    if sweep.best_lifetime > nearly * longest and float(values.max() - values[0]) > _CLEARLY:
+    is_near = sweep.best_lifetime > (_NEAR_THE_USUAL if is_usual else _NEARLY) * longest
+    if lifetimes is None and is_near and float(values.max() - values[0]) > _CLEARLY:
+        # First: where warnings are errors, the kernel stays as it is.
         found = f"the best lifetime, {sweep.best_lifetime:.3g}, is about the longest that the trees have, {longest:.3g}"
         longer = f", such as {LONGER * longest:.3g}" * is_usual
         warnings.warn(f"{found}: build the kernel with a longer max_lifetime{longer}", stacklevel=level_of_caller())
+    kernel.lifetime = sweep.best_lifetime
+    return sweep
 
 
 Found = dict[float, tuple[LifetimeResult, float | None]]  # by lifetime: the result and the error of held-out rows
@@ -276,10 +270,8 @@ def _sweep_of(
 def _at_cuts(data: SweepData, held_out: HeldOut | None) -> LifetimeSweep:
     trees, terminal = data.rows.trees, data.rows.terminal
     if trees.num_leaves > _MOST_CELLS:
-        raise ValueError(
-            f"expected at most {_MOST_CELLS:,} cells at the longest lifetime to follow cut by cut, got "
-            f"{trees.num_leaves:,}: give lifetimes, use fewer trees or a shorter max_lifetime"
-        )
+        told = f"expected at most {_MOST_CELLS:,} cells at the longest lifetime to follow cut by cut"
+        raise ValueError(f"{told}, got {trees.num_leaves:,}: give lifetimes, fewer trees or a shorter max_lifetime")
     ridge = counted(data, terminal)
     first = min(float(trees.cut_times.min()), data.kernel.max_lifetime) / 2  # any before the first cut
     lifetimes, found, errors = [], [], []
@@ -332,18 +324,16 @@ def _checked_lifetimes(kernel: MondrianKernel, lifetimes: Any) -> list[float] | 
     except (TypeError, ValueError):
         raise ValueError(f'expected lifetimes as numbers, or "cuts", got {lifetimes!r}') from None
     if not chosen or not 0 < chosen[0] <= chosen[-1] <= longest:
-        raise ValueError(
-            f"expected lifetimes in (0, {longest:g}], up to the kernel's max_lifetime, got {chosen or 'none'}: build "
-            "the kernel with a longer max_lifetime"
-        )
+        told = f"expected lifetimes in (0, {longest:g}], up to the kernel's max_lifetime, got {chosen or 'none'}"
+        raise ValueError(f"{told}: build the kernel with a longer max_lifetime")
     return chosen
 
 
 def _check(kernel: Any, x: Tensor, y: Tensor, outputscale: float | None, noise: float | None, validation: Any) -> None:
     if not isinstance(kernel, MondrianKernel):
+        told = f"expected a MondrianKernel, whose trees have lifetimes, got a {type(kernel).__name__}"
         raise TypeError(
-            f"expected a MondrianKernel, whose trees have lifetimes, got a {type(kernel).__name__}: give the "
-            "MondrianKernel itself where it is within another kernel, such as kernel.base_kernel of a ScaleKernel"
+            f"{told}: give it itself where it is within another kernel, as the base_kernel of a ScaleKernel"
         )
     if validation is not None and not (isinstance(validation, Sequence) and len(validation) == 2):
         raise ValueError(f"expected validation as points and targets, (x, y), got {type(validation).__name__}")

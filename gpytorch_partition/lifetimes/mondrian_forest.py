@@ -98,10 +98,8 @@ class MondrianForest:
     def _rows(self, x: Tensor) -> Incidence:
         partition = self.kernel.partition
         if not partition.has_tensors(self._tensors):
-            raise RuntimeError(
-                "the kernel's partitions have changed since the forest was fitted (another lifetime?): fit it anew, or "
-                "give it a copy of the kernel, such as kernel.cut(lifetime)"
-            )
+            told = "the kernel's partitions have changed since the forest was fitted (another lifetime?)"
+            raise RuntimeError(f"{told}: fit it anew, or give it a copy of the kernel, such as kernel.cut(lifetime)")
         # Caches the training rows as those that number the clusters, even if there are more points than rows.
         partition.incidences(self._x, self._x)
         return partition.incidences(x, self._x)[0]
@@ -132,8 +130,7 @@ def joint_weights(kernel: PartitionKernel, x: Tensor, y: Tensor, *, outputscale:
         try:
             alpha = noisy.solve(y.to(covariance.dtype).unsqueeze(-1))
         except NotPSDError as error:
-            ratio = noise / outputscale
-            message = f"a noise of {ratio:.2g} outputscales is lost in rounding: expected a larger noise"
+            message = f"a noise of {noise / outputscale:.2g} outputscales is lost in rounding: expected a larger noise"
             raise ValueError(message) from error
     return outputscale * covariance.cluster_sums(alpha).squeeze(-1).double()
 
@@ -147,7 +144,5 @@ def _check(kernel: Any, x: Tensor, y: Tensor, outputscale: float, noise: float) 
 def _check_flat(kernel: PartitionKernel, rows: Incidence) -> None:
     operator = kernel._cluster_operator(rows.sizes, torch.ones((), dtype=torch.float64))
     if not operator.has_equal_weights:
-        raise ValueError(
-            f"expected flat partitions that weigh the same, got nested or weighted ones of a {type(kernel).__name__}: "
-            'of a forest take heights="leaf"'
-        )
+        got = f"nested or weighted ones of a {type(kernel).__name__}"
+        raise ValueError(f'expected flat partitions that weigh the same, got {got}: of a forest take heights="leaf"')

@@ -147,9 +147,8 @@ class WeightedNoise(Noise):
     :class:`WeightedGaussianLikelihood` uses it. Construct it yourself as the base noise of a
     :class:`FITCGaussianLikelihood`, where the kernel is one through inducing points.
 
-    Inputs are training rows in training mode, or if they are a list, as GPyTorch's prediction strategies give them.
-    Rows beyond those with weights (of fantasy models) have the weight 1. Outside training mode, points in a tensor, as
-    in `likelihood(model(x), x)`, are new observations, even at training rows.
+    Inputs are training rows in training mode, or if they are a list, as GPyTorch's prediction strategies give them; of
+    fantasy models, more rows have the weight 1. Others, as in `likelihood(model(x), x)`, are new observations.
 
     :param base_noise: The noise :math:`\sigma^2(x)`.
     :param weights: `N` weights w of the training rows, above 0.
@@ -304,8 +303,7 @@ class StudentTLikelihood(NoiseLikelihood):
     rows, and uses this likelihood where they favour it.
 
     `likelihood(model(x), x)` has the mean and the variance of new observations, as a Gaussian; :meth:`log_marginal` is
-    the density of the mixture, and :func:`~gpytorch_partition.likelihoods.scale_mixture.student_quantiles` has its
-    quantiles.
+    the density of the mixture.
 
     :param noise_covar: A :class:`StudentTNoise`, or an :class:`UnspannedNoise` of one.
 

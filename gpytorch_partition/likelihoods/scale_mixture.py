@@ -63,8 +63,7 @@ def student_quantiles(
     r"""
     Return quantiles of observations (`n x q`) at `q` probabilities, right to four digits of the standard deviation.
 
-    In units of :math:`\sqrt{v + \sigma^2}` they depend only on the function's share :math:`v / (v + \sigma^2)`. They
-    are found by bisection for 513 shares, and by linear interpolation between these.
+    In units of :math:`\sqrt{v + \sigma^2}` they are interpolated between 513 shares :math:`v / (v + \sigma^2)`.
 
     Example:
         >>> zeros, ones = np.zeros(1), np.ones(1)

@@ -2,7 +2,6 @@ r"""Sparse features of partition kernels, :math:`K = \Phi \Phi^\top`, for linear
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -75,15 +74,15 @@ class ClusterFeatures:
 
     def names(self) -> list[str]:
         """Return a name for each column: its partition, and the number of the cluster or node among those with rows."""
-        return [name for number, columns in enumerate(self._columns) for name in self._names_of(number, columns)]
-
-    def _names_of(self, number: int, columns: _Columns) -> Iterator[str]:
-        term = f"term{number}_" if len(self._columns) > 1 else ""
-        first = np.searchsorted(columns.partitions, np.arange(columns.num_partitions))
-        for loading in range(columns.num_loadings):
-            suffix = f"_loading{loading}" if columns.num_loadings > 1 else ""
-            for column, partition in enumerate(columns.partitions):
-                yield f"{term}partition{partition}_cluster{column - first[partition]}{suffix}"
+        names = []
+        for number, columns in enumerate(self._columns):
+            term = f"term{number}_" if len(self._columns) > 1 else ""
+            first = np.searchsorted(columns.partitions, np.arange(columns.num_partitions))
+            for loading in range(columns.num_loadings):
+                suffix = f"_loading{loading}" if columns.num_loadings > 1 else ""
+                for column, partition in enumerate(columns.partitions):
+                    names.append(f"{term}partition{partition}_cluster{column - first[partition]}{suffix}")
+        return names
 
     def __call__(self, x: Tensor) -> csr_matrix:
         """Return features (`N2 x p`, float64) of points (`N2 x D`), with columns ascending in each row."""
@@ -99,10 +98,8 @@ class ClusterFeatures:
         terms = structured_terms(to_linear_operator(checked_kernel(self.kernel)(x, self.train_x)).evaluate_kernel())
         for term in terms:
             if not isinstance(term, PartitionLinearOperator):
-                raise TypeError(
-                    f"expected a kernel of this package or a sum of such ones, whose points fall in clusters, got a "
-                    f"{type(self.kernel).__name__}"
-                )
+                got = type(self.kernel).__name__
+                raise TypeError(f"expected a kernel of this package or a sum, whose points have clusters, got a {got}")
         return terms
 
 
@@ -138,7 +135,11 @@ class _Columns(NamedTuple):
         place = np.empty(term.left.num_clusters, dtype=np.int32)
         place[clusters] = np.arange(len(clusters))
         places = place[term.left.codes.cpu().numpy()]
-        _check_entries(np.diff(root.indptr), places)
+        number = int(np.bincount(places.ravel(), minlength=root.shape[0]) @ np.diff(root.indptr).astype(np.int64))
+        if number >= 2**31:
+            told = f"expected features with fewer than 2^31 entries, got {len(places):,} rows with"
+            remedy = 'use fewer partitions, or trees cut at one height, RandomForestKernel(x, y, heights="sampled")'
+            raise ValueError(f"{told} {number / len(places):.0f} each: {remedy}")
         # Columns of partitions are separate and in order, so that a row is its clusters' rows concatenated.
         rows = root[places.ravel()]
         starts = rows.indptr[:: places.shape[1]].copy()
@@ -199,9 +200,8 @@ class GrowingFeatures:
     Map points to features :math:`1 / \sqrt m` in the columns of their m clusters, for rows that arrive in batches.
 
     A cluster gets a column with its first row, after all columns so far, and keeps it: learned weights stay in place,
-    and are padded with zeros for new columns (Balog et al. 2016, section 5). Clusters without rows have no column and
-    no entry. Costs the kernel's labels, :math:`O(m \log p)` per row for the columns, and :math:`O(p)` in each call that
-    grows. The kernel's partitions have equal weight, and their labels depend on the point alone.
+    and are padded with zeros for new columns (Balog et al. 2016, section 5). Clusters without rows have none. The
+    kernel's partitions have equal weight.
 
     Example:
         >>> features = GrowingFeatures(PartitionKernel(lambda x: torch.cat([x.floor(), x.round()], -1).long()))
@@ -263,15 +263,6 @@ def _present_root(term: PartitionLinearOperator) -> tuple[np.ndarray, csr_matrix
     codes = term.left.codes
     present = torch.bincount(codes.reshape(-1), minlength=term.left.num_clusters).nonzero().squeeze(-1)
     return present.cpu().numpy(), term.cluster_operator.root_rows(present)
-
-
-def _check_entries(lengths: np.ndarray, places: np.ndarray) -> None:
-    number = int(np.bincount(places.ravel(), minlength=len(lengths)) @ lengths.astype(np.int64))
-    if number >= 2**31:
-        raise ValueError(
-            f"expected features with fewer than 2^31 entries, got {len(places):,} rows with {number / len(places):.0f} "
-            'each: use fewer partitions, or trees cut at one height, RandomForestKernel(x, y, heights="sampled")'
-        )
 
 
 def _check(points: Tensor, name: str) -> None:

@@ -13,8 +13,8 @@ from torch import Tensor
 from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum, SettledMaxima, settled_maxima
-from gpytorch_partition.inference.spaces.cluster_rows import LocalRows, Moments, Rows
+from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum, settled_maxima
+from gpytorch_partition.inference.spaces.cluster_rows import LocalRows, Rows
 from gpytorch_partition.inference.spaces.cluster_space import SpacePosterior, space_measures
 from gpytorch_partition.inference.spaces.feature_space import EffectsPosterior, summed_variances
 from gpytorch_partition.inputs.numbers import checked_count, random_state_of
@@ -55,8 +55,7 @@ class ClusterSpaceGP(CountedModel):
 
     Use it where the rows do not fit on one machine (shards on the workers of a cluster), and there are too many
     clusters to count pairs. A :class:`FeatureSpaceGP` is exact and faster up to a few thousand clusters; for rows in
-    memory, a :class:`PartitionGP` has cheaper variances. Vectors have q numbers,
-    one for each cluster or node of a tree; the rows are asked for :math:`C \mapsto Z^\top (Z C)` only.
+    memory, a :class:`PartitionGP` has cheaper variances. Vectors have q numbers, one for each cluster or tree node.
 
     Costs are counted in products of the rows with about four columns. A fit takes 20 to 300 products, once. Means take
     some 100, once, and then O(m) per point. Variances take some 100 for every 32 points; for more than 512 points,
@@ -91,7 +90,13 @@ class ClusterSpaceGP(CountedModel):
         self._index = kernel.partition.new_cluster_index(1)
         self._tensors = list(kernel.partition.tensors().values())
         self._check_rows()
-        _check_targets(rows.moments())
+        moments = rows.moments()
+        if not moments.num_rows:
+            raise ValueError("expected one row or more, got rows of none: have all chunks been filtered empty?")
+        if len(moments.centers) != 1:
+            raise ValueError(f"expected rows with one target, got {len(moments.centers)}: make a model for each")
+        if not torch.isfinite(moments.squares).all():
+            raise ValueError("expected finite targets, got NaN or infinity: drop these rows")
         self.standard_error: float | None = None  #: of the log marginal likelihood, in nats, once fitted
 
     @property
@@ -116,11 +121,15 @@ class ClusterSpaceGP(CountedModel):
         checked_count(1 if num_probes is None else num_probes, "probe vectors", "num_probes")
         bounds = bounds or BOUNDS
         with doing("fitting noise and scale"):
-            measures = space_measures(
-                self.rows, self._kernels_operator(self._index.sizes), num_probes, probe_seed.value()
+            effects = self._kernels_operator(self._index.sizes)
+            found = settled_maxima(space_measures(self.rows, effects, num_probes, probe_seed.value()), [bounds])
+        warn_of_least_noise(found.maxima[0], bounds)
+        if not found.is_settled:
+            message = (
+                f"the likelihood was still improving after {found.measure.trace_nodes.shape[1]} Lanczos steps, the "
+                f"most there are; it may be larger by {found.bias:.2g} nats: keep the noise larger by bounds"
             )
-            found = settled_maxima(measures, [bounds])
-        _warn_of(found, bounds)
+            warnings.warn(message, ConvergenceWarning, stacklevel=level_of_caller())
         for name in ("_posterior", "_sampled"):  # first: an interruption must not leave results of other values
             self.__dict__.pop(name, None)
         self.values, self.standard_error = found.maxima[0], found.standard_error
@@ -140,20 +149,14 @@ class ClusterSpaceGP(CountedModel):
         points = self._points(x)
         method = predictive_variances.value()
         if method == "feature_space":
-            raise ValueError(
-                'expected predictive_variances of "auto", "conjugate_gradients" or "samples", got "feature_space", '
-                "which needs counts of pairs of clusters: use a FeatureSpaceGP"
-            )
+            told = 'expected predictive_variances of "auto", "conjugate_gradients" or "samples", got "feature_space"'
+            raise ValueError(f"{told}, which needs counts of pairs of clusters: use a FeatureSpaceGP")
         if method == "samples" or (method == "auto" and points.num_rows > num_variance_samples.value()):
             return self._means(points), summed_variances(points, self.effects().root)
         return self._means(points), self._posterior.variances(points)
 
     def sample(self, x: Tensor, num_samples: int, random_state: Any = None) -> Tensor:
-        """
-        Return joint posterior samples of the latent function at points (`num_samples x N_test`), a solve for each.
-
-        An int as `random_state` gives the same samples again.
-        """
+        """Return joint posterior samples of the latent function (`num_samples x N_test`), at a solve for each."""
         checked_count(num_samples, "samples", "num_samples")
         seed = int(random_state_of(random_state).randint(2**31))
         points = self._points(x)
@@ -196,26 +199,6 @@ class ClusterSpaceGP(CountedModel):
 def _check_kernel(kernel: Any) -> None:
     check_has_partitions(kernel)
     if kernel.partition.cluster_counts is None:
-        raise ValueError(
-            "expected a kernel whose numbers of clusters are known (forests, fast clusters, clusterings), got a "
-            f"{type(kernel).__name__}, whose clusters depend on the rows: use a FeatureSpaceGP or a PartitionGP"
-        )
-
-
-def _check_targets(moments: Moments) -> None:
-    if not moments.num_rows:
-        raise ValueError("expected one row or more, got rows of none: have all chunks been filtered empty?")
-    if len(moments.centers) != 1:
-        raise ValueError(f"expected rows with one target, got {len(moments.centers)}: make a model for each")
-    if not torch.isfinite(moments.squares).all():
-        raise ValueError("expected finite targets, got NaN or infinity: drop these rows")
-
-
-def _warn_of(found: SettledMaxima, bounds: Bounds) -> None:
-    warn_of_least_noise(found.maxima[0], bounds)
-    if not found.is_settled:
-        message = (
-            f"the likelihood was still improving after {found.measure.trace_nodes.shape[1]} Lanczos steps, the most "
-            f"there are; it may be larger by {found.bias:.2g} nats: keep the noise larger by bounds"
-        )
-        warnings.warn(message, ConvergenceWarning, stacklevel=level_of_caller())
+        told = "expected a kernel whose numbers of clusters are known (forests, fast clusters, clusterings), got a"
+        remedy = "whose clusters depend on the rows: use a FeatureSpaceGP or a PartitionGP"
+        raise ValueError(f"{told} {type(kernel).__name__}, {remedy}")

@@ -1,11 +1,9 @@
 """
 A Gaussian process of several targets, with one kernel of the rows for all and a covariance between targets.
 
-See :mod:`gpytorch_partition.training.coregionalization` for the model. Nothing here is as large as the Kronecker
-product of K and B. Where every target of every row is known, T independent processes of N rows represent the targets.
-Else the known entries are rows of their own, with K's clusters times T targets as clusters. Where errors of a row are
-correlated as well, the entries of each row are whitened by a root of their errors' covariance: they then have
-independent noise, and loadings on T independent functions.
+See :mod:`gpytorch_partition.training.coregionalization` for the model. Where every target of every row is known, T
+independent processes of N rows represent the targets. Else the known entries are rows of their own, with K's clusters
+times T targets as clusters, or, where errors of a row are correlated, whitened with loadings on T functions.
 """
 
 from __future__ import annotations
@@ -282,22 +280,15 @@ class CoregionalizedGP(torch.nn.Module):
 
     def _posterior_of_entries(self, x: Tensor) -> PredictiveCovarianceLinearOperator:
         """The predictive covariance (`nT x nT`) of all targets at points; entry n T + t is point n of target t."""
-        own, training = self._loadings_at(len(x)), self._training_loadings
+        training = self._training_loadings
+        if self.has_independent_errors:
+            own = torch.arange(self.num_targets, device=self.noise.device).repeat(len(x))
+        else:
+            own = self._scaled(self._rotation.mixing).repeat(len(x), 1)
         points = x.repeat_interleave(self.num_targets, 0)
         prior = self._of_entries(points, own, points, own)
         cross = self._of_entries(points, own, self.train_inputs[0][self._entries[0]], training)
         return predictive_covariance(prior, cross, self._noisy)
-
-    def _loadings_at(self, num_points: int) -> Tensor:
-        if self.has_independent_errors:
-            return torch.arange(self.num_targets, device=self.noise.device).repeat(num_points)
-        return self._scaled(self._rotation.mixing).repeat(num_points, 1)
-
-    def _covariances_with(self, number: int) -> Tensor:
-        """Covariances (`n`), over k, of the known entries' functions with that of a target at the same point."""
-        if self.has_independent_errors:
-            return self.task_covariance[number, self._entries[1]]
-        return self._white.whitening @ self.task_covariance[number]
 
 
 class TargetView:
@@ -316,13 +307,13 @@ class TargetView:
         with settings.iterative(), settings.no_debug():
             if model.is_complete:
                 prior, left = DiagLinearOperator(priors), to_linear_operator(cross)
-                found = [
-                    predictive_covariance(prior, left, noisy).diagonal(dim1=-2, dim2=-1).double()
-                    for noisy in model._each
-                ]
+                posteriors = [predictive_covariance(prior, left, noisy) for noisy in model._each]
+                found = [each.diagonal(dim1=-2, dim2=-1).double() for each in posteriors]
                 rotation = model._rotation
                 return torch.stack(found, -1) @ (rotation.signal * rotation.mixing[number].square())
-            own = model._covariances_with(number).to(cross)
+            with_all = model.task_covariance[number]  # covariances, over k, with the known entries' functions
+            own = with_all[model._entries[1]] if model.has_independent_errors else model._white.whitening @ with_all
+            own = own.to(cross)
             prior = DiagLinearOperator(model.task_covariance[number, number].to(cross) * priors)
             left = to_linear_operator(cross[:, model._entries[0]] * own)
             return predictive_covariance(prior, left, model._noisy).diagonal(dim1=-2, dim2=-1).double()

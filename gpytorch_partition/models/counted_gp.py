@@ -24,16 +24,11 @@ class CountedGP(torch.nn.Module):
     """
     A fitted :class:`~gpytorch_partition.models.FeatureSpaceGP` with a sample of the rows that it has counted.
 
-    It has the modules of a :class:`~gpytorch_partition.models.PartitionGP`, with the fitted values. `train_inputs` and
-    `train_targets` are the sample; medians, and training rows similar to new ones, come from it. Called with points, it
-    returns their :class:`CountedPosterior`.
-
-    :param space: The fitted model, in float64.
-    :param x: `n x D` rows of the sample; NaN is a missing value.
-    :param extremes: `2 x D` least and largest values of all rows, NaN where there is none.
+    It has the modules of a :class:`~gpytorch_partition.models.PartitionGP`, with the fitted values, and the sample as
+    its training rows (NaN is a missing value). Called with points, it returns their :class:`CountedPosterior`.
     """
 
-    extremes: Tensor
+    extremes: Tensor  # 2 x D least and largest values of all rows, NaN where there is none
 
     def __init__(self, space: FeatureSpaceGP, x: Tensor, y: Tensor, extremes: Tensor) -> None:
         super().__init__()

@@ -40,8 +40,7 @@ class CountedModel:
         Return the mean of each point (`N_test`, float64), without the cost of variances.
 
         :param x: `N_test x D` points.
-        :raises RuntimeError: If the model is not fitted, or means would be off by more than a tenth of the noise's
-            standard deviation because a solver does not converge.
+        :raises RuntimeError: If the model is not fitted, or a solver does not converge to a tenth of the noise.
         """
         return self._means(self._points(x))
 
@@ -60,10 +59,7 @@ def check_has_partitions(kernel: Any) -> None:
 
 
 def check_rows(x: Any, y: Any, least: int = 0) -> None:
-    """
-    Raise an error unless x and y are a least number of rows (`N x D`) and as many finite targets (`N`): a `TypeError`
-    if they are no tensors of real numbers, else a `ValueError`.
-    """
+    """Raise an error unless x and y are rows (`N x D`) and finite targets (`N`): a `TypeError` unless tensors."""
     _check_are_tensors(rows=x, targets=y)
     if x.dim() != 2 or y.shape != x.shape[:1] or len(y) < least:
         number = f"N >= {least}" if least else "N"
@@ -83,10 +79,8 @@ def check_points(x: Any) -> None:
 def _check_are_tensors(**tensors: Any) -> None:
     for name, value in tensors.items():
         if not torch.is_tensor(value) or value.is_complex():
-            raise TypeError(
-                f"expected {name} as a tensor of real numbers, got {type(value).__name__}: torch.as_tensor(...) or "
-                "array_chunks make one"
-            )
+            told = f"expected {name} as a tensor of real numbers, got {type(value).__name__}"
+            raise TypeError(f"{told}: torch.as_tensor(...) or array_chunks make one")
 
 
 def warn_of_least_noise(values: Maximum, bounds: Bounds) -> None:

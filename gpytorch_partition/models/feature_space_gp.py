@@ -76,15 +76,12 @@ class FeatureSpaceGP(CountedModel):
 
     def __init__(self, kernel: PartitionKernel, *, max_clusters: int = MAX_CLUSTERS) -> None:
         if isinstance(kernel, PartitionMixtureKernel) and kernel.partition.cluster_counts is None:
-            raise ValueError(
-                "expected a mixture of kernels whose numbers of clusters are known (forests, fast clusters), got one "
-                "with Mondrian trees, groups or a function of yours: use the kernels one at a time, or a PartitionGP"
-            )
+            told = "expected a mixture of kernels whose numbers of clusters are known (forests, fast clusters), got one"
+            raise ValueError(f"{told} with others: use the kernels one at a time, or a PartitionGP")
         check_has_partitions(kernel)
         if not kernel.can_be_counted:
-            raise ValueError(
-                f"expected a kernel whose rows can be counted, got a {type(kernel).__name__}: use a PartitionGP"
-            )
+            got = type(kernel).__name__
+            raise ValueError(f"expected a kernel whose rows can be counted, got a {got}: use a PartitionGP")
         checked_count(max_clusters, "clusters", "max_clusters")
         self.kernel = kernel
         self.statistics = ClusterStatistics(kernel.partition, max_clusters)
@@ -108,11 +105,17 @@ class FeatureSpaceGP(CountedModel):
         :raises ValueError: If x and y do not match, hold NaN or infinity, or open more than `max_clusters` clusters.
         """
         x, y = self._checked(x, y)
-        posterior = self._posterior if self._is_worth_updating(len(y)) else None
+        is_worth_updating = 0 < _CLUSTERS_PER_ROW * len(y) <= len(self.statistics.sums)
+        posterior = self._posterior if self.values is not None and is_worth_updating else None
         self._forget()  # first: counting may fail, or be interrupted
         places, codes = self.statistics.add(x, y)
         if posterior is not None:
-            self.__dict__["_posterior"] = self._updated(posterior, places, codes, y)
+            values, num_clusters = self._fitted_values, len(self.statistics.sums)
+            deviation = (values.outputscale / self.kernel.num_partitions) ** 0.5
+            extended = posterior.extended(places, num_clusters, deviation)
+            residuals = (y.double() - values.mean).unsqueeze(-1)
+            rows = Incidence(codes, num_clusters)
+            self.__dict__["_posterior"] = extended.updated(rows, residuals, values.noise)
 
     def remove_rows(self, x: Tensor, y: Tensor) -> None:
         """
@@ -123,16 +126,6 @@ class FeatureSpaceGP(CountedModel):
         x, y = self._checked(x, y)
         self._forget()
         self.statistics.remove(x, y)
-
-    def _is_worth_updating(self, num_rows: int) -> bool:
-        return self.values is not None and 0 < _CLUSTERS_PER_ROW * num_rows <= len(self.statistics.sums)
-
-    def _updated(self, posterior: EffectsPosterior, places: Tensor, codes: Tensor, y: Tensor) -> EffectsPosterior:
-        values, num_clusters = self._fitted_values, len(self.statistics.sums)
-        deviation = (values.outputscale / self.kernel.num_partitions) ** 0.5
-        extended = posterior.extended(places, num_clusters, deviation)
-        residuals = (y.double() - values.mean).unsqueeze(-1)
-        return extended.updated(Incidence(codes, num_clusters), residuals, values.noise)
 
     def add_chunks(self, chunks: Iterable[tuple[Tensor, Tensor]], total: int | None = None) -> None:
         """
@@ -176,9 +169,10 @@ class FeatureSpaceGP(CountedModel):
 
         A :class:`~sklearn.exceptions.ConvergenceWarning` says that the noise is at its lower bound.
         """
-        bounds = bounds or BOUNDS
-        found = maximize(self._likelihood(), self._centered(bounds))
-        values = replace(found, mean=found.mean + self.statistics.center)
+        bounds, center = bounds or BOUNDS, self.statistics.center
+        centered = bounds if bounds.mean is None else replace(bounds, mean=bounds.mean - center)
+        found = maximize(self._likelihood(), centered)
+        values = replace(found, mean=found.mean + center)
         warn_of_least_noise(values, bounds)
         self._forget(with_space=False)  # first: an interruption must not leave the old solution
         self.values = values
@@ -187,9 +181,6 @@ class FeatureSpaceGP(CountedModel):
     def log_marginal_likelihood(self, outputscale: float, noise: float, mean: float) -> float:
         """Return the exact log marginal likelihood of all rows at given values, in nats."""
         return self._likelihood().value(outputscale, noise, mean - self.statistics.center)
-
-    def _centered(self, bounds: Bounds) -> Bounds:
-        return bounds if bounds.mean is None else replace(bounds, mean=bounds.mean - self.statistics.center)
 
     def predict(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """
@@ -202,11 +193,7 @@ class FeatureSpaceGP(CountedModel):
         return self._means(rows), summed_variances(rows, self._posterior.root)
 
     def covariance(self, x: Tensor) -> Tensor:
-        """
-        Return the joint posterior covariance of the latent function at points (`N_test x N_test`, float64).
-
-        Costs :math:`O(N_{test}^2 (p + m) + N_{test} m p)`, and holds `N_test (N_test + p)` numbers.
-        """
+        """Return the joint posterior covariance at points (`N_test x N_test`, float64); it holds `N_test p` numbers."""
         root = self._points(x).row_values(self._seen_root)
         covariance, (new, deviations) = root @ root.mT, self._new_clusters(x)
         for clusters in new.codes.unbind(-1):
@@ -214,11 +201,7 @@ class FeatureSpaceGP(CountedModel):
         return covariance
 
     def sample(self, x: Tensor, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
-        """
-        Return joint posterior samples of the latent function at points (`num_samples x N_test`).
-
-        They are drawn by the generator (default: PyTorch's own), at :math:`O(p^2 + N_{test} m)` each.
-        """
+        """Return joint posterior samples of the function (`num_samples x N_test`); default generator: PyTorch's."""
         checked_count(num_samples, "samples", "num_samples")
         rows, values, root = self._points(x), self._fitted_values, self._seen_root
         normal = partial(torch.randn, generator=generator, dtype=torch.float64)
@@ -294,10 +277,8 @@ class FeatureSpaceGP(CountedModel):
         try:
             kernel.load_state_dict(content["kernel"])
         except RuntimeError as error:
-            raise ValueError(
-                f"expected a kernel of the kind that {path} was saved with, got a {type(kernel).__name__} that cannot "
-                "take its partitions: give an unfitted kernel, built as the saved one"
-            ) from error
+            told = f"expected a kernel of the kind that {path} was saved with, got a {type(kernel).__name__}"
+            raise ValueError(f"{told} that cannot take its partitions: give an unfitted one, built as it") from error
         with files.reading_state(_KIND):
             model = cls(kernel, max_clusters=content["max_clusters"])
             model.load_state_dict(content["model"])

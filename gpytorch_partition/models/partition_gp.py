@@ -96,11 +96,9 @@ class PartitionGP(ExactGP):
         if bool(x.isnan().any()):
             for kernel in innermost_kernels(self.covar_module):
                 if not isinstance(kernel, ClusterKernel | EncodedKernel):
-                    raise ValueError(
-                        "expected points without missing values (NaN), which a part of the model, "
-                        f"{type(kernel).__name__}, does not know: impute them, leave it out, or fit "
-                        'PartitionGPRegressor("auto") to rows that miss some as well'
-                    )
+                    told = f"which a part of the model, {type(kernel).__name__}, does not know"
+                    remedy = 'impute them, leave it out, or fit PartitionGPRegressor("auto") to rows that miss some too'
+                    raise ValueError(f"expected points without missing values (NaN), {told}: {remedy}")
         return encode_missing(x)
 
     def forward(self, x: Tensor) -> MultivariateNormal:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -76,8 +75,7 @@ def spectral_truncation(
     Call it to turn a kernel machine into a linear one on r columns (:meth:`SpectralTruncation.features`);
     `eigenvalues.sum() / total` is the share of the trace of K that these columns keep.
 
-    Costs some tens to hundreds of products of the kernel with r + 6 columns, :math:`O(N m r)` each for a partition
-    kernel, the most for eigenvalues close together, and 8 (r + 6) numbers per row of work space.
+    Costs some tens to hundreds of products, :math:`O(N m r)` each for a partition kernel.
 
     :param kernel: Any kernel whose products are linear in N: one of this package, a sum of such kernels, or a
         :class:`gpytorch.kernels.ScaleKernel` around them.
@@ -103,10 +101,16 @@ def spectral_truncation(
     covariance = _Covariance(kernel, x, x)
     total = float(covariance.diagonal().sum())
     negligible = _ROUNDING * total
-    matmul: Callable[[Tensor], Tensor] = covariance.matmul
     if is_centred:
-        total, matmul = total - float(matmul(_ones(x)).mean()), _centred(matmul)
-    pairs = largest_eigenpairs(matmul, len(x), int(rank), generator=_generator(x, random_state), tolerance=tolerance)
+        total -= float(covariance.matmul(_ones(x)).mean())
+
+    def product(columns: Tensor) -> Tensor:
+        if not is_centred:
+            return covariance.matmul(columns)
+        image = covariance.matmul(columns - columns.mean(0))
+        return image - image.mean(0)
+
+    pairs = largest_eigenpairs(product, len(x), int(rank), generator=_generator(x, random_state), tolerance=tolerance)
     values = pairs.values.where(pairs.values.abs() > negligible, 0.0)
     total = total if abs(total) > negligible else 0.0  # 0 for centred rows that are equal to the kernel
     return SpectralTruncation(kernel, x.detach(), values, pairs.vectors, total, is_centred)
@@ -144,18 +148,16 @@ def spectral_embedding(
     degrees = covariance.matmul(_ones(x)) - own
     degrees = degrees.where(degrees.abs() > _ROUNDING * own, 0.0)  # 0 for rows that share no cluster with others
     if bool((degrees < 0).any()):
-        raise ValueError(
-            f"expected affinities that are not negative, got a row whose sum is {float(degrees.min()):.3g}"
-        )
+        got = f"a row whose sum is {float(degrees.min()):.3g}"
+        raise ValueError(f"expected affinities that are not negative, got {got}")
     root = degrees.where(degrees > 0, 1.0).sqrt()
 
     def product(columns: Tensor) -> Tensor:
         columns = columns / root
         return (covariance.matmul(columns) - own * columns) / root
 
-    pairs = largest_eigenpairs(
-        product, len(x), int(num_components), generator=_generator(x, random_state), tolerance=tolerance
-    )
+    generator = _generator(x, random_state)
+    pairs = largest_eigenpairs(product, len(x), int(num_components), generator=generator, tolerance=tolerance)
     return Eigenpairs(pairs.values, pairs.vectors / root)
 
 
@@ -197,14 +199,6 @@ class _Covariance:
 
     def diagonal(self) -> Tensor:
         return self._operator.diagonal(dim1=-2, dim2=-1).double()
-
-
-def _centred(matmul: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    def product(columns: Tensor) -> Tensor:
-        image = matmul(columns - columns.mean(0))
-        return image - image.mean(0)
-
-    return product
 
 
 def _check(x: Any, rank: Any, name: str) -> None:
