@@ -28,17 +28,11 @@ _MOST_DRAWS = 64  # sets of random points drawn, at most, to find enough feasibl
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """
-    Hold a mixed space of numbers, integers and categories, with constraints in BoTorch's form.
+    """Hold a mixed space of numbers, integers and categories, with constraints in BoTorch's form."""
 
-    :param bounds: `2 x d` lower and upper bounds.
-    :param choices: Sorted values of each column that has only some: integers, categories, fixed columns.
-    :param categories: Numbers of those columns whose values have no order.
-    """
-
-    bounds: Tensor
-    choices: Mapping[int, Tensor]
-    categories: frozenset[int]
+    bounds: Tensor  # 2 x d
+    choices: Mapping[int, Tensor]  # sorted values of each column that has only some: integers, categories, fixed ones
+    categories: frozenset[int]  # numbers of those columns whose values have no order
     linear: list[LinearConstraint]
     nonlinear: list[NonlinearConstraint]
 
@@ -123,28 +117,21 @@ def _check_values(bounds: Tensor, column: int, values: Sequence[float]) -> None:
     if any(isinstance(value, str) for value in values):
         raise ValueError(f"expected numbers as values of column {column}, got {list(values)}: number the categories")
     if not len(values) or not all(isfinite(value) and low <= value <= high for value in values):
-        raise ValueError(
-            f"expected values of column {column} within its bounds {low:g} and {high:g}, at least one, got "
-            f"{list(values)}: change the values or the bounds"
-        )
+        told = f"expected values of column {column} within its bounds {low:g} and {high:g}, at least one"
+        raise ValueError(f"{told}, got {list(values)}: change the values or the bounds")
 
 
 def _check_within_points(are_within_points: Iterable[bool]) -> None:
     if not all(are_within_points):
-        raise ValueError(
-            "expected constraints on single points, got one between the points of a batch: points are found one after "
-            "another, so constrain each of them, or use botorch.optim.optimize_acqf"
-        )
+        told = "expected constraints on single points, got one between the points of a batch, found one by one"
+        raise ValueError(f"{told}: constrain each of them, or use botorch.optim.optimize_acqf")
 
 
 class CellSearch:
     """
-    A local search among the cells of a model, which evaluates one point of each cell.
+    A local search among the cells of a model, which evaluates one point of each, and does not return `avoided` ones.
 
-    A column of numbers is divided into intervals by the walls of cells, and the middles of the intervals are its
-    values; other columns have values of their own. Acquisition values of cells are kept until a point becomes pending.
-
-    :param avoided: `n x d` points not to return.
+    Values of a column of numbers are the middles of its intervals between walls of cells.
     """
 
     def __init__(
@@ -158,35 +145,24 @@ class CellSearch:
         self._known: dict[int, float] = {}  # acquisition values by the keys of cells
 
     def starts(self, given: Tensor, num_restarts: int, raw_samples: int, seed: int) -> tuple[Tensor, Tensor]:
-        """
-        Return the best points to start from (`r x d`, `num_restarts` at most) and their acquisition values (`r`).
-        Candidates are random, given and evaluated points, and neighbors of the best; all cells of a small space.
-        """
-        random = self._space.sampled(raw_samples, seed)
-        evaluated = self._evaluated_points()
+        """Return the best points to start from (`r x d`, `num_restarts` at most) and their acquisition values (`r`)."""
+        random, known = self._space.sampled(raw_samples, seed), get_X_baseline(self._acq_function)
+        evaluated = self._avoided[:0] if known is None else self._space.rounded(known.detach().to(self._avoided))
         if prod(map(len, self._values)) <= raw_samples:
             cells = torch.cartesian_prod(*self._values).view(-1, self._space.num_columns)
         else:
-            cells = self._neighbors_of_the_best(evaluated)
+            best = evaluated[self.evaluated(evaluated).argmax().view(1)] if len(evaluated) else evaluated
+            cells = self._neighbors(best, every=True)[0]
         points = torch.cat([random, given, evaluated, cells])
         points = points[self._is_allowed(points)]
         if not len(points):
-            raise RuntimeError(
-                "found no point that keeps the constraints and is not in X_avoid: relax them, or give feasible points "
-                "as batch_initial_conditions"
-            )
+            told = "found no point that keeps the constraints and is not in X_avoid"
+            raise RuntimeError(f"{told}: relax them, or give feasible points as batch_initial_conditions")
         values = self.evaluated(points)
         order = values.argsort(descending=True, stable=True)
-        order = order[_first_of_each(self._cells.keys(points[order]))][:num_restarts]
+        first = np.unique(self._cells.keys(points[order]).cpu().numpy(), return_index=True)[1]  # of each cell
+        order = order[torch.from_numpy(np.sort(first)).to(order.device)][:num_restarts]
         return points[order], values[order]
-
-    def _evaluated_points(self) -> Tensor:
-        points = get_X_baseline(self._acq_function)
-        return self._avoided[:0] if points is None else self._space.rounded(points.detach().to(self._avoided))
-
-    def _neighbors_of_the_best(self, points: Tensor) -> Tensor:
-        best = points[self.evaluated(points).argmax().view(1)] if len(points) else points
-        return self._neighbors(best, every=True)[0]
 
     def climbed(self, points: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Move each point (`r x d`) to its best neighbor, 1, 2, 4, ... values away, while that is better."""
@@ -284,12 +260,6 @@ def _run(is_same: Tensor, place: int) -> tuple[int, int]:
     if not is_same[place]:
         return place, place
     return int(below[-1]) + 1 if len(below) else 0, int(above[0]) - 1 if len(above) else len(is_same) - 1
-
-
-def _first_of_each(keys: Tensor) -> Tensor:
-    """The places at which each key occurs first, in order."""
-    places = np.unique(keys.cpu().numpy(), return_index=True)[1]
-    return torch.from_numpy(np.sort(places)).to(keys.device)
 
 
 def _best_of_owners(values: Tensor, owners: Tensor, num_owners: int) -> tuple[Tensor, Tensor]:

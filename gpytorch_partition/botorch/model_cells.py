@@ -34,10 +34,7 @@ class ModelCells:
     """
     Hold the cells of a model, sets of points that share a cluster in every partition of all its kernels.
 
-    Prior covariances, and so posteriors, are the same for all points of a cell.
-
-    :param model: A BoTorch model with a constant mean, or a `ModelListGP` of such models, whose kernels are scales,
-        sums, products and mixtures of partition kernels.
+    Prior covariances, and so posteriors, are the same for all points of a cell; means of the model are constant.
     """
 
     def __init__(self, model: Any) -> None:
@@ -50,10 +47,8 @@ class ModelCells:
             inputs = model.train_inputs[0]
             is_transformed = getattr(model, "input_transform", None) is not None
             if bounds.dtype != inputs.dtype or (bounds.shape[-1] != inputs.shape[-1] and not is_transformed):
-                raise ValueError(
-                    f"expected bounds like the inputs of the model, {inputs.shape[-1]} columns of {inputs.dtype}, got "
-                    f"{bounds.shape[-1]} of {bounds.dtype}"
-                )
+                expected, got = (f"{each.shape[-1]} columns of {each.dtype}" for each in (inputs, bounds))
+                raise ValueError(f"expected bounds like the inputs of the model, {expected}, got {got}")
 
     def keys(self, X: Tensor) -> Tensor:
         """Return a number for the cell of each point (`n`, int64), a 64-bit hash of its labels."""
@@ -67,10 +62,9 @@ class ModelCells:
 
     def walls(self, bounds: Tensor) -> list[Tensor | None]:
         """
-        Return the sorted walls of cells along each column within bounds (`2 x d`); None where they are not known.
+        Return the sorted walls of cells along each column within bounds (`2 x d`), thresholds of trees.
 
-        Between two consecutive walls no label depends on the column. Walls are the thresholds of trees, in units of the
-        space; they are unknown for other partitions, and input transformations that mix columns or have no inverse.
+        None for other partitions, and for input transformations that mix columns or have no inverse.
         """
         found = [_model_walls(model, sources, bounds) for model, sources in self._models]
         return [_joined(columns) for columns in zip(*found, strict=True)]
@@ -79,10 +73,8 @@ class ModelCells:
 def _model_sources(model: Any) -> Iterator[_Source]:
     kernel = getattr(model, "covar_module", None)
     if not isinstance(kernel, Kernel) or not hasattr(model, "transform_inputs"):
-        raise TypeError(
-            "expected a BoTorch model with a covar_module, such as SingleTaskGP, or a ModelListGP of such, got "
-            f"{type(model).__name__}"
-        )
+        told = "expected a BoTorch model with a covar_module, such as SingleTaskGP, or a ModelListGP of such"
+        raise TypeError(f"{told}, got {type(model).__name__}")
     inputs = model.train_inputs[0]
     yield from _sources(kernel, model.transform_inputs, torch.arange(inputs.shape[-1], device=inputs.device))
 
@@ -110,9 +102,8 @@ def _inner_kernels(kernel: Kernel) -> list[Kernel]:
         return []
     raise TypeError(
         f"expected a model whose kernel is made of partition kernels, got a {type(kernel).__name__}, whose cells are "
-        "not known here, or which has none. Search it with botorch.optim.optimize_acqf_discrete_local_search, or with "
-        "optimize_acqf and options={'with_grad': False}, if a part is a partition kernel, which has no gradient; else "
-        "with optimize_acqf_mixed_alternating."
+        "unknown. If a part is a partition kernel, search with botorch.optim.optimize_acqf_discrete_local_search, or "
+        "optimize_acqf and options={'with_grad': False}; else with optimize_acqf_mixed_alternating."
     )
 
 

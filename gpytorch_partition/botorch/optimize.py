@@ -84,7 +84,10 @@ def optimize_acqf_cells(
         >>> point.shape, int(point[0, 1])
         (torch.Size([1, 2]), 2)
     """
-    _check_numbers(q=q, num_restarts=num_restarts, raw_samples=raw_samples, max_batch_size=max_batch_size)
+    numbers = {"q": q, "num_restarts": num_restarts, "raw_samples": raw_samples, "max_batch_size": max_batch_size}
+    for name, value in numbers.items():
+        if value < 1:
+            raise ValueError(f"expected {name} to be 1 or more, got {value}")
     space = space_of(
         bounds, discrete_dims, cat_dims, fixed_features, inequality_constraints, nonlinear_inequality_constraints
     )
@@ -92,7 +95,10 @@ def optimize_acqf_cells(
         _points(points, name, bounds)
         for name, points in (("X_avoid", X_avoid), ("batch_initial_conditions", batch_initial_conditions))
     )
-    cells = _cells_of(acq_function)
+    if not hasattr(acq_function, "model"):
+        told = f"expected an acquisition function with a model, got {type(acq_function).__name__}"
+        raise TypeError(f"{told}: give the one inside, and what is fixed as fixed_features")
+    cells = ModelCells(acq_function.model)
     cells.check_bounds(bounds)
     search = CellSearch(acq_function, cells, space, avoided, max_batch_size)
     random, candidates = random_state_of(random_state), bounds[:0]
@@ -110,12 +116,6 @@ def optimize_acqf_cells(
         return candidates, acq_function(candidates)
 
 
-def _check_numbers(**numbers: int) -> None:
-    for name, number in numbers.items():
-        if number < 1:
-            raise ValueError(f"expected {name} to be 1 or more, got {number}")
-
-
 def _points(points: Tensor | None, name: str, bounds: Tensor) -> Tensor:
     if points is None:
         return bounds[:0]
@@ -125,23 +125,12 @@ def _points(points: Tensor | None, name: str, bounds: Tensor) -> Tensor:
     return points.detach().to(bounds).reshape(-1, num_columns)
 
 
-def _cells_of(acq_function: Any) -> ModelCells:
-    if not hasattr(acq_function, "model"):
-        raise TypeError(
-            f"expected an acquisition function with a model, got {type(acq_function).__name__}: give the one inside, "
-            "and what is fixed as fixed_features"
-        )
-    return ModelCells(acq_function.model)
-
-
 @contextmanager
 def _pending(acq_function: Any, q: int) -> Iterator[Any]:
     """A function that sets more pending points, which are removed at the end."""
     if q > 1 and isinstance(acq_function, AnalyticAcquisitionFunction):
-        raise ValueError(
-            f"expected q=1 with {type(acq_function).__name__}, which knows no pending points, got q={q}: use its "
-            "counterpart for batches, such as qLogExpectedImprovement"
-        )
+        told = f"expected q=1 with {type(acq_function).__name__}, which knows no pending points, got q={q}"
+        raise ValueError(f"{told}: use its counterpart for batches, such as qLogExpectedImprovement")
     before = acq_function.X_pending if q > 1 else None
 
     def set_pending(points: Tensor) -> None:

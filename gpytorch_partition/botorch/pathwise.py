@@ -31,8 +31,7 @@ class PartitionFeatureMap(FeatureMap):
 
     BoTorch uses it in its path samplers (`draw_kernel_feature_paths`, `draw_matheron_paths`) for any model whose kernel
     is one of this package or a :class:`gpytorch.kernels.ScaleKernel` around it, once `gpytorch_partition.botorch` is
-    imported. There is a feature for each cluster or node of a tree, never dense: paths at N points cost as much as a
-    product, :math:`O(N m)` each.
+    imported. Paths at N points cost :math:`O(N m)` each.
 
     Features are exact where labels are bounded (forests, fast clusters, landmarks, mixtures and local slopes of these).
     Mondrian kernels, grids and functions of users have unboundedly many cells. Their features are hashed into 1,024 for
@@ -76,10 +75,9 @@ def _features_of(kernel: ClusterKernel) -> Callable[[Any, Tensor], LinearOperato
         return _root
     if isinstance(kernel, PartitionKernel) and kernel.can_be_counted and len(partitions) == 1:
         return _hashed
-    raise NotImplementedError(
-        f"{type(kernel).__name__} has no finite features, since new points open new clusters: sample from "
-        "model.posterior, or use a RandomForestKernel, FastClusterKernel or MondrianKernel"
-    )
+    told = f"{type(kernel).__name__} has no finite features, since new points open new clusters"
+    remedy = "sample from model.posterior, or use a RandomForestKernel, FastClusterKernel or MondrianKernel"
+    raise NotImplementedError(f"{told}: {remedy}")
 
 
 def _root(kernel: ClusterKernel, x: Tensor) -> LinearOperator:

@@ -1,11 +1,9 @@
 """
 The hooks by which classes of GPyTorch and linear_operator recognise partition kernels; all changes to them are here.
 
-Sums such as `RBFKernel() + RandomForestKernel(...)` never call the forest: GPyTorch looks up neither a reflected `+` of
-a kernel or an operator, nor the prediction strategy of a term. It solved such sums with tolerances and Lanczos roots
-that gave variances 25 to 700 % off. Instances of a few of these classes therefore become instances of this package's
-subclasses when they are constructed around its kernels or operators. Constructed around anything else, they stay
-unchanged and run no code of this package.
+Sums such as `RBFKernel() + RandomForestKernel(...)` never call the forest, and GPyTorch's solves of them gave variances
+25 to 700 % off. Instances of a few of its classes therefore become instances of this package's subclasses when they are
+constructed around its kernels or operators. Constructed around anything else, they run no code of this package.
 """
 
 from __future__ import annotations

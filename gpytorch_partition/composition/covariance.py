@@ -30,10 +30,7 @@ from gpytorch_partition.settings import eager_kernels
 
 
 class LazyPartitionCovariance(CovarianceOperator, LazyEvaluatedKernelTensor):
-    """
-    The lazy covariance (`*batch x N x M`) returned by a call of a kernel with a partition kernel in it. Sums stay lazy;
-    products and sums over a batch are evaluated at once, by this package's rules.
-    """
+    """The lazy covariance (`*batch x N x M`) of a kernel with a partition kernel in it; products are not lazy."""
 
     @not_compiled
     @cached(name="structured_kernel")
@@ -82,12 +79,7 @@ def lazy_covariance(kernel: Kernel, x: Tensor) -> LazyEvaluatedKernelTensor:
 
 
 class PartitionProductKernel(ProductKernel):
-    """
-    A product of kernels, one of them a partition kernel, in any order.
-
-    Its cost is linear with kernels whose covariance has a low rank (`LinearKernel`, random features), constants and
-    kernels of tasks (`IndexKernel`). With any other kernel it is dense, and refused above 10,000 rows.
-    """
+    """A product of kernels, one of them a partition kernel, in any order, of linear cost where the others allow it."""
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
         """Return the product of the kernels for two sets of points (`*batch x N1 x N2`), or its diagonal."""
@@ -98,11 +90,7 @@ class PartitionProductKernel(ProductKernel):
 
 
 class PartitionMultitaskKernel(MultitaskKernel):
-    r"""
-    The kernel :math:`k(x, x') B_{tt'}` of all points on all tasks, at T times the cost of the partition kernel k.
-
-    Unlike its parent it applies the `active_dims` of the data kernel.
-    """
+    r"""The kernel :math:`k(x, x') B_{tt'}` of all points on all tasks, which applies `active_dims` of k."""
 
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any

@@ -34,10 +34,9 @@ class PartitionMultivariateNormal(MultivariateNormal):
     """
     A normal distribution of N values whose covariance is, or was, a partition operator.
 
-    Up to `max_cholesky_size` values everything is dense. Above, entropies and Kullback-Leibler divergences of one
-    partition kernel plus one level of noise are exact, by p x p matrices, if there are fewer clusters than rows, and
-    5,000 at most. Other entropies use the log determinant of :meth:`log_prob`. Anything that would be dense is refused,
-    and so is a density without noise, since the covariance of many rows is then singular.
+    Up to `max_cholesky_size` values everything is dense. Above, entropies and divergences of one partition kernel plus
+    one level of noise are exact by :mod:`.noisy_clusters`, other entropies take the log determinant of
+    :meth:`log_prob`, and anything dense or without noise, which is then singular, is refused.
     """
 
     def __init__(self, mean: Any, covariance_matrix: Any, validate_args: bool = False) -> None:
@@ -56,19 +55,14 @@ class PartitionMultivariateNormal(MultivariateNormal):
         return super().base_sample_shape if root is None else torch.Size([root.shape[-1]])
 
     def rsample(self, sample_shape: torch.Size = _ONE_SAMPLE, base_samples: Tensor | None = None) -> Tensor:
-        """
-        Draw samples (`*sample_shape x *batch x N`), with gradients; a `ValueError` for base samples of another shape
-        than `get_base_samples` returns.
-        """
+        """Draw samples (`*sample_shape x *batch x N`), with gradients; base samples as `get_base_samples` returns."""
         root = None if base_samples is None else self._own_root
         if base_samples is None or root is None:
             return super().rsample(sample_shape, base_samples)
         expected = (*self.loc.shape[:-1], root.shape[-1])
         if base_samples.shape[max(0, base_samples.dim() - len(expected)) :] != expected:
-            raise ValueError(
-                f"expected base samples of shape (..., {', '.join(map(str, expected))}), as of get_base_samples, got "
-                f"{tuple(base_samples.shape)}"
-            )
+            wanted, got = f"(..., {', '.join(map(str, expected))})", tuple(base_samples.shape)
+            raise ValueError(f"expected base samples of shape {wanted}, as of get_base_samples, got {got}")
         columns = base_samples.reshape(-1, *expected).movedim(0, -1)
         samples = root.matmul(columns).movedim(-1, 0).reshape(*base_samples.shape[:-1], self.loc.shape[-1])
         return self.loc + samples
@@ -120,26 +114,20 @@ class PartitionMultivariateNormal(MultivariateNormal):
         if isinstance(covariance, AddedDiagLinearOperator):
             return covariance
         raise RuntimeError(
-            f"{task} of {self.loc.shape[-1]:,} values expected a covariance with noise, got a "
-            f"{type(covariance).__name__}, which may be singular: use likelihood(distribution), or "
-            "distribution.add_jitter(noise), or raise linear_operator.settings.max_cholesky_size for dense algebra"
+            f"{task} of {self.loc.shape[-1]:,} values expected a covariance with noise, got a singular "
+            f"{type(covariance).__name__}: use likelihood(distribution), distribution.add_jitter(noise), or raise "
+            "linear_operator.settings.max_cholesky_size for dense algebra"
         )
 
 
 def marginal_variances(distribution: MultivariateNormal) -> Tensor:
-    """
-    Return the variances (`*batch x N`), at least `gpytorch.settings.min_variance`, without a warning about smaller
-    ones, which are right where targets have hardly any noise.
-    """
+    """Return the variances (`*batch x N`), raised to GPyTorch's `min_variance` without a warning about smaller ones."""
     variances = distribution.lazy_covariance_matrix.diagonal(dim1=-1, dim2=-2)
     return variances.clamp_min(min_variance.value(variances.dtype))
 
 
 def _observed(covariance: Any) -> Any:
-    """
-    Covariance plus noise of the rows with a target, which `observation_nan_policy("mask")` takes. A mask around all
-    rows would be solved by linear_operator, at a residual of 1 and without a preconditioner.
-    """
+    """Covariance plus noise of rows with a target; a mask of NaN around all rows would be solved by linear_operator."""
     is_masked = isinstance(covariance, MaskedLinearOperator) and covariance.row_eq_col_mask
     if not is_masked or not isinstance(covariance.base, PartitionAddedDiagLinearOperator):
         return covariance
@@ -176,11 +164,7 @@ register_kl(MultivariateNormal, PartitionMultivariateNormal)(_divergence)
 
 
 class PartitionLeaveOneOut(LeaveOneOutPseudoLikelihood):
-    """
-    The leave-one-out likelihood of a model with a partition kernel, in closed form by the diagonal of the inverse.
-
-    Dense up to `max_cholesky_size` rows; above, by p x p matrices where these apply. Both have gradients.
-    """
+    """The leave-one-out likelihood of a model with a partition kernel, above `max_cholesky_size` rows by p x p ones."""
 
     def forward(self, function_dist: MultivariateNormal, target: Tensor, *params: Any) -> Tensor:
         """Return the mean log density of the targets, each given all others."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import dask
@@ -41,6 +42,7 @@ _GROWN_ON = ("sample", "shards")
 _MOST_COUNTED = 4_000  # clusters whose pairs are counted: half a minute for the p x p matrix
 
 
+@dataclass(eq=False, repr=False)
 class DaskPartitionGPRegressor(BaseEstimator):
     """
     Predict targets by an exact Gaussian process on Dask dataframes and arrays, with the API of `xgboost.dask`.
@@ -50,11 +52,9 @@ class DaskPartitionGPRegressor(BaseEstimator):
 
     Columns and targets are standardized by a sample of the rows, on which the kernel is grown at the driver. Noise,
     outputscale and constant mean maximize the marginal likelihood of all rows. For up to 4,000 clusters, and for
-    Mondrian trees, workers count the rows and drop them (:func:`count_chunks`), which is exact. For more clusters the
-    codes stay on the workers as long as the model is kept, 8 bytes for each row and partition, and solves are iterative
-    (:class:`DaskRows`).
-
-    The rows are read twice: `persist` collections that are costly to compute. :meth:`predict` is lazy.
+    Mondrian trees, workers count the rows and drop them (:func:`count_chunks`), which is exact; for more the codes stay
+    on the workers as long as the model is kept, and solves are iterative (:class:`DaskRows`). The rows are read twice:
+    `persist` collections that are costly to compute. :meth:`predict` is lazy.
 
     :param kernel: `"forest"`, `"fast_cluster"`, `"mondrian"`, or a function `(x, y) -> kernel`, as
         :class:`~gpytorch_partition.estimators.PartitionGPRegressor` takes it. (Default: `"forest"`.)
@@ -81,22 +81,13 @@ class DaskPartitionGPRegressor(BaseEstimator):
         True
     """
 
-    def __init__(
-        self,
-        kernel: Any = "forest",
-        num_partitions: int = 50,
-        *,
-        sample_rows: int = 10_000,
-        grown_on: str = "sample",
-        random_state: int | np.random.RandomState | None = None,
-        client: Client | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.num_partitions = num_partitions
-        self.sample_rows = sample_rows
-        self.grown_on = grown_on
-        self.random_state = random_state
-        self.client = client
+    kernel: Any = "forest"
+    num_partitions: int = 50
+    _: KW_ONLY
+    sample_rows: int = 10_000
+    grown_on: str = "sample"
+    random_state: int | np.random.RandomState | None = None
+    client: Client | None = None
 
     @all_or_nothing
     def fit(self, X: Any, y: Any) -> DaskPartitionGPRegressor:
@@ -110,7 +101,9 @@ class DaskPartitionGPRegressor(BaseEstimator):
         :raises TypeError: If X and y are anything else, or the kernel cannot be counted.
         """
         self._check_parameters()
-        _check_partitions(X, y)
+        if not (has_partitions(X) and has_partitions(y)):
+            told = f"expected X and y as Dask dataframes or arrays, got a {type(X).__name__} and a {type(y).__name__}"
+            raise TypeError(f"{told}: dask.array.from_array(rows, chunks=...) makes them, or fit PartitionGPRegressor")
         client, seed = client_of(self.client), int(random_state_of(self.random_state).randint(2**31))
         shards = shards_of((X, y))
         sample = sampled_rows(client, shards, self.sample_rows, seed)
@@ -157,10 +150,8 @@ class DaskPartitionGPRegressor(BaseEstimator):
         check_is_fitted(self, "model_")
         self._columns.check(X)
         if has_partitions(X) != has_partitions(y):
-            raise TypeError(
-                f"expected X and y both as Dask collections, or both in memory, got a {type(X).__name__} and a "
-                f"{type(y).__name__}"
-            )
+            got = f"a {type(X).__name__} and a {type(y).__name__}"
+            raise TypeError(f"expected X and y both as Dask collections, or both in memory, got {got}")
         predictor = self._predictor(return_std=False)
         if not has_partitions(X):
             return Errors.of((X, y), predictor).determination
@@ -172,10 +163,9 @@ class DaskPartitionGPRegressor(BaseEstimator):
         checked_count(self.num_partitions, "partitions", "num_partitions")
         checked_count(self.sample_rows, "rows of the sample", "sample_rows")
         if isinstance(self.kernel, Kernel) or is_ensemble(self.kernel):
-            raise TypeError(
-                f"expected kernel as a name or a function, got a {type(self.kernel).__name__} that has seen "
-                "columns in other units: give a function (x, y) -> kernel of standardized rows, or use count_chunks"
-            )
+            told = f"got a {type(self.kernel).__name__} that has seen columns in other units"
+            remedy = "give a function (x, y) -> kernel of standardized rows, or use count_chunks"
+            raise TypeError(f"expected kernel as a name or a function, {told}: {remedy}")
         if self.grown_on not in _GROWN_ON:
             raise ValueError(f"expected grown_on to be one of {_GROWN_ON}, got {self.grown_on!r}")
         if self.grown_on == "shards" and self.kernel != "forest":
@@ -203,14 +193,6 @@ class DaskPartitionGPRegressor(BaseEstimator):
         chunks = X.chunks[0], (len(names),)
         blocks = X.rechunk({1: -1}).map_blocks(_predicted, future, chunks=chunks, meta=np.empty((0, 0)))
         return [blocks[:, i] for i in range(len(names))]
-
-
-def _check_partitions(X: Any, y: Any) -> None:
-    if not (has_partitions(X) and has_partitions(y)):
-        raise TypeError(
-            f"expected X and y as Dask dataframes or arrays, got a {type(X).__name__} and a {type(y).__name__}: "
-            "PartitionGPRegressor fits to rows in memory, dask.array.from_array(rows, chunks=...) makes Dask's of them"
-        )
 
 
 def _model_of(kernel: PartitionKernel, chunks: list[Any], client: Client) -> FeatureSpaceGP | ClusterSpaceGP:

@@ -62,10 +62,9 @@ def shards_of(chunks: Any) -> Shards:
     elif isinstance(chunks, Iterable) and not is_dask_collection(chunks) and not isinstance(chunks, str | bytes | dict):
         shards = [_checked(chunk) for chunk in chunks]
     else:
-        raise TypeError(
-            f"expected chunks: a pair of Dask collections, or an iterable of delayed objects or of pairs, got a "
-            f"{type(chunks).__name__}: read folders by dask.dataframe.read_parquet or dask.array.from_zarr"
-        )
+        told = "expected chunks: a pair of Dask collections, or an iterable of delayed objects or of pairs, got a"
+        remedy = "read folders by dask.dataframe.read_parquet or dask.array.from_zarr"
+        raise TypeError(f"{told} {type(chunks).__name__}: {remedy}")
     if not shards:
         raise ValueError("expected one chunk of rows or more, got none")
     return Shards(shards, [f"chunk {i} of {len(shards)}{_key_of(shard)}" for i, shard in enumerate(shards)])
@@ -86,19 +85,16 @@ def _aligned(x: Any, y: Any) -> list[tuple[Delayed, Delayed]]:
         y = y.rechunk((x.chunks[0], *y.chunks[1:])) if len(x) == len(y) else y
     xs, ys = blocks_of(x), blocks_of(y)
     if len(xs) != len(ys):
-        raise ValueError(
-            f"expected X and y with the same partitions, got {len(xs)} and {len(ys)}: take both from one dataframe"
-        )
+        got = f"{len(xs)} and {len(ys)}: take both from one dataframe"
+        raise ValueError(f"expected X and y with the same partitions, got {got}")
     return list(zip(xs, ys))
 
 
 def _checked(chunk: Any) -> Any:
     is_pair = isinstance(chunk, tuple | list) and len(chunk) == 2
     if not is_pair and not isinstance(chunk, Delayed):
-        raise TypeError(
-            f"expected chunks as delayed objects or pairs of points and targets, got a {type(chunk).__name__}: give "
-            "[(X, y)] for one chunk"
-        )
+        got = f"a {type(chunk).__name__}: give [(X, y)] for one chunk"
+        raise TypeError(f"expected chunks as delayed objects or pairs of points and targets, got {got}")
     return tuple(chunk) if is_pair else chunk
 
 
@@ -121,9 +117,8 @@ def client_of(client: Client | None) -> Client:
     try:
         return client or default_client()
     except ValueError as error:
-        raise ValueError(
-            "expected a client, or a current one, got none: make one by dask.distributed.Client()"
-        ) from error
+        told = "expected a client, or a current one, got none: make one by dask.distributed.Client()"
+        raise ValueError(told) from error
 
 
 def sent(client: Client, name: str, value: Any) -> Future:
@@ -138,9 +133,8 @@ def sent(client: Client, name: str, value: Any) -> Future:
 def on_chunks(client: Client, task: Task, chunks: Sequence[Any]) -> list[Future]:
     """Start a task for each chunk (delayed, a tuple of these, or a value), with the tasks that compute the chunk."""
     token, call = uuid4().hex[:8], dask.delayed(task.function, pure=False)
-    return client.compute(
-        [call(chunk, *task.shared, dask_key_name=f"{task.name}-{token}-{i}") for i, chunk in enumerate(chunks)]
-    )
+    names = [f"{task.name}-{token}-{i}" for i in range(len(chunks))]
+    return client.compute([call(chunk, *task.shared, dask_key_name=name) for chunk, name in zip(chunks, names)])
 
 
 def on_shards(client: Client, name: str, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Future]:
@@ -186,22 +180,20 @@ def wait_for(shards: list[Future], names: Sequence[str], doing: str) -> None:
 def warn_of_settings(client: Client) -> None:
     """Warn of workers with several threads, and of workers that give memory back after each step."""
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    found = []
     if any(worker["nthreads"] > 1 for worker in workers):
-        _warn(
+        found.append(
             "some workers have several threads, each of which holds counts of its own and waits for the others: start "
             "workers with one thread (threads_per_worker=1, or --nthreads 1), as many as there are cores"
         )
     trims = client.run(os.environ.get, "MALLOC_TRIM_THRESHOLD_", on_error="ignore").values()
     if any(trim is not None and trim.isdigit() and int(trim) < _TRIMS_OFTEN for trim in trims):
-        _warn(
-            "workers give memory back to the system after each step (MALLOC_TRIM_THRESHOLD_), which takes a fifth more "
-            "time and holds less memory. To be without, "
+        found.append(
+            "workers give memory back to the system after each step (MALLOC_TRIM_THRESHOLD_), which costs time: set, "
             'before the cluster, dask.config.set({"distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None})'
         )
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, UserWarning, stacklevel=level_of_caller())
+    for message in found:
+        warnings.warn(message, UserWarning, stacklevel=level_of_caller())
 
 
 def _loaded(*pieces: bytes) -> Any:
@@ -276,10 +268,9 @@ class DaskRows:
 
     Use it for more clusters than :func:`count_chunks` can count, which is exact up to a few thousand.
 
-    Each shard is labelled once, and its codes stay on a worker: 8 bytes for each row and partition. The driver holds no
-    codes, only `p` or `p x t` numbers, which a product sends to every worker and gets back from each shard. Workers add
-    these in a fixed order, so all bits are equal for any number of workers. If a worker dies, its shards are read and
-    labelled again, which costs the time of one product.
+    Each shard is labelled once, and its codes stay on a worker: 8 bytes for each row and partition. A product sends `p
+    x t` numbers to every worker and gets as many back from each shard, added in a fixed order, so that bits are equal
+    for any number of workers. If a worker dies, its shards are read and labelled again.
 
     :param kernel: A kernel with bounded labels (forests, fast clusters, clusterings); a `ValueError` for others.
     :param chunks: As in :func:`count_chunks`, with the same errors.
@@ -300,10 +291,8 @@ class DaskRows:
     def __init__(self, kernel: PartitionKernel, chunks: Any, client: Client | None = None) -> None:
         counts = kernel.partition.cluster_counts
         if counts is None:
-            raise ValueError(
-                f"expected a kernel with bounded labels (forests, fast clusters), got a {type(kernel).__name__}: count "
-                "its rows by count_chunks"
-            )
+            got = f"a {type(kernel).__name__}: count its rows by count_chunks"
+            raise ValueError(f"expected a kernel with bounded labels (forests, fast clusters), got {got}")
         self.client, shards = client_of(client), shards_of(chunks)
         warn_of_settings(self.client)
         self.num_clusters = int(counts.sum())  #: p
@@ -332,9 +321,8 @@ class DaskRows:
         return self._added("normal_sums", LocalRows.normal_sums, [num_columns] * number, seeds(seed, number))
 
     def __reduce__(self) -> Any:
-        raise TypeError(
-            "expected rows in memory, got rows on workers, which are not saved: save the kernel and effects()"
-        )
+        told = "expected rows in memory, got rows on workers, which are not saved"
+        raise TypeError(f"{told}: save the kernel and effects()")
 
     def _added(self, name: str, function: Callable[..., Tensor], *columns: list[Any]) -> Tensor:
         answers = on_shards(self.client, name, function, self._shards, *columns)

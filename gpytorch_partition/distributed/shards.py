@@ -23,6 +23,7 @@ from gpytorch_partition.inference.spaces.statistics import ClusterStatistics, me
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.models.cluster_space_gp import local_rows
+from gpytorch_partition.models.counted_rows import check_rows
 from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP
 from gpytorch_partition.partitions.grown_forest import grow_forest
 
@@ -36,10 +37,7 @@ def tensors_of(chunk: Any) -> tuple[Tensor, Tensor]:
         raise TypeError(f"expected chunks of two parts, points and targets, got {got}")
     x, y = map(numbers_of, chunk)
     y = y.squeeze(-1) if y.dim() == 2 and y.shape[1] == 1 else y
-    if x.dim() != 2 or y.shape != x.shape[:1]:
-        raise ValueError(f"expected rows (n x D) and as many targets (n), got {tuple(x.shape)} and {tuple(y.shape)}")
-    if not y.isfinite().all():
-        raise ValueError("expected finite targets, got NaN or infinity: drop these rows")
+    check_rows(x, y)
     return x, y
 
 
@@ -69,10 +67,8 @@ class Columns(NamedTuple):
         holes = x.isnan().any(0).nonzero().squeeze(-1).tolist()
         if holes:
             columns = [self.names[i] for i in holes] if self.names else holes
-            raise ValueError(
-                f"expected no missing cells, got NaN in columns {columns}: fill or drop them, or give kernel='forest', "
-                "which knows them"
-            )
+            remedy = "fill or drop them, or give kernel='forest', which knows them"
+            raise ValueError(f"expected no missing cells, got NaN in columns {columns}: {remedy}")
 
 
 def names_of(X: Any) -> list[Any]:
