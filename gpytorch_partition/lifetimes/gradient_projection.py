@@ -52,8 +52,7 @@ def expected_gradient_projection(
     .. math:: g_d = \frac{\mu(x + h s_d e_d) - \mu(x - h s_d e_d)}{2 h}, \qquad h = \tfrac12,
 
     with :math:`s_d` the standard deviation of column d, and takes :math:`H = c\, \overline{g g^\top}` with trace D. The
-    first round sees standardized columns, the next one :math:`U = \operatorname{diag}(s)^{-1} H^{1/2}` (the symmetric
-    root).
+    first round sees standardized columns, the next one :math:`U = \operatorname{diag}(s)^{-1} H^{1/2}`.
 
     The full H is better where f varies along a few oblique directions, and worse where it depends on single columns:
     compare on held-out rows. **The final model sees the same targets again**: its likelihood is too high to compare,
@@ -123,7 +122,7 @@ def _normalized(outer: Tensor) -> Tensor:
     """A multiple of H (`D x D`), or of its diagonal (`D`), whose trace is D."""
     trace = outer.sum() if outer.dim() == 1 else outer.trace()
     if not trace > 0:
-        raise ValueError("expected a model that varies, got one that is flat, without gradients: lengthen the lifetime")
+        raise ValueError("expected a model that varies, got a flat one without gradients: give a longer lifetime")
     return outer * (len(outer) / trace)
 
 

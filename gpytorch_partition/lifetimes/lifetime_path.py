@@ -66,7 +66,7 @@ class LifetimeCells:
 
 @dataclass(frozen=True, eq=False)
 class LifetimeModel:
-    """Hold the model of one lifetime in a :class:`LifetimePath`: cells, estimator, score of validation rows."""
+    """Hold cells, estimator and validation score of one lifetime. Use it to predict at a lifetime of your choice."""
 
     cells: LifetimeCells = field(repr=False)
     estimator: Any
@@ -87,7 +87,7 @@ class LifetimeModel:
 
 @dataclass(frozen=True, eq=False)
 class LifetimePath:
-    """Hold the models of increasing lifetimes, made by :func:`fit_along_lifetimes`, to choose the width by error."""
+    """Hold models of increasing lifetimes. Use it to choose a width by error; :func:`fit_along_lifetimes` makes it."""
 
     models: tuple[LifetimeModel, ...]
 
@@ -130,9 +130,8 @@ def fit_along_lifetimes(
     a regression, which takes many epochs with scikit-learn's default learning rate.
 
     :param kernel: The kernel with the trees, whose `max_lifetime` is at least the longest lifetime.
-    :param estimator: A linear model of scikit-learn with `partial_fit`, such as
-        :class:`sklearn.linear_model.SGDClassifier` (by default a support vector machine) or
-        :class:`sklearn.linear_model.SGDRegressor`. It is cloned.
+    :param estimator: A linear model of scikit-learn with `partial_fit`, which is cloned, such as `SGDRegressor` or
+        :class:`sklearn.linear_model.SGDClassifier` (by default a support vector machine).
     :param x: `N x D` training rows.
     :param y: `N` targets or class labels, an array or a tensor.
     :param lifetimes: In units of 1/x, positive and increasing, up to the kernel's `max_lifetime`.

@@ -51,26 +51,16 @@ class LifetimeSweep:
 
     Use it to see how certain the width of these trees is (:meth:`posterior`, :meth:`plot`), and to predict by the
     average over all widths (:meth:`predict`).
-
-    :param lifetimes: `L`, in units of 1/x.
-    :param log_marginal_likelihood: `L`, in nats, of all rows together.
-    :param standard_error: `L` standard errors of the likelihoods: 0 where exact, else from probe vectors that all
-        lifetimes share.
-    :param validation_error: `L` root mean squared errors of the validation rows, in units of y; None without such rows.
-    :param edges: `L + 1` bounds of the intervals that the lifetimes represent, up to the kernel's `max_lifetime`.
-    :param outputscales: `L` outputscales s of the likelihoods.
-    :param noises: `L` noises.
-    :param means: `L` prior means of the targets, in units of y.
     """
 
-    lifetimes: Tensor
-    log_marginal_likelihood: Tensor
-    standard_error: Tensor
-    validation_error: Tensor | None
-    edges: Tensor
-    outputscales: Tensor
-    noises: Tensor
-    means: Tensor
+    lifetimes: Tensor  #: `L`, in units of 1/x.
+    log_marginal_likelihood: Tensor  #: `L`, in nats, of all rows together.
+    standard_error: Tensor  #: `L` standard errors of the likelihoods: 0 where exact, else from common probe vectors.
+    validation_error: Tensor | None  #: `L` root mean squared errors of validation rows, in units of y, or None.
+    edges: Tensor  #: `L + 1` bounds of the intervals that the lifetimes represent, up to the kernel's `max_lifetime`.
+    outputscales: Tensor  #: `L` outputscales s of the likelihoods.
+    noises: Tensor  #: `L` noises.
+    means: Tensor  #: `L` prior means of the targets, in units of y.
     _data: SweepData = field(repr=False)
 
     @property
@@ -84,9 +74,8 @@ class LifetimeSweep:
 
         They are :math:`p(y | \lambda_i) [F(e_{i + 1}) - F(e_i)]` normalized, with e the :attr:`edges`.
 
-        :param prior: Prior of the lifetime: its distribution function F, or a distribution of PyTorch or SciPy with a
-            `cdf`; the first and the last lifetime then represent all shorter and all longer ones. (Default: uniform in
-            the logarithm between the first and the last edge.)
+        :param prior: Prior of the lifetime: its distribution function F, or a distribution of PyTorch or SciPy; first
+            and last lifetimes stand for all beyond. (Default: uniform in the logarithm between edges.)
         :raises ValueError: If the prior gives no probability to any lifetime.
         """
         masses = _distribution_function(self.edges, prior).diff()
@@ -148,23 +137,19 @@ def lifetime_sweep(
     **With few trees the best lifetime is too long** where the noise is given: use 200 trees or more (the kernel's
     default), or leave outputscale and noise out.
 
-    :param kernel: The kernel, whose `max_lifetime` is the longest tried; its :attr:`~MondrianKernel.lifetime` is set to
-        the best.
+    :param kernel: The kernel, whose `max_lifetime` is the longest tried, and whose `lifetime` is set to the best.
     :param x: `N x D` training points.
     :param y: `N` training targets. Where outputscale and noise are given, their prior mean is their own mean.
     :param outputscale: s. (Default: None, the most likely one at each lifetime, as noise and mean are, some ten times
         as long.) The best lifetime depends on it: give it only if it is known.
     :param noise: :math:`\sigma^2`; given together with the outputscale, or neither.
-    :param lifetimes: Lifetimes to try, in units of 1/x; or `"cuts"`, every lifetime at which a cut separates rows.
-        (Default: 30, evenly in the logarithm, from a thousandth of the longest lifetime to the longest, and some 15 to
-        30 more where the posterior is.)
+    :param lifetimes: Lifetimes to try, in units of 1/x; or `"cuts"`, every one at which a cut separates rows. (Default:
+        30, evenly in the logarithm, from a thousandth of the longest, and more where the posterior is.)
     :param validation: Points (`N_val x D`) and targets (`N_val`) to compute errors of at every lifetime.
-    :return: The likelihoods, the posterior over the lifetime, and predictions averaged over it. A `UserWarning` is
-        given if the best lifetime of the default grid is about the longest of the trees and clearly more likely than
-        the shortest: a longer one may be better.
+    :return: The likelihoods, the posterior over the lifetime, and predictions averaged over it. A `UserWarning` says
+        that the best lifetime is about the longest of the default grid: a longer one may be better.
     :raises TypeError: If the kernel is no Mondrian kernel, or rows or targets are no tensors.
-    :raises ValueError: If rows, targets or a number cannot be used, cells are too many for cuts, or the noise is lost
-        in rounding.
+    :raises ValueError: If rows, targets or a number cannot be used, or the noise is lost in rounding.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -332,9 +317,7 @@ def _checked_lifetimes(kernel: MondrianKernel, lifetimes: Any) -> list[float] | 
 def _check(kernel: Any, x: Tensor, y: Tensor, outputscale: float | None, noise: float | None, validation: Any) -> None:
     if not isinstance(kernel, MondrianKernel):
         told = f"expected a MondrianKernel, whose trees have lifetimes, got a {type(kernel).__name__}"
-        raise TypeError(
-            f"{told}: give it itself where it is within another kernel, as the base_kernel of a ScaleKernel"
-        )
+        raise TypeError(f"{told}: give it itself where it is in another kernel, as the base_kernel of a ScaleKernel")
     if validation is not None and not (isinstance(validation, Sequence) and len(validation) == 2):
         raise ValueError(f"expected validation as points and targets, (x, y), got {type(validation).__name__}")
     pairs = [(x, y)] if validation is None else [(x, y), validation]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from gpytorch.constraints import GreaterThan, Interval
 from gpytorch.likelihoods.noise_models import Noise
 from linear_operator.operators import DiagLinearOperator
+from sklearn.ensemble import RandomForestRegressor
 from torch import Tensor
 
 from gpytorch_partition.descriptions import without_values
@@ -16,9 +17,6 @@ from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, decode_missing
 from gpytorch_partition.likelihoods.noise_likelihoods import NoiseLikelihood, inputs_of
 from gpytorch_partition.partitions.forest import ForestPartition
-
-if TYPE_CHECKING:
-    from sklearn.ensemble import RandomForestRegressor
 
 # Added to squared residuals, in units of their mean: logarithms of the smallest carry no information about the noise.
 _FLOOR = 0.02
@@ -38,8 +36,7 @@ class ForestNoise(Noise):
     `exponent`, b between 0 (the noise is constant) and 3; b = 1 is the forest's own prediction.
 
     :param train_x: `N x D` rows; NaN is a missing value. (Default: None, an unfitted noise for `load_state_dict`.)
-    :param residuals: `N` *out-of-sample* residuals: those of a cross-validation, or out of bag. Only the relative sizes
-        matter.
+    :param residuals: `N` *out-of-sample* residuals, of a cross-validation or out of bag; only relative sizes matter.
     :param noise_constraint: Constraint of `noise`. (Default: greater than 1e-4.)
     :param options: `num_trees`, `min_samples_leaf`, `random_state` and `n_jobs` of :func:`grow_residual_forest`.
     :raises ValueError: If rows, residuals or an option cannot be used; in calls, without inputs.
@@ -129,8 +126,7 @@ class ForestNoiseGaussianLikelihood(NoiseLikelihood):
     Use it when some rows are noisier than others, and columns predict which. Residuals must be out of sample, since a
     flexible model's residuals at its own training rows are too small. Level and exponent are trained with the model.
 
-    Like GPyTorch's other heteroskedastic likelihoods, it needs the inputs: call `likelihood(model(x), x)`, and
-    `mll(model(train_x), train_y, train_x)` in a training loop of your own.
+    Like GPyTorch's others, it needs the inputs: `likelihood(model(x), x)`, and `mll(model(train_x), train_y, train_x)`.
 
     All parameters and errors are those of :class:`ForestNoise`.
 
@@ -185,8 +181,6 @@ def grow_residual_forest(
         >>> bool(high > low + 1)
         True
     """
-    from sklearn.ensemble import RandomForestRegressor
-
     rows = decode_missing(checked_rows(x, "ForestNoise", missing=True)).cpu().numpy()
     squares = _checked_residuals(residuals, len(rows)) ** 2
     logs = np.log(squares / squares.mean() + _FLOOR)

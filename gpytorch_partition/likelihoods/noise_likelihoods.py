@@ -102,11 +102,9 @@ class FITCGaussianLikelihood(NoiseLikelihood):
     independent training conditional" (Snelson & Ghahramani 2006, eqs. 3 to 7). If all training rows are inducing
     points, predictions are those of :math:`\kappa`. With a threshold t above 0, only the variance beyond it is added.
 
-    It needs the inputs: call `likelihood(model(x), x)`, and `mll(model(train_x), train_y, train_x)` in a training loop
-    of your own.
+    It needs the inputs: call `likelihood(model(x), x)`, and `mll(model(train_x), train_y, train_x)` to train.
 
-    Parameters and errors are those of :class:`UnspannedNoise`; `kernel` and `approximation` have the same outputscale,
-    and may share modules with the model.
+    Parameters and errors are those of :class:`UnspannedNoise`; `kernel` and `approximation` have equal outputscales.
 
     Example:
         >>> from gpytorch.distributions import MultivariateNormal
@@ -153,8 +151,7 @@ class WeightedNoise(Noise):
     :param base_noise: The noise :math:`\sigma^2(x)`.
     :param weights: `N` weights w of the training rows, above 0.
     :param unit: The weight u of a usual row, for which bounds of the base noise are meant. (Default: 1.)
-    :param factor: The factor a of the noise of new observations, where held-out rows show more or less noise than the
-        noise of training rows. (Default: 1.)
+    :param factor: The factor a of the noise of new observations, by which it differs from training rows'. (Default: 1.)
     :raises ValueError: If weights, unit or factor are not positive; in calls, if the number of training rows differs.
     """
 
@@ -215,16 +212,13 @@ class WeightedGaussianLikelihood(NoiseLikelihood):
     Observe a function with Gaussian noise of variance :math:`\sigma^2 / w_i` at training row i.
 
     Use it where training rows are not equally precise: means of several measurements (w their number), old or doubtful
-    rows (w below 1). Only ratios of weights matter for means; :attr:`noise` is the noise of weight 1, as of new
-    observations.
+    rows (w below 1). Only ratios of weights matter for means; :attr:`noise` is that of new observations.
 
     :func:`~gpytorch_partition.fit_exact_gp` trains it in one pass: with :math:`W = \mathrm{diag}(w)`, :math:`s W^{1/2}
-    K W^{1/2} + \sigma^2 I` has the Krylov spaces of :math:`W^{1/2} K W^{1/2}`. :class:`WeightedNoise` explains which
-    inputs are training rows.
+    K W^{1/2} + \sigma^2 I` has the Krylov spaces of :math:`W^{1/2} K W^{1/2}`.
 
     :param weights: `N` weights w of the training rows, above 0.
-    :param noise: Noise of a row whose weight is `unit`, from GPyTorch or this package. (Default: None, the same at all
-        points, at least 1e-4.)
+    :param noise: Noise of a row of weight `unit`. (Default: None, the same at all points, at least 1e-4.)
     :param unit: The weight of a usual row, whose noise is bounded. (Default: 1.)
     :raises ValueError: As :class:`WeightedNoise`.
 

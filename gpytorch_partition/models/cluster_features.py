@@ -25,19 +25,16 @@ class ClusterFeatures:
 
     There is a column for each cluster that holds a training row, and an entry :math:`\sqrt{w}` in each cluster that a
     point is in: m entries of :math:`1 / \sqrt m` for flat partitions of equal weight (Balog et al. 2016, equation 2).
-    For trees whose levels all count, a column is a node with the weight w, as in the root of S of
-    :class:`~gpytorch_partition.operators.PathSumLinearOperator`. Local slopes and inducing points have a column per
-    loading as well.
+    For trees whose levels all count, a column is a node with the weight w, as in
+    :class:`~gpytorch_partition.operators.PathSumLinearOperator`. Slopes and inducing points have a column per loading.
 
     Products of features equal the kernel among training rows, and between these and any other points. Between other
     points they lack clusters without training rows (forests and fast clusters built on these rows have none).
 
     Costs the labels of the rows, and 12 bytes for each entry: m in each row, or m times the mean depth of a leaf for
-    all heights. A :class:`~gpytorch_partition.MembershipKernel` has one for each of its sets (with `members_only`, for
-    each set that the item is in).
+    all heights, or one for each set of a :class:`~gpytorch_partition.MembershipKernel`.
 
-    :param kernel: A kernel of this package, a sum of such kernels, or a :class:`gpytorch.kernels.ScaleKernel` around
-        them.
+    :param kernel: A kernel of this package, or a sum or a :class:`gpytorch.kernels.ScaleKernel` of such kernels.
     :param train_x: `N x D` training rows.
     :raises TypeError: If the kernel is of another kind.
     :raises RuntimeError: If the kernel is unfitted.

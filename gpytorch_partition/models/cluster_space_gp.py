@@ -113,9 +113,9 @@ class ClusterSpaceGP(CountedModel):
         :param num_probes: Number of probe vectors of the log determinant. (Default: none, and a standard error of 0,
             for q up to 1,000 with up to 4,000 rows, and for q up to 80 with any number. Else 100 up to 2,000 rows,
             falling to 2 from 100,000 rows on. The standard error is then about 1e-3 nats per row or less.)
-        :return: The values, also kept in :attr:`values`, and the log marginal likelihood, whose standard error is in
-            :attr:`standard_error`. A :class:`~sklearn.exceptions.ConvergenceWarning` says that the noise is at its
-            lower bound, or that 300 steps did not suffice.
+        :return: The values, kept in :attr:`values`, and the log marginal likelihood. A
+            :class:`~sklearn.exceptions.ConvergenceWarning` says that the noise is at its bound, or that 300 steps did
+            not suffice.
         :raises ValueError: If `num_probes` is no whole number from 1.
         """
         checked_count(1 if num_probes is None else num_probes, "probe vectors", "num_probes")

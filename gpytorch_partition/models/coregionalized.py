@@ -54,8 +54,7 @@ class CoregionalizedGP(torch.nn.Module):
 
     :param train_x: `N x D` rows; NaN is a missing value, for kernels that take it.
     :param train_y: `N x T` targets; NaN is a missing entry.
-    :param kernel: The kernel k, with nothing left to train. Above `max_cholesky_size` rows its products must be linear
-        in N.
+    :param kernel: The kernel k, with nothing left to train, and linear products above `max_cholesky_size` rows.
     :param coregionalization: B, noise and means.
     :param description: Description of the kernel in plain values, as of :class:`.DefaultGP`. (Default: None.)
 

@@ -44,20 +44,16 @@ class FeatureSpaceGP(CountedModel):
     Fit an exact Gaussian process, :math:`y \sim N(c, s K + \sigma^2 I)`, by counts of clusters instead of rows.
 
     Use it when rows do not fit in memory or arrive in chunks, and all partitions together have a few thousand clusters.
-    Rows can be added and removed later. The marginal likelihood, means, variances and samples are exact for any number
-    of rows.
+    Rows can be added and removed later. All results are exact for any number of rows.
 
-    Counting costs the labels and :math:`O(N m^2)`. The first fit or prediction after that costs :math:`O(p^3)` time and
-    `32 p^2` bytes for p clusters (`64 p^2` for all heights of a forest); then a mean costs :math:`O(m)` and a variance
-    :math:`O(m p)` per point.
+    Counting costs the labels and :math:`O(N m^2)`, the first fit or prediction after that :math:`O(p^3)` time and `32
+    p^2` bytes for p clusters (`64 p^2` for all heights of a forest), a mean :math:`O(m)` and a variance :math:`O(m p)`.
 
-    The mean of the first targets is subtracted. Their standard deviation should not be far from 1, since the noise is
-    1e-4 at least.
+    The mean of the first targets is subtracted. Scale targets to deviations of about 1: the noise is 1e-4 at least.
 
     :param kernel: The kernel, best one of partitions with few clusters. The model uses the weights (of levels, of a
         mixture) that the kernel has when the model is fitted. With Mondrian trees each new row may open m new cells.
-    :param max_clusters: Largest number of clusters. Rows that would open more raise an error, and nothing changes.
-        (Default: 65,536.)
+    :param max_clusters: Largest number of clusters; rows that would open more are an error. (Default: 65,536.)
     :raises ValueError: If the kernel is a mixture with Mondrian trees, groups or a user's function, or a
         :class:`~gpytorch_partition.GammaMondrianKernel`.
 
@@ -99,8 +95,7 @@ class FeatureSpaceGP(CountedModel):
         supplement C), and equals that of all rows up to rounding. It is computed anew if n is above p / 4.
 
         :param x: `n x D` points.
-        :param y: `n` targets. A mean that is 10,000 standard deviations or more from that of the first rows costs
-            digits.
+        :param y: `n` targets. A mean that is 10,000 standard deviations from that of the first rows costs digits.
         :raises TypeError: If x or y is no tensor.
         :raises ValueError: If x and y do not match, hold NaN or infinity, or open more than `max_clusters` clusters.
         """

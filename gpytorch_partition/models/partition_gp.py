@@ -36,13 +36,11 @@ class PartitionGP(ExactGP):
 
     :param train_x: `N x D` training inputs. NaN is a missing value, for kernels of trees that accept it; the model
         stores inputs encoded by :func:`~gpytorch_partition.encode_missing`, and accepts encoded ones in calls.
-    :param train_y: `N` training targets. Standardized ones suit the default initial values and the noise's lower bound
-        of 1e-4.
+    :param train_y: `N` training targets, best standardized ones: the noise is 1e-4 or more.
     :param likelihood: A Gaussian likelihood, which holds the noise.
     :param kernel: The kernel k.
     :raises TypeError: If the inputs are not a tensor of float32 or float64.
-    :raises ValueError: If inputs, here or in a call, hold NaN and a kernel is GPyTorch's, which would read the code of
-        a missing value as a number.
+    :raises ValueError: If inputs, here or in a call, hold NaN and a kernel is GPyTorch's, which does not know it.
     :raises RuntimeError: If the likelihood is not Gaussian.
 
     Example:

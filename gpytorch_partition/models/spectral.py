@@ -28,8 +28,7 @@ class SpectralTruncation:
     Hold the largest eigenvalues of a kernel matrix and their eigenvectors, :math:`K \approx U \Lambda U^\top`.
 
     Use it to replace a kernel by its best few columns; :func:`spectral_truncation` makes it. No matrix of this rank is
-    closer to K, in any unitarily invariant norm (Eckart & Young 1936). With rows centred in feature space, it is kernel
-    principal component analysis.
+    closer to K (Eckart & Young 1936). With rows centred in feature space, it is kernel principal component analysis.
     """
 
     kernel: Kernel  #: The kernel k.
@@ -83,8 +82,8 @@ def spectral_truncation(
     :param rank: r, from 1 to N.
     :param is_centred: Whether the rows are centred in feature space. (Default: False.)
     :param tolerance: Residual of each eigenvector, relative to the largest eigenvalue. (Default: 1e-9.)
-    :param random_state: Seed of the first vectors; another seed changes the result by about the tolerance. (Default:
-        None, a fresh one.)
+    :param random_state: Seed of the first vectors; others change results by the tolerance. (Default: None, a fresh
+        one.)
     :raises ValueError: If the rank is not from 1 to N, or the rows are no N x D tensor.
 
     Example:
@@ -127,10 +126,9 @@ def spectral_embedding(
     :class:`~gpytorch_partition.estimators.PartitionSpectralClustering` clusters them by K-means.
 
     The coordinates are the leading eigenvectors of :math:`D^{-1/2} A D^{-1/2}`, divided by :math:`D^{1/2}`, with A the
-    kernel matrix without its diagonal and D its row sums. They are those of :func:`sklearn.manifold.spectral_embedding`
-    on the affinity K, with its first, constant coordinate. Costs and parameters are those of
-    :func:`spectral_truncation`, except for the entries of the kernel, which must not be negative, and the number k of
-    coordinates.
+    kernel matrix without its diagonal, which must not be negative, and D its row sums: those of
+    :func:`sklearn.manifold.spectral_embedding` on the affinity K, with its first, constant coordinate. Costs and other
+    parameters are those of :func:`spectral_truncation`.
 
     :return: `k` eigenvalues, largest first, and the coordinates (`N x k`).
     :raises ValueError: If `num_components` is not from 1 to N, the rows are no N x D tensor, or a row sum is negative.
