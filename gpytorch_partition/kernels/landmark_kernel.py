@@ -110,8 +110,7 @@ class LandmarkKernel(ClusterKernel):
     Learning costs some seconds, loadings :math:`O(N k^2)` time and k numbers per row; they are kept for later calls,
     unless lengthscales are trained (`kernel.base_kernel.requires_grad_(True)`). The kernel has gradients by x.
 
-    **Use float64** (inputs, targets and model): float32 represents N outputscales plus the noise only up to a ratio of
-    some :math:`10^6`.
+    **Use float64**: float32 represents N outputscales plus the noise only up to a ratio of some :math:`10^6`.
 
     :param train_x: `N x D` rows, in any units. (Default: None, an unfitted kernel for `load_state_dict`.)
     :param train_y: `N` targets.

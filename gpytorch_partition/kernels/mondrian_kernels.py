@@ -38,8 +38,7 @@ class MondrianKernel(PartitionKernel):
     r"""
     Compare points by the share of m Mondrian trees in which they share a cell (Balog et al. 2016, section 3.1).
 
-    Use it to get every kernel width from one set of trees, if rows arrive one by one, or if the posterior must return
-    to the prior far from all rows.
+    Use it to get every kernel width from one set of trees, or if the posterior must return to the prior far from rows.
 
     Its limit for many trees is the Laplace kernel :math:`\exp(-\lambda \|x - x'\|_1)` with the lifetime :math:`\lambda`
     (proposition 1), also outside the box of the training rows. :attr:`lifetime` can be set to any positive value up to
@@ -133,19 +132,16 @@ class GammaMondrianKernel(PartitionKernel):
 
     .. math:: k(x, x') = \mathbb{E}\, e^{-\lambda r} = (1 + r / b)^{-a},
 
-    and :math:`e^{-(a / b) r}` for :math:`a \to \infty` with a / b fixed. Lifetimes longer than :attr:`max_lifetime`
-    count as that one.
+    and :math:`e^{-(a / b) r}` for :math:`a \to \infty` with a / b fixed. Lifetimes end at :attr:`max_lifetime`.
 
     A product costs :math:`O(N m + V)` for V nodes. Joint samples of more than `max_cholesky_size` points are an error.
 
-    :param train_x: `N x D` rows whose bounding box the trees begin with. (Default: None, an unfitted kernel for
-        `load_state_dict`.)
+    :param train_x: `N x D` rows whose bounding box the trees begin with. (Default: None, for `load_state_dict`.)
     :param num_trees: Number m of trees. (Default: 200.)
     :param concentration: Initial value of a. (Default: 2.)
     :param lifetime: Initial mean a / b, in units of 1/x. (Default: as of :class:`~gpytorch_partition.MondrianKernel`.)
     :param max_lifetime: Cuts are sampled up to it. (Default: twice the 99.9 % quantile of the initial distribution.)
-    :param random_state: As in :class:`~gpytorch_partition.PartitionKernel`, and so are `batch_shape`, whose elements
-        share a and b, and `active_dims`.
+    :param random_state: As in :class:`~gpytorch_partition.PartitionKernel`, and so are `batch_shape` and `active_dims`.
     :raises ValueError: If the rows or an option cannot be used.
 
     Example:

@@ -38,8 +38,7 @@ class GroupKernel(PartitionMixtureKernel):
     they are more than half of the rows or `max_cholesky_size`, train weights on some 2,000 rows, and give them to a
     kernel with `learn_weights=False`, which is fitted in one pass.
 
-    :param columns: Numbers of the columns of categories, from 0, which hold whole numbers; with `nested`, from the
-        coarsest to the finest.
+    :param columns: Numbers of the columns of whole numbers, from 0; with `nested`, from the coarsest to the finest.
     :param nested: Whether columns are the levels of a hierarchy. (Default: False.)
     :param weights: Initial weights of the levels, :attr:`mixture_weights`. (Default: all the same.)
     :param learn_weights: Whether weights are trained. (Default: True.)
@@ -90,8 +89,7 @@ class MembershipKernel(PartitionKernel):
 
     .. math:: k(i, j) = \sum_s w_s b_{is} b_{js} \Big/ \sqrt{\textstyle\sum_s w_s b_{is} \sum_s w_s b_{js}},
 
-    the cosine of two items; items in no set have the variance 0. Rare sets count more with `set_weights` of one over
-    their sizes.
+    the cosine of two items. Rare sets count more with `set_weights` of one over their sizes.
 
     A product costs :math:`O(E)` for E memberships, 12 bytes each.
 
@@ -140,8 +138,5 @@ class MembershipKernel(PartitionKernel):
 
     def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:
         items, scales = self.partition, self.partition.item_scales
-        return MembershipLinearOperator(
-            items.set_weights.to(like),
-            memberships=items.memberships,
-            item_scales=None if scales is None else scales.to(like),
-        )
+        scales = None if scales is None else scales.to(like)
+        return MembershipLinearOperator(items.set_weights.to(like), memberships=items.memberships, item_scales=scales)

@@ -38,17 +38,14 @@ class PartitionKernel(ClusterKernel):
     or None for a fresh seed, never NumPy's global state.
 
     :param partition: A function from points `N x D`, a torch tensor, to integer labels `N x m`, or `N` for one
-        partition, torch or NumPy (any integers; a pure function of each point). Or a fitted clusterer of scikit-learn,
-        its `predict`, a list of fitted clusterers, or a :class:`~gpytorch_partition.partitions.Partition`. For a
-        program with a seed see :meth:`from_sampler`.
+        partition, torch or NumPy; fitted clusterers of scikit-learn, one or a list, or a `predict`; or a
+        :class:`~gpytorch_partition.partitions.Partition`. For a program with a seed see :meth:`from_sampler`.
     :param batch_shape: Batch shape of the kernel; all elements share the partitions. (Default: none.)
     :param active_dims: Numbers of the columns of x that the partitions see. They are kept in :attr:`columns`, and can
         be assigned later if none are given. (Default: all.)
     :raises TypeError: If `partition` is none of these.
-    :raises ValueError: If `active_dims` are not distinct numbers of columns from 0; in calls, for points that the
-        partitions cannot label.
-    :raises RuntimeError: In calls, for inputs that require a gradient, for `last_dim_is_batch` and while the kernel is
-        unfitted.
+    :raises ValueError: If `active_dims` are not distinct numbers from 0; in calls, for points that have no labels.
+    :raises RuntimeError: In calls, for inputs that require a gradient, for `last_dim_is_batch` and while unfitted.
 
     Example:
         >>> kernel = PartitionKernel(lambda x: torch.stack([x[..., 0].round(), x[..., 0].floor()], -1).long())
@@ -139,8 +136,7 @@ class PartitionKernel(ClusterKernel):
         :param points: New points (`N2 x D`) and their targets to judge by. (Default: None, the rows.)
         :param classes: Whether y are classes. (Default: None, classes unless y are floating point numbers.)
         :param random_state: Seed of the points and pairs that are looked at. (Default: 0.)
-        :return: The numbers, readable when printed; its `num_partitions_for(standard_error)` returns how many are
-            enough.
+        :return: The numbers, readable when printed; `num_partitions_for(standard_error)` returns how many are enough.
         :raises TypeError: If the kernel is a mixture, whose partitions are not draws of one kind.
         :raises ValueError: If rows or targets cannot be used, or there is one partition only.
 

@@ -94,8 +94,7 @@ class PartitionMixtureKernel(PartitionKernel):
     maximize the marginal likelihood. Unlike a sum of kernels it is a partition kernel itself: a product is one pass
     over the codes of all partitions. With fixed weights one Lanczos run fits outputscale and noise.
 
-    :param kernels: Any partition kernels (mixtures too), each with its own `active_dims` and trained weights, and no
-        `batch_shape`.
+    :param kernels: Partition kernels (mixtures too), with their own `active_dims` and weights, without `batch_shape`.
     :param weights: Initial weights of the kernels, which need not sum to 1. (Default: all the same.)
     :param learn_weights: Whether weights are trained. (Default: True.)
     :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.

@@ -70,13 +70,11 @@ class RandomForestKernel(PartitionKernel):
       impurity i that the ensemble keeps: for regression trees the variance of the targets in the node. k(x, x) is then
       about the share of the variance that the trees explain.
 
-    All elements of a `batch_shape` share trained weights. An ordinary bootstrap forest, fitted on the targets that the
-    Gaussian process is then trained on, would make the process overconfident (docs/papers.md), so trees see few targets
-    by default: :func:`~gpytorch_partition.partitions.grow_forest` has the parameters not listed here, with their errors
-    and the cost of growing.
+    All elements of a `batch_shape` share trained weights. An ordinary bootstrap forest, fitted on the targets of the
+    Gaussian process, would make it overconfident (docs/papers.md), so trees see few targets by default:
+    :func:`~gpytorch_partition.partitions.grow_forest` has the parameters not listed here, with errors and costs.
 
-    :param train_x: `N x D` rows to grow the forest on. (Default: None, an unfitted kernel for `load_state_dict`, which
-        also takes over `heights`.)
+    :param train_x: `N x D` rows to grow the forest on. (Default: None; `load_state_dict` takes over `heights` too.)
     :param train_y: `N` (or `N x k`) targets.
     :param num_trees: Number m of trees. (Default: 200.)
     :param heights: `"all"`, `"sampled"`, `"leaf"`, `"learned"`, `"impurity"` or a depth. (Default: `"all"`.)
@@ -161,9 +159,8 @@ class RandomForestKernel(PartitionKernel):
         :func:`gpytorch_partition.presets.ensemble_model` chooses by held-out rows instead. Weights of trees (AdaBoost,
         and DART of XGBoost) are those of the kernel; k(x, x) stays 1.
 
-        :param forest: A fitted ensemble, as :class:`~gpytorch_partition.partitions.ForestPartition` reads it: of
-            scikit-learn, LightGBM, XGBoost, CatBoost or stochtree. With `active_dims` it must have been fitted on these
-            columns only.
+        :param forest: A fitted ensemble, as :class:`~gpytorch_partition.partitions.ForestPartition` reads it. With
+            `active_dims` it must have been fitted on these columns only.
         :param heights: As for the class, and so are `random_state`, `batch_shape` and `active_dims`.
         :raises ValueError: As :class:`~gpytorch_partition.partitions.ForestPartition`, and if `heights` is `"impurity"`
             and the ensemble keeps no impurities (only scikit-learn's decision trees do).

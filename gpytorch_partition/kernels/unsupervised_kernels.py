@@ -89,9 +89,8 @@ class FastClusterKernel(PartitionKernel):
     except `batch_shape` and `active_dims`, which are those of :class:`~gpytorch_partition.PartitionKernel`.
 
     In a single column the default `height` is too large if targets are noisy and there are fewer than four training
-    rows for each of :math:`2^h` centers. All partitions then isolate the same rows, whose noise is taken for the
-    function: a training gives an :class:`~gpytorch_partition.kernels.OverconfidenceWarning`. Give the smaller height of
-    largest marginal likelihood.
+    rows for each of :math:`2^h` centers, as an :class:`~gpytorch_partition.kernels.OverconfidenceWarning` says: give
+    the smaller height of largest marginal likelihood.
 
     Example:
         >>> x = torch.linspace(0, 1, 50).unsqueeze(-1)

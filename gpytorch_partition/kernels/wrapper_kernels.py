@@ -169,8 +169,7 @@ class EncodedKernel(_WrapperKernel):
     Compare rows by a :class:`~gpytorch_partition.tables.NumberView` of them, :math:`k_0(\phi(x), \phi(x'))`.
 
     Use it to compare rows of a table by a smooth, linear or distance-based kernel: :math:`\phi` has numbers for the
-    levels of categories and medians for missing cells. Forests need none: they split on sets of levels and accept
-    missing values.
+    levels of categories and medians for missing cells. Forests need none.
 
     :param base_kernel: :math:`k_0`, built on the view of the training rows.
     :param view: :math:`\phi`. (Default: None, an unfitted one for `load_state_dict`.)
@@ -268,15 +267,13 @@ class LocalLinearKernel(ClusterKernel):
     Standardize columns: :math:`v_d` is the variance that a slope adds one unit from 0, and a function is least certain
     far from 0. A missing value counts as 0 in the linear part.
 
-    :param base_kernel: A partition kernel :math:`k_0` (or a sum or multiple of partition kernels), with its own
-        `active_dims`.
+    :param base_kernel: A partition kernel :math:`k_0` (or a sum or multiple of some), with its own `active_dims`.
     :param num_dims: Number D of columns of the linear part.
     :param active_dims: Numbers of these columns, such as those that need slopes. (Default: all.)
     :param variance_prior: Prior of :math:`v`. (Default: none.)
     :param variance_constraint: Constraint of :math:`v`. (Default: `Positive`; v begins at 1 / D.)
     :param batch_shape: Batch shape of :math:`v`. (Default: none.)
-    :raises TypeError: In calls, if the base kernel is not a partition kernel; a `ValueError` for points of another
-        width.
+    :raises TypeError: In calls, if it is no partition kernel; a `ValueError` for points of another width.
 
     Example:
         >>> from gpytorch_partition import PartitionKernel

@@ -63,14 +63,7 @@ class Drawing(NamedTuple):
 
     @classmethod
     def checked(
-        cls,
-        shape: Sequence[int],
-        clusterer: Any,
-        distributions: Any,
-        rows: Any,
-        columns: Any,
-        projection: Any,
-        noise: str,
+        cls, shape: torch.Size, clusterer: Any, distributions: Any, rows: Any, columns: Any, projection: Any, noise: str
     ) -> Drawing:
         if isinstance(clusterer, type):
             raise TypeError(f"expected a clusterer, got the class: give {clusterer.__name__}()")
@@ -183,16 +176,14 @@ class ClusteringPartition(Partition):
         times give a `UserWarning`. (Default: None, an unfitted partition for `load_state_dict`.)
     :param clusterer: An unfitted clusterer with `fit_predict`, and `get_params` and `set_params`.
     :param num_partitions: Number m of clusterings. (Default: 200.)
-    :param param_distributions: Parameters of the clusterer to draw, by name. Each has a range `(low, high)`, drawn
-        uniformly in the logarithm, integers if both are; a list to choose from; or a distribution of SciPy.
-        `"cut_distance"` is the radius at which HDBSCAN's hierarchy is cut (`dbscan_clustering`). (Default: none.)
+    :param param_distributions: Parameters of the clusterer to draw, by name: a range `(low, high)`, uniform in the
+        logarithm, integers if both are; a list; or a distribution of SciPy. `"cut_distance"` cuts HDBSCAN's hierarchy.
     :param rows: Rows that each clustering sees, a number, or a share as a float. Clusterers that keep their rows take
         :math:`O(N^2)`, so above 10,000 rows they are refused unless `rows` is given. (Default: all.)
     :param columns: Columns that each clustering sees, a number or a share. (Default: all.)
     :param projection: Number K of dimensions of a Gaussian random projection. (Default: None.)
-    :param noise: The clusters of noise points (label -1). `"alone"`: each is a cluster of its own, joined by the new
-        points nearest to it. `"together"`: all are one cluster. `"nearest"`: each joins the nearest row that is no
-        noise. (Default: `"alone"`.)
+    :param noise: The clusters of noise points (label -1). `"alone"`: each is one, joined by the new points nearest to
+        it. `"together"`: all are one. `"nearest"`: each joins the nearest row that is no noise. (Default: `"alone"`.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :param n_jobs: Clusterings at once, as joblib counts them. (Default: None, one.)
     :raises TypeError: If `clusterer` is not a clusterer.
@@ -257,8 +248,7 @@ class ClusteringPartition(Partition):
         """
         Return the partitions of clusterers that are already fitted, on all columns.
 
-        :param clusterers: Fitted clusterers whose rule for new points is known. DBSCAN is among them; new points join
-            the nearest core point.
+        :param clusterers: Fitted clusterers whose rule for new points is known; of DBSCAN, the nearest core point.
         :raises TypeError: If the rule is not known.
         :raises ValueError: If there are no clusterers, or they are fitted on different numbers of columns.
 

@@ -32,11 +32,10 @@ class ForestPartition(Partition):
     (:attr:`handles_missing`) and unknown categories. The trees are those that the ensemble's own `predict` uses, up to
     the best iteration of models that stopped early; AdaBoost and DART of XGBoost keep the weights of their trees.
 
-    :param ensemble: A fitted random forest, extra-trees, gradient boosting, histogram gradient boosting, AdaBoost or
-        bagging of trees, isolation forest, random trees embedding, or single tree of scikit-learn (:func:`grow_forest`
-        makes one); a `Booster` or estimator of LightGBM or XGBoost; a `CatBoost` or estimator of CatBoost; a BART model
-        of stochtree; or `Trees` of `gpytorch_partition.partitions.ensembles`. `None` makes an unfitted partition that
-        `load_state_dict` fits.
+    :param ensemble: A fitted random forest, extra-trees, boosting or bagging of trees, isolation forest, random trees
+        embedding, or single tree of scikit-learn (:func:`grow_forest` makes one); a `Booster` or estimator of LightGBM
+        or XGBoost; an estimator of CatBoost; a BART model of stochtree; or `Trees` of
+        `gpytorch_partition.partitions.ensembles`. `None` makes an unfitted partition for `load_state_dict`.
     :raises TypeError: If `ensemble` is none of these, or an ensemble of other things than trees.
     :raises ValueError: If the ensemble is not fitted, has no trees, or splits by other things than numbers. If LightGBM
         or XGBoost was fitted to a frame whose levels are not whole numbers, or cannot be told from other columns.
@@ -271,8 +270,7 @@ class TreeCutPartition(Partition):
     :class:`~gpytorch_partition.RandomForestKernel` uses it for `heights="sampled"`. For depths of your own,
     :meth:`ForestPartition.cut` makes it, and :class:`~gpytorch_partition.PartitionKernel` takes it.
 
-    With depths drawn from 0 ... h these are the partitions of Algorithm 1 of Davies & Ghahramani (2014). A leaf above
-    the cut is a cluster of its own.
+    With depths drawn from 0 ... h these are the partitions of Algorithm 1 of Davies & Ghahramani (2014).
 
     :param forest: The forest; its tensors are shared. `None` makes an unfitted partition that `load_state_dict` fits.
     :param depths: `m` depths, 0 or more (int64); a tree cut at its height or below is cut into its leaves.

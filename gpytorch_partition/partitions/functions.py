@@ -23,13 +23,11 @@ class CallablePartition(Partition):
     """
     Divide points by a function from points to labels (Davies & Ghahramani 2014, section 4.2).
 
-    Use it to share one function between kernels; :class:`~gpytorch_partition.PartitionKernel` makes one of any
-    function.
+    Use it to share one function between kernels, which make one of any function themselves.
 
-    :param function: Maps points `N x D`, a torch tensor, to integer labels `N x m`, or `N` for one partition, in a
-        torch tensor or a NumPy array. Labels of a point must not depend on the other rows, and NaN and infinity are the
-        function's to handle. `state_dict` does not save it. A method of a scikit-learn estimator gets float64 NumPy
-        arrays.
+    :param function: Maps points `N x D`, a torch tensor (of a method of scikit-learn, a float64 array), to integer
+        labels `N x m`, or `N` for one partition, torch or NumPy. Labels of a point must not depend on other rows; NaN
+        and infinity are the function's to handle. `state_dict` does not save it.
     :param num_partitions: Number m of partitions. (Default: None, as many as the first labels have.)
     :raises TypeError: If `function` is not callable.
 
@@ -106,8 +104,7 @@ def partition_of(source: Any) -> Partition:
     """
     Return a user's source of clusters as a partition.
 
-    :param source: A partition; a function from points to labels; a fitted clusterer of scikit-learn or its `predict`;
-        or a list of fitted clusterers.
+    :param source: A partition; a function from points to labels; or fitted clusterers of scikit-learn, one or a list.
     :raises TypeError: If `source` is none of these, or a fitted clusterer that has no `predict`.
     """
     if isinstance(source, Partition):
@@ -147,12 +144,10 @@ class SampledPartition(Partition):
 
     The state, in `state_dict` and in pickles, is the m seeds: after a load, the same program draws the functions again.
 
-    :param draw: Maps a seed, an int, from which all randomness must come, to a function, or to a fitted clusterer of
-        scikit-learn or its `predict`. A function maps points (`n x D` torch tensor) to integer labels, torch or NumPy,
-        of shape `n` or `n x 1`.
+    :param draw: Maps a seed, an int, from which all randomness must come, to a fitted clusterer of scikit-learn, or to
+        a function from points (`n x D` torch tensor) to integer labels, torch or NumPy, of shape `n` or `n x 1`.
     :param random_state: Seed or `RandomState` that the seeds are drawn from; `None` is a fresh one.
-    :param n_jobs: Functions drawn at once, as joblib counts them; those from other processes must be picklable by
-        cloudpickle. (Default: None, one.)
+    :param n_jobs: Functions drawn at once, as joblib counts them, which cloudpickle must know. (Default: None, one.)
 
     Example:
         >>> def draw(seed):

@@ -59,13 +59,10 @@ def grow_forest(
         trees do not look at the targets), or a number of columns. (Default: 1/3.)
     :param categories: Numbers of columns that hold codes 0 ... C - 1 of categories, which are split into sets of levels
         by an order of the levels in each tree. :class:`LevelOrderTree` explains how. (Default: none.)
-    :param sample_weight: `N` weights, 0 or more, of the rows' squared errors in the choice of splits. (Default: None,
-        the same for all.)
-    :param groups: `N` numbers of groups of rows that are alike: levels are ordered by other groups than a tree is grown
-        on. (Default: None, by other rows.)
+    :param sample_weight: `N` weights, 0 or more, of the rows' squared errors in the choice of splits. (Default: None.)
+    :param groups: `N` numbers of groups of like rows: other groups order levels than grow the tree. (Default: None.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
-    :param n_jobs: Trees grown at a time, in processes. This pays only where growing takes minutes. (Default: None,
-        one.)
+    :param n_jobs: Trees grown at a time, in processes, which pays where growing takes minutes. (Default: None, one.)
     :return: A fitted `BaggingRegressor` of `ExtraTreeRegressor`, for :class:`ForestPartition`.
     :raises ValueError: If rows and targets do not match, are empty or infinite, targets are NaN, columns of categories
         hold other things than codes, or an option is out of range (scikit-learn's `InvalidParameterError` among them).

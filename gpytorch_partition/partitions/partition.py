@@ -87,8 +87,7 @@ class Partition(torch.nn.Module):
 
         :param x: `*batch x N x D` points.
         :raises RuntimeError: If the partition is not fitted.
-        :raises ValueError: If x is not a floating point tensor of the right width with two dimensions or more, or holds
-            NaN or infinity.
+        :raises ValueError: If x is not a finite floating point tensor of the right width with two dimensions or more.
         """
         self.check_points(x)
         return self._in_blocks(x, torch.int64, lambda labels: labels)

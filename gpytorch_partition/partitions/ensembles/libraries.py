@@ -86,9 +86,8 @@ def check_refittable(ensemble: Any) -> None:
 
 def check_has_trees(ensemble: Any) -> None:
     if not isinstance(ensemble, Trees) and reader_of(ensemble) is None and not _is_of_scikit_learn(ensemble):
-        raise TypeError(
-            f"expected a tree ensemble of scikit-learn, LightGBM, XGBoost or CatBoost, got {_told(ensemble)}"
-        )
+        got = _told(ensemble)
+        raise TypeError(f"expected a tree ensemble of scikit-learn, LightGBM, XGBoost or CatBoost, got {got}")
 
 
 def is_fitted(ensemble: Any) -> bool:

@@ -86,9 +86,8 @@ def _histogram_trees(boosting: Any) -> Trees:
         children[nodes["is_leaf"] == 1] = -1
         trees.append(Tree(children, order[nodes["feature_idx"]], nodes["num_threshold"], nodes["missing_go_to_left"]))
     found = joined(trees, boosting.n_features_in_, categories=_category_sets(predictors, categories))
-    return found._replace(
-        num_rows=np.concatenate([predictor.nodes["count"] for predictor in predictors]).astype(np.int64)
-    )
+    counts = np.concatenate([predictor.nodes["count"] for predictor in predictors])
+    return found._replace(num_rows=counts.astype(np.int64))
 
 
 def histogram_values(boosting: Any) -> NDArray[np.float64]:

@@ -198,8 +198,7 @@ def array_trees(
     into more than two become several binary ones of one level.
 
     :param trees: For each tree its children (`n x k`, integers; the root is node 0, and negative numbers are no child),
-        columns (`n` integers) and thresholds (`n`, or `n x (k - 1)`, increasing). Columns and thresholds of leaves are
-        not read, nor are thresholds beyond the k - 1 of a node.
+        columns (`n` integers) and thresholds (`n`, or `n x (k - 1)`, increasing), which are not read at leaves.
     :param num_columns: Number D of columns of the data.
     :param weights: A weight for each tree, 0 or more. (Default: all the same.)
     :raises ValueError: If an array has another shape or kind, or nodes are not one tree: a child twice or out of range,
@@ -259,22 +258,22 @@ class _GivenTree:
 
     def _check_nodes(self, num_columns: int) -> None:
         size, inner, is_child = len(self.children), self.counts > 0, self.children >= 0
-        self._check(not (self.counts == 1).any(), "nodes with two children or more, or none", self.counts == 1)
+        self._refuse(self.counts == 1, "nodes with two children or more, or none")
         gaps = np.logical_or.reduce(np.diff(is_child.astype(int), axis=1) > 0, axis=1)
-        self._check(not gaps.any(), "children first and then -1 in a row", gaps)
+        self._refuse(gaps, "children first and then -1 in a row")
         children = np.sort(self.children[is_child])
         if not np.array_equal(children, np.arange(1, size)):
             told = f"node 0, and all nodes 1 to {size - 1} to be the child of one node each"
             raise ValueError(f"expected the root of {self.name} to be {told}, got children {children.tolist()[:10]}")
         outside = inner & ((self.column < 0) | (self.column >= num_columns))
-        self._check(not outside.any(), f"columns from 0 to {num_columns - 1}", outside)
+        self._refuse(outside, f"columns from 0 to {num_columns - 1}")
         used = np.arange(self.threshold.shape[1]) < self.counts[:, None] - 1
         wrong = np.isnan(self.threshold) & used
         wrong[:, 1:] |= (np.diff(self.threshold, axis=1) <= 0) & used[:, 1:]
-        self._check(not wrong.any(), "thresholds that increase", np.logical_or.reduce(wrong, axis=1))
+        self._refuse(wrong.any(1), "thresholds that increase")
 
-    def _check(self, holds: bool, expected: str, wrong: NDArray[np.bool_]) -> None:
-        if not holds:
+    def _refuse(self, wrong: NDArray[np.bool_], expected: str) -> None:
+        if wrong.any():
             raise ValueError(f"expected {expected}, got others at node {np.flatnonzero(wrong)[0]} of {self.name}")
 
     def binary(self) -> tuple[Tree, NDArray[np.bool_]]:

@@ -58,9 +58,8 @@ class MondrianPartition(Partition):
     r"""
     Divide points by the cells of m Mondrian trees; their kernel tends to :math:`\exp(-\lambda \lVert x - x' \rVert_1)`.
 
-    :class:`~gpytorch_partition.MondrianKernel` uses it. Construct it yourself for cells without a kernel: those of one
-    tree (:meth:`tree`), of a shorter lifetime (:meth:`cut`), or the times at which pairs of points are separated
-    (:meth:`separation_times`).
+    :class:`~gpytorch_partition.MondrianKernel` uses it. Construct it yourself for cells without a kernel: of one
+    :meth:`tree`, of a shorter lifetime (:meth:`cut`), or the :meth:`separation_times` of pairs of points.
 
     The distribution (Balog et al. 2016, Algorithm 1) is exact for any finite set of points, up to :math:`2^{60}` times
     as far out as the box of `x`. A label is the 64-bit key of the cell. With the same `random_state`, the cells of a

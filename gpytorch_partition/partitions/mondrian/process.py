@@ -93,8 +93,7 @@ class Nodes(NamedTuple):
     """
     Hold nodes of trees (M) on the outermost of L nested boxes: level j of a node is its intersection with box j.
 
-    Every level has a key, and a next cut in the gap around the level below. A level that is empty or cannot be cut has
-    an infinite time.
+    Every level has a key, and a next cut in the gap around the level below, never if it cannot be cut.
     """
 
     lower: Tensor  # (D, M)
