@@ -53,16 +53,14 @@ def optimize_acqf_cells(
     Batches are found one point after another, with earlier points pending, and have no duplicates. Other arguments are
     those of `optimize_acqf` and `optimize_acqf_mixed_alternating` of BoTorch; constraints are within points only.
 
-    :param acq_function: An acquisition function of BoTorch, analytic or by Monte Carlo, whose value depends on points
-        through the posterior only, of a model (or a `ModelListGP`) with a constant mean and a kernel made of partition
-        kernels by scales, sums, products and mixtures.
+    :param acq_function: An acquisition function of BoTorch, which depends on points through the posterior only, of a
+        model (or a `ModelListGP`) with a constant mean and scales, sums, products and mixtures of partition kernels.
     :param discrete_dims: Possible values of each column of integers, or of other ordered values. (Default: none.)
     :param cat_dims: Possible values of each column of categories; each is a neighbor of any other. (Default: none.)
     :param num_restarts: Number of cells from which local searches start. (Default: 10.)
     :param raw_samples: Number of random points. (Default: 1024.)
     :param X_avoid: `n x d` points not to return, such as evaluated ones of a function without noise. (Default: none.)
-    :param batch_initial_conditions: `n x d` or `n x 1 x d` points that are candidates too, such as feasible ones.
-        (Default: none.)
+    :param batch_initial_conditions: `n x d` or `n x 1 x d` points that are candidates too. (Default: none.)
     :param max_batch_size: Cells that are evaluated at once. (Default: 2048.)
     :param random_state: Seed or :class:`numpy.random.RandomState` that reproduces the result; None is a fresh one.
     :return: The points (`q x d`) and their joint acquisition value.

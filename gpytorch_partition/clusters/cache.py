@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 import torch
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 Value = TypeVar("Value")
+Source: TypeAlias = LinearOperator | torch.nn.Module
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,13 +34,7 @@ class Cache:
     def __init__(self) -> None:
         self._entries: dict[Key[Any], _Entry] = {}
 
-    def get(
-        self,
-        key: Key[Value],
-        source: LinearOperator | torch.nn.Module | None,
-        compute: Callable[[], Value],
-        *options: Any,
-    ) -> Value:
+    def get(self, key: Key[Value], source: Source | None, compute: Callable[[], Value], *options: Any) -> Value:
         """
         Return the value of a key: the cached one if options and tensors are equal, else a new one, without gradients.
 
@@ -65,7 +60,7 @@ def without_computed(owner: object) -> dict[str, Any]:
     return {name: owner.__dict__[name] for name in kept}
 
 
-def _tensors(source: LinearOperator | torch.nn.Module) -> list[Tensor]:
+def _tensors(source: Source) -> list[Tensor]:
     return list(source.state_dict().values() if isinstance(source, torch.nn.Module) else source.representation())
 
 

@@ -43,13 +43,11 @@ class Incidence(Movable):
     """
     Multiply by the one-hot matrix :math:`Z` (`*batch x N x p`), with a one in each row for each of its m clusters.
 
-    Memory is 8 bytes per (row, partition) with 32-bit codes. Products cost :math:`O(N m t)` for t columns and
-    :math:`O(p t)` workspace.
+    Memory is 8 bytes per (row, partition) with 32-bit codes. Products cost :math:`O(N m t)` for t columns.
 
     :param codes: `*batch x N x m` columns of :math:`Z`, integers; those of each partition are in a range of their own.
     :param num_clusters: Number p of columns of :math:`Z`.
-    :param sizes: Number of clusters in each part of a joint feature space; incidences derived from this one have one
-        part. (Default: one part.)
+    :param sizes: Number of clusters in each part of a joint feature space. (Default: one part.)
 
     Example:
         >>> Z = Incidence(torch.tensor([[0, 2], [0, 3], [1, 3]]), num_clusters=4)

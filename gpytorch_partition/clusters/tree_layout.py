@@ -87,9 +87,8 @@ class TreeLayout(Movable):
         table = self._shared_by_neighbours
         exponent = torch.frexp((high - low).double()).exponent.long().sub_(1).clamp_(0, len(table) - 1)
         last = (high - (1 << exponent)).clamp_min(0)
-        return torch.where(
-            low == high, self.leaf_nodes[low], torch.minimum(table[exponent, low], table[exponent, last])
-        )
+        shared = torch.minimum(table[exponent, low], table[exponent, last])
+        return torch.where(low == high, self.leaf_nodes[low], shared)
 
     @cached_property
     def _shared_by_neighbours(self) -> Tensor:

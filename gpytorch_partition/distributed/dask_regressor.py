@@ -62,8 +62,8 @@ class DaskPartitionGPRegressor(BaseEstimator):
     :param sample_rows: Rows that the kernel is grown on and columns are standardized by. (Default: 10,000.)
     :param grown_on: `"sample"`, or `"shards"` for a forest whose trees are grown in parallel, each on rows of one
         chunk; chunks should be alike, or empty. (Default: `"sample"`.)
-    :param random_state: Seed of the sample and of the kernel. Equal integers and equal chunks give predictions equal to
-        the last bit, for any number of workers.
+    :param random_state: Seed of the sample and the kernel; results are equal to the last bit with any number of
+        workers.
     :param client: The cluster's client. (Default: Dask's current one.)
 
     Fitted attributes: `model_`, `kernel_`, `noise_` and `outputscale_` (variances, in squared units of the targets),
@@ -96,8 +96,7 @@ class DaskPartitionGPRegressor(BaseEstimator):
 
         :param X: `N x D` Dask dataframe or array of numbers.
         :param y: `N` Dask series or array, with the same partitions.
-        :raises ValueError: If a parameter cannot be used, partitions differ, there is no client, or cells are missing
-            (NaN), which only `"forest"` accepts.
+        :raises ValueError: If a parameter or chunk cannot be used, or cells miss, which only `"forest"` accepts.
         :raises TypeError: If X and y are anything else, or the kernel cannot be counted.
         """
         self._check_parameters()
@@ -125,9 +124,8 @@ class DaskPartitionGPRegressor(BaseEstimator):
 
         :param X: `n x D` Dask dataframe or array, whose partitions are predicted on workers when the result is
             computed; or rows in memory, which are predicted here.
-        :param return_std: Whether to return standard deviations too. Above 4,000 clusters standard deviations are
-            estimated from :class:`~gpytorch_partition.settings.num_variance_samples` samples; 32 samples take some 100
-            products of the rows, once.
+        :param return_std: Whether to return standard deviations too, above 4,000 clusters estimates from
+            :class:`~gpytorch_partition.settings.num_variance_samples` samples.
         :return: Series, or arrays, of `n`; lazy ones for Dask collections.
         :raises ValueError: If the columns are not those of :meth:`fit`.
         """

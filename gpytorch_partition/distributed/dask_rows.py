@@ -229,9 +229,8 @@ def count_chunks(model: FeatureSpaceGP, chunks: Any, client: Client | None = Non
     Count the rows of many chunks on workers, as :meth:`FeatureSpaceGP.add_chunks` does in one process.
 
     Call it for more rows than one machine holds, and up to a few thousand clusters p. Counts equal those of one process
-    bit for bit, and sums up to rounding. Both have equal bits for any number of workers, also if workers die. All rows
-    are counted, or none. Messages take `2 p^2` bytes for each chunk (21 MB for p = 3,200), so make chunks large:
-    100,000 rows or more.
+    bit for bit, and have equal bits for any number of workers, also if workers die. All rows are counted, or none.
+    Messages take `2 p^2` bytes for each chunk (21 MB for p = 3,200): make chunks large, 100,000 rows or more.
 
     :param model: The model, at the driver; its kernel is sent to the workers.
     :param chunks: A pair (X, y) of Dask arrays or dataframes with equal partitions; or an iterable of chunks, which are

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from typing import NamedTuple
 
 import scipy.linalg
 import torch
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
+
+from gpytorch_partition.linalg.conjugate_gradients import Closure
 
 _JITTERS = (1e-10, 1e-8, 1e-6, 1e-4)  # in units of the mean of the diagonal
 _LEAST_EIGENVALUE = 1e-10  # in the same units
@@ -80,12 +81,7 @@ class Eigenpairs(NamedTuple):
 
 
 def largest_eigenpairs(
-    matmul: Callable[[Tensor], Tensor],
-    num_rows: int,
-    num_pairs: int,
-    *,
-    generator: torch.Generator,
-    tolerance: float = 1e-9,
+    matmul: Closure, num_rows: int, num_pairs: int, *, generator: torch.Generator, tolerance: float = 1e-9
 ) -> Eigenpairs:
     r"""
     Return the algebraically largest eigenpairs of a symmetric A by block Lanczos from a random block.
@@ -117,7 +113,7 @@ def largest_eigenpairs(
     return _signed(values[:num_pairs], block[:, :num_pairs])
 
 
-def _cycle(matmul: Callable[[Tensor], Tensor], block: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _cycle(matmul: Closure, block: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The best eigenvalues, vectors and residuals of the block's Krylov space, as many as the block has columns."""
     width = block.shape[1]
     basis = block.new_empty(block.shape[0], _NUM_BLOCKS * width)
@@ -162,7 +158,7 @@ class NystromFactor(NamedTuple):
 
 
 def nystrom_factor(
-    matmul: Callable[[Tensor], Tensor], shape: torch.Size, rank: int, generator: torch.Generator, dtype: torch.dtype
+    matmul: Closure, shape: torch.Size, rank: int, generator: torch.Generator, dtype: torch.dtype
 ) -> NystromFactor:
     r"""
     Return a randomized Nystrom approximation (Frangella, Tropp & Udell 2021, algorithm 2.1), shifted outside its span.

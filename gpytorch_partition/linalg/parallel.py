@@ -74,8 +74,7 @@ def idle_threads() -> Iterator[Submit]:
     """
     Yield a function like `Executor.submit`, for the threads that :func:`threads_for` leaves idle, else for this one.
 
-    Calls see the settings of their caller, must not write to the same memory, and draw from seeds that they are given
-    only. Each has one thread of OpenMP.
+    Calls see their caller's settings, must not write to the same memory, and draw from seeds that they are given only.
     """
     idle = _IDLE.get()
     if idle is None or idle.num_threads == 1:

@@ -383,8 +383,7 @@ class IncidenceLinearOperator(LinearOperator):
     r"""
     Multiply by the exact root :math:`\sqrt{s}\, [\mathrm{diag}(R_1) Z F, \ldots]` (`*batch x N x kq`) of a covariance.
 
-    Use it for features of rows: :meth:`PartitionLinearOperator.sparse_root` returns it. Construct it yourself for other
-    points of the same feature space.
+    Use it for features of rows (:meth:`PartitionLinearOperator.sparse_root`) or other points of the same feature space.
 
     :param scale: `*batch`, the factor :math:`\sqrt{s}`.
     :param factor: `p x q` operator F in feature space.

@@ -18,14 +18,12 @@ class PartitionSumLinearOperator(CovarianceOperator, SumLinearOperator):
     Add covariances, :math:`K_1 + K_2 + \ldots`: products, diagonals, entries and samples are sums over the terms.
 
     Use it, with one term, for this package's solver on the operator of a kernel without clusters, as
-    :class:`~gpytorch_partition.IterativeKernel` does. An operator of this package plus any but a diagonal is such a
-    sum.
+    :class:`~gpytorch_partition.IterativeKernel` does.
 
     :param linear_ops: The terms, operators or tensors `*batch x N x M`; batch shapes broadcast.
     :raises TypeError: If a term is neither.
 
     Example:
-        >>> import torch
         >>> from gpytorch_partition.operators import FlatLinearOperator, PartitionLinearOperator
         >>> from gpytorch_partition.clusters.incidence import Incidence
         >>> Z = Incidence(torch.tensor([[0, 2], [0, 3], [1, 3]]), num_clusters=4)

@@ -38,9 +38,8 @@ def choose_solver(noisy: AddedDiagLinearOperator, task: Task, is_dense: bool | N
     :class:`.ConjugateGradients`    all                   else; what does not converge is solved in float64
     ==============================  ====================  ==============================================================
 
-    Two more are asked for by name. Predictions take a :class:`.FeatureFactor` where it takes less time than solves
-    (:mod:`gpytorch_partition.inference.prediction.method_costs` has the costs), and divergences between distributions
-    take :mod:`.noisy_clusters`.
+    Two more are asked for by name: predictions take a :class:`.FeatureFactor` where it takes less time than solves
+    (:mod:`.method_costs`), and divergences between distributions take :mod:`.noisy_clusters`.
 
     :param noisy: `*batch x N x N`.
     :param task: `"solve"`, `"likelihood"`, `"determinant"`, `"form"` or `"prediction"`.

@@ -37,8 +37,7 @@ class PathSumLinearOperator(ClusterOperator):
     :param layout: The trees.
 
     Example:
-        >>> from gpytorch_partition.clusters.tree_layout import height_average_weights
-        >>> from gpytorch_partition.clusters.tree_layout import lay_out_trees
+        >>> from gpytorch_partition.clusters.tree_layout import height_average_weights, lay_out_trees
         >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
         >>> layout = lay_out_trees(left, right, torch.tensor([0, 5]))
         >>> PathSumLinearOperator(3 * height_average_weights(layout), layout=layout).to_dense()
@@ -198,8 +197,7 @@ class TreeExits(Movable):
 
 class AttachedPathsLinearOperator(ClusterOperator):
     r"""
-    Multiply by the covariance of exits and leaves, :math:`S_{eb} = \sum_{u > v_e} w_u 1[b \in u] + q_e 1[b \in v_e]`
-    (`E x p`).
+    Multiply by the covariance of exits and leaves, :math:`S_{eb} = \sum_{u > v_e} w_u 1[b \in u] + q_e 1[b \in v_e]`.
 
     Points that leave the trees at an exit e share with a leaf b the weights of the nodes above :math:`v_e`, and the
     part :math:`q_e` of this node's weight that lies before the exit.
