@@ -82,7 +82,11 @@ def space_of(
     nonlinear_inequality_constraints: Sequence[NonlinearConstraint] | None,
 ) -> Space:
     """Return the space that arguments of BoTorch's optimizers describe; a `ValueError` if they do not fit together."""
-    _check_bounds(bounds)
+    if not torch.is_tensor(bounds) or not bounds.is_floating_point() or bounds.dim() != 2 or len(bounds) != 2:
+        got = f"{bounds.dtype} of shape {tuple(bounds.shape)}" if torch.is_tensor(bounds) else type(bounds).__name__
+        raise ValueError(f"expected bounds as a floating point tensor (2 x d), lower ones first, got {got}")
+    if not bool(bounds.isfinite().all()) or not bool((bounds[0] <= bounds[1]).all()):
+        raise ValueError(f"expected finite bounds, lower ones first, got {bounds.tolist()}")
     for name, given in (("discrete_dims", discrete_dims), ("cat_dims", cat_dims), ("fixed_features", fixed_features)):
         if given is not None and not isinstance(given, Mapping):
             raise ValueError(f"expected {name} as a dictionary from columns to values, got {given!r}")
@@ -100,14 +104,6 @@ def space_of(
         for column, values in sorted(choices.items())
     }
     return Space(bounds, columns, frozenset(categories), linear, nonlinear)
-
-
-def _check_bounds(bounds: Tensor) -> None:
-    if not torch.is_tensor(bounds) or not bounds.is_floating_point() or bounds.dim() != 2 or len(bounds) != 2:
-        got = f"{bounds.dtype} of shape {tuple(bounds.shape)}" if torch.is_tensor(bounds) else type(bounds).__name__
-        raise ValueError(f"expected bounds as a floating point tensor (2 x d), lower ones first, got {got}")
-    if not bool(bounds.isfinite().all()) or not bool((bounds[0] <= bounds[1]).all()):
-        raise ValueError(f"expected finite bounds, lower ones first, got {bounds.tolist()}")
 
 
 def _check_values(bounds: Tensor, column: int, values: Sequence[float]) -> None:

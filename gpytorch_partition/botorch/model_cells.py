@@ -67,7 +67,8 @@ class ModelCells:
         None for other partitions, and for input transformations that mix columns or have no inverse.
         """
         found = [_model_walls(model, sources, bounds) for model, sources in self._models]
-        return [_joined(columns) for columns in zip(*found, strict=True)]
+        columns = zip(*found, strict=True)
+        return [None if any(each is None for each in walls) else torch.cat(walls).unique() for walls in columns]
 
 
 def _model_sources(model: Any) -> Iterator[_Source]:
@@ -136,8 +137,3 @@ def _thresholds(forests: list[Any], column: int) -> Tensor:
         for place in (columns == column).nonzero().squeeze(-1).tolist()
     ]
     return torch.cat(found) if found else torch.empty(0, dtype=torch.float64)
-
-
-def _joined(walls: tuple[Tensor | None, ...]) -> Tensor | None:
-    known = [each for each in walls if each is not None]
-    return torch.cat(known).unique() if len(known) == len(walls) else None

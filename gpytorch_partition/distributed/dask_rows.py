@@ -67,7 +67,9 @@ def shards_of(chunks: Any) -> Shards:
         raise TypeError(f"{told} {type(chunks).__name__}: {remedy}")
     if not shards:
         raise ValueError("expected one chunk of rows or more, got none")
-    return Shards(shards, [f"chunk {i} of {len(shards)}{_key_of(shard)}" for i, shard in enumerate(shards)])
+    first = [shard[0] if isinstance(shard, tuple) else shard for shard in shards]
+    keys = [f" ({part.key})" if isinstance(part, Delayed) else "" for part in first]
+    return Shards(shards, [f"chunk {i} of {len(shards)}{key}" for i, key in enumerate(keys)])
 
 
 def has_partitions(collection: Any) -> bool:
@@ -96,11 +98,6 @@ def _checked(chunk: Any) -> Any:
         got = f"a {type(chunk).__name__}: give [(X, y)] for one chunk"
         raise TypeError(f"expected chunks as delayed objects or pairs of points and targets, got {got}")
     return tuple(chunk) if is_pair else chunk
-
-
-def _key_of(shard: Any) -> str:
-    first = shard[0] if isinstance(shard, tuple) else shard
-    return f" ({first.key})" if isinstance(first, Delayed) else ""
 
 
 class Task(NamedTuple):

@@ -28,7 +28,7 @@ class ClusterKernel(Kernel):
     has_usual_width = False  #: whether nobody has chosen its width, which is that of the median distance of rows
     widens_far_away = True  #: whether points far from all rows have more variance than those among them
     vanishes_far_away = False  #: whether points far from all rows have no covariance with them
-    unit: Tensor
+    unit: Tensor  # ones (`*batch`), a buffer: GPyTorch sets `requires_grad` of all parameters of a kernel
     _instead_of_lengthscale = "its partitions set how far points look alike"  # for the error message
 
     def __init__(
@@ -37,10 +37,6 @@ class ClusterKernel(Kernel):
         super().__init__(batch_shape=torch.Size(batch_shape))
         self.columns = Columns(active_dims)
         self.built_on, self._has_warned = BuildingRange(), False
-
-    def _register_unit(self) -> None:
-        """Register 1 (`*batch`) as a buffer: GPyTorch sets `requires_grad` of all parameters of a kernel."""
-        self.register_buffer("unit", torch.ones(self.batch_shape))
 
     @property
     def dtype(self) -> torch.dtype:

@@ -143,7 +143,7 @@ class LandmarkKernel(ClusterKernel):
         active_dims: tuple[int, ...] | None = None,
     ) -> None:
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
-        self._register_unit()
+        self.register_buffer("unit", torch.ones(self.batch_shape))
         self.base_kernel: Kernel = _frozen_matern(1)
         self.landmarks = LandmarkPartition()
         if (train_x is None) != (train_y is None):

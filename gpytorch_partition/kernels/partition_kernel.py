@@ -72,7 +72,7 @@ class PartitionKernel(ClusterKernel):
     ) -> None:
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
         self.partition: Partition = partition_of(partition)
-        self._register_unit()
+        self.register_buffer("unit", torch.ones(self.batch_shape))
 
     @classmethod
     def from_sampler(

@@ -134,8 +134,7 @@ def lifetime_sweep(
     width by 2,000 random rows where there are more; the kernel may be built on all of them. A sweep over every cut
     costs :math:`O(p^{3.5})` in all, for up to 10,000 cells.
 
-    **With few trees the best lifetime is too long** where the noise is given: use 200 trees or more (the kernel's
-    default), or leave outputscale and noise out.
+    **With few trees the best lifetime is too long** where the noise is given: use 200 trees or more (the default).
 
     :param kernel: The kernel, whose `max_lifetime` is the longest tried, and whose `lifetime` is set to the best.
     :param x: `N x D` training points.

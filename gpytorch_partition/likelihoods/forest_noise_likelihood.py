@@ -28,8 +28,7 @@ class ForestNoise(Noise):
     r"""
     Give noise the variance :math:`\sigma^2(x) = \sigma^2 \exp(b\, z(x))`, which a forest predicts.
 
-    :class:`ForestNoiseGaussianLikelihood` uses it. Construct it yourself as the base noise of another likelihood here,
-    where rows have weights or heavy tails as well, or the kernel is one through inducing points.
+    :class:`ForestNoiseGaussianLikelihood` uses it. Construct it yourself as the base noise of another likelihood here.
 
     z(x) is a forest's prediction of the log squared residuals, less their mean: one product with the one-hot rows of
     its leaves gives all variances in :math:`O(N m)`. Two parameters are trained: `noise`, :math:`\sigma^2`, and

@@ -48,8 +48,7 @@ class UnspannedNoise(Noise):
 
     Here k approximates :math:`\kappa` through a few inducing points, and lacks the variance that they do not span.
 
-    :class:`FITCGaussianLikelihood` uses it. Construct it yourself around a :class:`StudentTNoise`, for a
-    :class:`StudentTLikelihood` of a model with inducing points.
+    :class:`FITCGaussianLikelihood` uses it. Construct it yourself around a :class:`StudentTNoise`.
 
     :param base_noise: The noise :math:`\sigma^2(x)`.
     :param kernel: The kernel :math:`\kappa`.
@@ -142,8 +141,7 @@ class WeightedNoise(Noise):
     r"""
     Give noise the variance :math:`\sigma^2(x)\, u / w_i` at training row i, and :math:`a\, \sigma^2(x)\, u` elsewhere.
 
-    :class:`WeightedGaussianLikelihood` uses it. Construct it yourself as the base noise of a
-    :class:`FITCGaussianLikelihood`, where the kernel is one through inducing points.
+    :class:`WeightedGaussianLikelihood` uses it. Construct it yourself as the base noise of :class:`UnspannedNoise`.
 
     Inputs are training rows in training mode, or if they are a list, as GPyTorch's prediction strategies give them; of
     fantasy models, more rows have the weight 1. Others, as in `likelihood(model(x), x)`, are new observations.
@@ -255,8 +253,7 @@ class StudentTNoise(WeightedNoise):
 
     At new points the variance is :math:`s^2(x)\, \nu / (\nu - 2)`, with :math:`s^2(x) = a\, \sigma^2(x)\, u`.
 
-    Use it to make a :class:`StudentTLikelihood` with weights of your own;
-    :func:`~gpytorch_partition.likelihoods.scale_mixture.expected_precisions` gives weights from residuals.
+    Use it to make a :class:`StudentTLikelihood` with weights of your own, as of :func:`.expected_precisions`.
 
     All parameters but one are those of :class:`WeightedNoise`.
 

@@ -91,7 +91,14 @@ def conjugate_gradients(
             break
     converged = bool(run.done.all()) and (certain is None or run.satisfies(certain))
     if not converged and warn:
-        warnings.warn(_unfinished(run), NumericalWarning, stacklevel=2)
+        relative = run.residual.norm(dim=-2, keepdim=True) / run.rhs_norm.clamp_min(torch.finfo(rhs.dtype).tiny)
+        worst = float(torch.where(run.done, 0, relative).max())
+        told = (
+            f"conjugate gradients stopped after {run.iterations} iterations with {int((~run.done).sum())} of "
+            f"{run.done.numel()} columns unfinished, the worst at a relative residual of {worst:.1e}: raise "
+            "max_cg_iterations, use float64, or ask for less accuracy."
+        )
+        warnings.warn(told, NumericalWarning, stacklevel=2)
     return CGResult(run.solution, run.quadratic_form, run.tridiagonal(), run.iterations, converged, run.residual)
 
 
@@ -210,13 +217,3 @@ class _Run:
 def _ratio(numerator: Tensor, denominator: Tensor, where: Tensor) -> Tensor:
     safe = where & (denominator > 0) & (numerator > 0)
     return torch.where(safe, numerator / torch.where(safe, denominator, 1), 0)
-
-
-def _unfinished(run: _Run) -> str:
-    relative = run.residual.norm(dim=-2, keepdim=True) / run.rhs_norm.clamp_min(torch.finfo(run.rhs.dtype).tiny)
-    worst = float(torch.where(run.done, 0, relative).max())
-    return (
-        f"conjugate gradients stopped after {run.iterations} iterations with {int((~run.done).sum())} of "
-        f"{run.done.numel()} columns unfinished, the worst at a relative residual of {worst:.1e}: raise "
-        "max_cg_iterations, use float64, or ask for less accuracy."
-    )

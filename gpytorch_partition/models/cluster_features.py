@@ -28,8 +28,7 @@ class ClusterFeatures:
     For trees whose levels all count, a column is a node with the weight w, as in
     :class:`~gpytorch_partition.operators.PathSumLinearOperator`. Slopes and inducing points have a column per loading.
 
-    Products of features equal the kernel among training rows, and between these and any other points. Between other
-    points they lack clusters without training rows (forests and fast clusters built on these rows have none).
+    Products of features equal the kernel, except between two points that share a cluster without training rows.
 
     Costs the labels of the rows, and 12 bytes for each entry: m in each row, or m times the mean depth of a leaf for
     all heights, or one for each set of a :class:`~gpytorch_partition.MembershipKernel`.

@@ -69,7 +69,13 @@ class PartitionGP(ExactGP):
 
     def __call__(self, *inputs: Tensor, **kwargs: Any) -> Any:
         for x in inputs:
-            self._check_width(x)
+            if not torch.is_tensor(x) or x.is_complex():
+                raise TypeError(f"expected points as a tensor of real numbers, got {type(x).__name__}")
+            known = self.train_inputs[0].shape[-1] if self.train_inputs else None
+            got = 1 if x.dim() == 1 else x.shape[-1] if x.dim() else 0
+            if known is not None and got != known:
+                told = f"expected points with {known} columns, as the training rows have"
+                raise ValueError(f"{told}, got {tuple(x.shape)}")
         with predictions():
             return super().__call__(*map(self._encoded, inputs), **kwargs)
 
@@ -80,14 +86,6 @@ class PartitionGP(ExactGP):
     def level(self, x: Tensor) -> Tensor:
         """Return the part of the mean at points (`*batch x N`) that does not depend on training rows."""
         return self.mean_module(x)
-
-    def _check_width(self, x: Any) -> None:
-        if not torch.is_tensor(x) or x.is_complex():
-            raise TypeError(f"expected points as a tensor of real numbers, got {type(x).__name__}")
-        known = self.train_inputs[0].shape[-1] if self.train_inputs else None
-        got = 1 if x.dim() == 1 else x.shape[-1] if x.dim() else 0
-        if known is not None and got != known:
-            raise ValueError(f"expected points with {known} columns, as the training rows have, got {tuple(x.shape)}")
 
     def _encoded(self, x: Tensor) -> Tensor:
         """Encode NaN, if all kernels are this package's, which check themselves whether they accept it."""

@@ -122,8 +122,7 @@ def spectral_embedding(
     """
     Return coordinates in which rows that are alike to the kernel are close (normalized cuts; Shi & Malik 2000).
 
-    Call it to draw the rows, or to give the coordinates to a clusterer of your own;
-    :class:`~gpytorch_partition.estimators.PartitionSpectralClustering` clusters them by K-means.
+    Call it to draw the rows; :class:`~gpytorch_partition.estimators.PartitionSpectralClustering` clusters them.
 
     The coordinates are the leading eigenvectors of :math:`D^{-1/2} A D^{-1/2}`, divided by :math:`D^{1/2}`, with A the
     kernel matrix without its diagonal, which must not be negative, and D its row sums: those of

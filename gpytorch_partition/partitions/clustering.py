@@ -164,8 +164,7 @@ class ClusteringPartition(Partition):
     """
     Divide points by m clusterings of random views of some rows (Davies & Ghahramani 2014, section 4.1.1).
 
-    :class:`~gpytorch_partition.ClusteringKernel` uses it. Construct it yourself for clusters without a kernel, such as
-    those of new points by a clusterer that has no `predict` (DBSCAN).
+    :class:`~gpytorch_partition.ClusteringKernel` uses it. Construct it yourself for clusters without a kernel.
 
     Each clustering may draw its initialisation (`random_state`, if the clusterer has one), any of its parameters, a
     subset of the rows, a subset of the columns and a random projection of these. Coordinates are scaled so that
@@ -299,21 +298,19 @@ class ClusteringPartition(Partition):
 
         def label(partition: int) -> None:
             own = slice(ends[partition] - int(self.site_counts[partition]), ends[partition])
-            self._label(partition, own, x, labels[partition])
+            matrix = floats_of(self.projections[partition]) if self.projections.numel() else None
+            seen, points = partial(seen_by, kept=self.kept[partition], matrix=matrix), floats_of(self.sites[own])
+            out = labels[partition]
+            if not self.shapes.numel():
+                label_nearest(x, points, out, seen)
+            else:
+                shapes, offsets = floats_of(self.shapes[own]), floats_of(self.offsets[own])
+                for rows, densest in blocks(x, out, len(points)):
+                    densest.copy_(label_densest(seen(rows), points, shapes, offsets))
+            out.copy_(self.site_clusters[own][out])
 
         for_each(label, range(self.num_partitions))
         return labels.T
-
-    def _label(self, partition: int, own: slice, x: Tensor, out: Tensor) -> None:
-        matrix = floats_of(self.projections[partition]) if self.projections.numel() else None
-        seen, points = partial(seen_by, kept=self.kept[partition], matrix=matrix), floats_of(self.sites[own])
-        if not self.shapes.numel():
-            label_nearest(x, points, out, seen)
-        else:
-            shapes, offsets = floats_of(self.shapes[own]), floats_of(self.offsets[own])
-            for rows, densest in blocks(x, out, len(points)):
-                densest.copy_(label_densest(seen(rows), points, shapes, offsets))
-        out.copy_(self.site_clusters[own][out])
 
 
 def _shapes(sites: Sites) -> np.ndarray:

@@ -32,8 +32,7 @@ class FastClusterPartition(Partition):
     """
     Divide points by the nearest of random rows, m times (Davies & Ghahramani 2014, section 4.3.2, Algorithm 2).
 
-    :class:`~gpytorch_partition.FastClusterKernel` uses it. Construct it yourself for clusters without a kernel: many
-    random groupings of neighboring rows, at a cost linear in the rows.
+    :class:`~gpytorch_partition.FastClusterKernel` uses it. Construct it yourself for clusters without a kernel.
 
     Each partition keeps every dimension with probability 1/2 (drawn again if none is kept), draws s uniformly from 0
     ... h and :math:`2^s` distinct rows of `x` as centers. The label of a point is the number of the center nearest to

@@ -139,8 +139,7 @@ class SampledPartition(Partition):
     """
     Divide points by m functions that a program draws from seeds (Davies & Ghahramani 2014, section 2.4).
 
-    :meth:`~gpytorch_partition.PartitionKernel.from_sampler` uses it. Construct it yourself to inspect draws before
-    building a kernel, by labels or by :func:`~gpytorch_partition.explain.plots.plot_cells`.
+    :meth:`~gpytorch_partition.PartitionKernel.from_sampler` uses it. Construct it yourself to inspect draws first.
 
     The state, in `state_dict` and in pickles, is the m seeds: after a load, the same program draws the functions again.
 

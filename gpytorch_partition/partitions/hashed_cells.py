@@ -86,9 +86,8 @@ class RandomBinningPartition(Partition):
     r"""
     Divide points by the bins of m random grids; their kernel tends to :math:`\exp(-\sum_d |x_d - x'_d| / \ell_d)`.
 
-    :class:`~gpytorch_partition.RandomBinningKernel` uses it. Construct it yourself for bins without a kernel, for
-    example to find rows near a point by equal labels (Rahimi & Recht 2007, algorithm 2). A label is a 64-bit hash of
-    the D integers that number the bin in its grid.
+    :class:`~gpytorch_partition.RandomBinningKernel` uses it. Construct it yourself for bins without a kernel, such as
+    to find rows near a point (Rahimi & Recht 2007, algorithm 2). A label is a 64-bit hash of the D numbers of a bin.
 
     :param x: `N x D` rows, for their width. (Default: None, an unfitted partition for `load_state_dict`.)
     :param num_partitions: Number m of grids. (Default: 200.)

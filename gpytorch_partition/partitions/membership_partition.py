@@ -20,8 +20,7 @@ class MembershipPartition(Partition):
     """
     Give each item a cluster of its own, and hold the sets that contain the items (Davies & Ghahramani 2014, 4.2).
 
-    :class:`~gpytorch_partition.MembershipKernel` uses it. Construct it yourself only for your own kernel class with
-    another covariance of the items; a plain :class:`~gpytorch_partition.PartitionKernel` ignores the sets.
+    :class:`~gpytorch_partition.MembershipKernel` uses it. Construct it yourself for another covariance of the items.
 
     A point is the number of an item, from 0, so all rows of an item are equal points. Two items covary by the m sets
     that contain them: :class:`~gpytorch_partition.operators.MembershipLinearOperator` computes it from the sets.

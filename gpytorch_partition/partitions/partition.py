@@ -33,8 +33,7 @@ class Partition(torch.nn.Module):
     Divide points into clusters, m times: the base class (Davies & Ghahramani 2014, section 2.3).
 
     Use it as the base of a source of clusters whose state is to be saved with the kernel (docs/own_kernels.md has a
-    complete file). Functions, programs with a seed and clusterers need no class:
-    :class:`~gpytorch_partition.PartitionKernel` takes them directly.
+    file). :class:`~gpytorch_partition.PartitionKernel` takes functions, programs with a seed and clusterers directly.
 
     A source implements `_labels` for a block of rows, :attr:`num_partitions`, :attr:`num_features` and, if its labels
     are `0 ... C_r - 1`, :attr:`cluster_counts`. Its state is in integer buffers (floats as bit patterns), which no

@@ -24,8 +24,7 @@ class SideBySideLinearOperator(ClusterOperator):
     r"""
     Multiply by a block-diagonal covariance :math:`S = \mathrm{diag}(w_1 S_1, \ldots, w_k S_k)` of blocks of any sizes.
 
-    :class:`~gpytorch_partition.PartitionMixtureKernel` uses it, unless all its parts are flat. Construct it yourself
-    for a kernel whose clusters are of several kinds in one feature space.
+    :class:`~gpytorch_partition.PartitionMixtureKernel` uses it. Construct it yourself for clusters of several kinds.
 
     :param weights: `k` nonnegative weights w.
     :param blocks: `p_b x q_b` operators :math:`S_b`; those of a root may be rectangular.
@@ -130,8 +129,7 @@ class TaskLinearOperator(ClusterOperator):
     r"""
     Multiply by :math:`S \otimes B` (`pT x p'T`): cluster c has an effect on each of T tasks, numbered `c T + t`.
 
-    Use it for several tasks. It is the `cluster_operator` of GPyTorch's `MultitaskKernel` around a kernel of this
-    package, and of products with an `IndexKernel`.
+    Use it for several tasks: GPyTorch's `MultitaskKernel` around kernels of this package, and `IndexKernel`, have it.
 
     With it the kernel of a point x and a task t is :math:`k(x, x') B_{tt'}` (Bonilla, Chai & Williams 2008, eq. 1), at
     the cost of one partition kernel: a row is in as many clusters as before.

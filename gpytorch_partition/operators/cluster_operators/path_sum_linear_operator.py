@@ -27,8 +27,7 @@ class PathSumLinearOperator(ClusterOperator):
     r"""
     Multiply by :math:`S = \sum_v w_v 1_v 1_v^\top` (`p x p`): two leaves share the weights of all nodes above both.
 
-    :class:`~gpytorch_partition.RandomForestKernel` uses it where several levels of its trees count (`heights` of
-    `"all"`, `"learned"` or `"impurity"`). Construct it yourself for other trees, or other weights of their nodes.
+    :class:`~gpytorch_partition.RandomForestKernel` uses it. Construct it yourself for other trees, or weights of nodes.
 
     With the weights of :func:`~gpytorch_partition.clusters.tree_layout.height_average_weights` this is the exact
     average over all heights of the random forest kernel (Davies & Ghahramani 2014, algorithm 1).

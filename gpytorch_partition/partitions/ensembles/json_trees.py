@@ -152,13 +152,19 @@ def xgboost_trees(model: Any) -> Trees:
     Leaves have the numbers of `apply`, if the trees were not pruned. Trees of DART have its weights. A missing value is
     NaN. Categories are numbers truncated to integers; negative and unknown ones go left.
     """
-    booster, num_iterations = _xgboost_booster(model)
+    booster, best = model, None
+    if hasattr(model, "get_booster"):
+        check_fitted(model, model.__sklearn_is_fitted__())
+        if not np.isnan(model.missing):
+            got = f"missing={model.missing} in the {type(model).__name__}"
+            raise ValueError(f"expected missing=nan, got {got}: fit it on rows with NaN, as the kernel will see them")
+        booster, best = model.get_booster(), getattr(model, "best_iteration", None)
     learner = json.loads(booster.save_raw(raw_format="json"))["learner"]
     boosting = learner["gradient_booster"]
     if boosting["name"] not in ("gbtree", "dart"):
         raise ValueError(f"expected an XGBoost model of trees, got {boosting['name']}: train one with booster='gbtree'")
     grown = boosting.get("gbtree", boosting)["model"]
-    num_trees = grown["iteration_indptr"][-1 if num_iterations is None else num_iterations]
+    num_trees = grown["iteration_indptr"][-1 if best is None else best + 1]
     num_columns = int(learner["learner_model_param"]["num_feature"])
     trees = [_xgboost_tree(tree) for tree in grown["trees"][:num_trees]]
     trees = testing_levels(trees, _level_tables(learner, trees))
@@ -184,17 +190,6 @@ def _level_tables(learner: dict[str, Any], trees: list[Tree]) -> dict[int, list[
     columns = enumerate([] if cats is None else cats["enc"])
     found = {column: ["text"] if each.get("offsets") else each["values"] for column, each in columns}
     return {column: levels for column, levels in found.items() if levels}
-
-
-def _xgboost_booster(model: Any) -> tuple[Any, int | None]:
-    if not hasattr(model, "get_booster"):
-        return model, None
-    check_fitted(model, model.__sklearn_is_fitted__())
-    if not np.isnan(model.missing):
-        got = f"missing={model.missing} in the {type(model).__name__}"
-        raise ValueError(f"expected missing=nan, got {got}: fit it on rows with NaN, as the kernel will see them")
-    best = getattr(model, "best_iteration", None)
-    return model.get_booster(), None if best is None else best + 1
 
 
 def _xgboost_tree(tree: dict[str, Any]) -> Tree:
