@@ -69,7 +69,6 @@ class PartitionMultivariateNormal(MultivariateNormal):
 
     @property
     def _own_root(self) -> LinearOperator | None:
-        """Root that samples are made with; None for GPyTorch's own rules."""
         if not self.islazy or not involves_partitions(self.lazy_covariance_matrix):
             return None
         covariance = self.lazy_covariance_matrix.evaluate_kernel()

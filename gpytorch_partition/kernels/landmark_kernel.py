@@ -224,7 +224,6 @@ class LandmarkKernel(ClusterKernel):
         )
 
     def _loadings(self, x: Tensor, rows: Incidence, dtype: torch.dtype) -> Tensor:
-        """Loadings of points: cached with their rows, unless gradients are needed."""
         x = x if rows.batch_shape else x[(0,) * (x.dim() - 2)]
         return self._cached_unless_trained(_LOADINGS, x, rows, lambda: self._new_loadings(x, dtype), dtype)
 

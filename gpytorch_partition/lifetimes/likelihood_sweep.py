@@ -213,11 +213,10 @@ def _on_grid(data: SweepData, found: Found) -> LifetimeSweep:
 
 
 def _at_lifetimes(data: SweepData, held_out: HeldOut | None, lifetimes: list[float]) -> Found:
-    """From the longest lifetime on, as the counts of shorter ones are sums of its counts."""
     ridge: ClusterRidge | None = None
     finer = data.rows.terminal  # the cells of the last counts
     found: Found = {}
-    for lifetime in progress(lifetimes[::-1], "sweeping lifetimes"):
+    for lifetime in progress(lifetimes[::-1], "sweeping lifetimes"):  # counts of shorter ones are sums of the longer's
         cells = data.rows.trees.cells(lifetime)
         if uses_counts(data, cells):
             place = finer.place_in(cells)

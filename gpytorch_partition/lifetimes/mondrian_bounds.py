@@ -77,7 +77,6 @@ def trees_for_error(
 
 
 def _checked(lifetime: float, widths: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Return widths in units of the Laplace kernel's lengthscale, one over the lifetime."""
     try:
         found = np.atleast_1d(np.asarray(widths, dtype=np.float64))
     except (TypeError, ValueError):

@@ -64,11 +64,6 @@ def student_quantiles(
     Return quantiles of observations (`n x q`) at `q` probabilities, right to four digits of the standard deviation.
 
     In units of :math:`\sqrt{v + \sigma^2}` they are interpolated between 513 shares :math:`v / (v + \sigma^2)`.
-
-    Example:
-        >>> zeros, ones = np.zeros(1), np.ones(1)
-        >>> student_quantiles(zeros, zeros, ones, 4.0, np.array([0.5, 0.95])).round(3) + 0.0
-        array([[0.   , 2.132]])
     """
     precisions, weights = (part.numpy() for part in scale_mixture(df))
     shares = np.linspace(0, 1, _NUM_SHARES)

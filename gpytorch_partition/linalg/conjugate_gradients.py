@@ -168,7 +168,6 @@ class _Run:
         self.done = self._finished()
 
     def _active(self) -> Tensor:
-        """Unfinished columns, and those with Lanczos matrices in their first steps."""
         active = ~self.done
         if self.is_first_run and self.iterations < min(_MIN_LANCZOS_STEPS, self.max_tridiag):
             exhausted = self.residual_norm <= 4 * torch.finfo(self.rhs.dtype).eps * self.rhs_norm

@@ -122,7 +122,6 @@ class CoregionalizedGP(torch.nn.Module):
 
     @cached_property
     def _covariance(self) -> LinearOperator:
-        """K (`N x N`)."""
         return self._cross(self.train_inputs[0])
 
     def _cross(self, x: Tensor) -> LinearOperator:

@@ -53,7 +53,6 @@ class SpectralTruncation:
 
     @cached_property
     def _weights(self) -> Tensor:
-        r""":math:`U \Lambda^{-1/2}` (`N x r`)."""
         return self.eigenvectors * torch.where(self.eigenvalues > 0, self.eigenvalues, math.inf).rsqrt()
 
     @cached_property

@@ -166,6 +166,5 @@ def _own_task(rows: Incidence, tasks: Tensor, num_tasks: int) -> Incidence:
 
 
 def _task_codes(codes: Tensor, num_clusters: int, tasks: Tensor, num_tasks: int) -> Tensor:
-    """Codes (`*batch x N x m`) in which cluster c on task t is number `c T + t`."""
     dtype = code_dtype(num_clusters * num_tasks, codes.shape[-2:].numel())
     return codes.to(dtype) * num_tasks + tasks.to(dtype).unsqueeze(-1)

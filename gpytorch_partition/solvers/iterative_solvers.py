@@ -98,7 +98,6 @@ class InDouble:
 
 
 def _by_probes(noisy: AddedDiagLinearOperator, rhs: Tensor | None, reduce: bool | None) -> Terms:
-    """Both terms, with derivatives exact for quadratic forms and from probe vectors for the log determinant."""
     if (direct := noisy.direct) is None:
         raise UnconvergedError(f"{_too_little(noisy)}. {_REMEDY}")
     generator = solver_generator(probe_seed.value(), "probes", noisy.device)

@@ -137,7 +137,6 @@ def _sums_below(sums: TreeSums, values: Tensor) -> Tensor:
 
 
 def _path_sums(layout: TreeLayout, node_values: Tensor) -> Tensor:
-    """The sums of the values (`V x t`) along the path of every leaf (`p x t`)."""
     return layout.sums.down(node_values[layout.sums.nodes])
 
 
