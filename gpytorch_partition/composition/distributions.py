@@ -1,7 +1,5 @@
 """Noise, normal distributions and predictions whose covariance has a partition operator in it."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Factors of symmetric matrices: Cholesky, eigenvectors, the largest eigenpairs, Nystrom; tall, thin products."""
 
-from __future__ import annotations
-
 import warnings
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """A GPyTorch exact Gaussian process with a constant mean and a scaled partition kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 
