@@ -29,11 +29,7 @@ class _Source(NamedTuple):
 
 
 class ModelCells:
-    """
-    Hold the cells of a model, sets of points that share a cluster in every partition of all its kernels.
-
-    Prior covariances, and so posteriors, are the same for all points of a cell; means of the model are constant.
-    """
+    """Hold the cells of a model: sets of points that share clusters in all partitions, and so posteriors."""
 
     def __init__(self, model: Any) -> None:
         model.eval()  # in training mode, an input transformation would learn from all points
@@ -59,11 +55,7 @@ class ModelCells:
         return keys
 
     def walls(self, bounds: Tensor) -> list[Tensor | None]:
-        """
-        Return the sorted walls of cells along each column within bounds (`2 x d`), thresholds of trees.
-
-        None for other partitions, and for input transformations that mix columns or have no inverse.
-        """
+        """Return the sorted walls of cells along each column within bounds (`2 x d`); None where unknown."""
         found = [_model_walls(model, sources, bounds) for model, sources in self._models]
         columns = zip(*found, strict=True)
         return [None if any(each is None for each in walls) else torch.cat(walls).unique() for walls in columns]

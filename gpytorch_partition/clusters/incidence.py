@@ -88,12 +88,7 @@ class Incidence(Movable):
         return self._over_batch(values, _cluster_sums, _row_values)
 
     def select(self, rows: Any, batch: tuple[Any, ...] = (), batch_shape: torch.Size | None = None) -> Incidence:
-        """
-        Return the incidence of some rows; equal rows get the same object in repeated calls, and all rows this object.
-
-        :param batch: Indices of batch dimensions; rows without any are the same for all indices.
-        :param batch_shape: Batch shape that the indices refer to. (Default: that of the codes.)
-        """
+        """Return the incidence of some rows; equal rows get the same object again, and all rows this object."""
         if not self.batch_shape:
             batch, batch_shape = (), None
         if isinstance(rows, slice):
@@ -276,14 +271,9 @@ def _sparse_product(row_starts: Tensor, columns: Tensor, operand: Tensor) -> Ten
 
 
 class Memberships(Movable):
-    """
-    Hold the matrix B (`n x m`) with a one where an item is in a set; an item may be in any number of sets.
+    """Hold the matrix B (`n x m`) with a one where an item is in a set, in :math:`O(E)` numbers for E ones."""
 
-    :param starts: `n + 1` where the sets of each item begin.
-    :param sets: `E` set numbers, each once for an item, sorted within an item; products cost :math:`O(E t)`.
-    """
-
-    def __init__(self, starts: Tensor, sets: Tensor, num_sets: int) -> None:
+    def __init__(self, starts: Tensor, sets: Tensor, num_sets: int) -> None:  # sets are sorted within each item
         dtype = code_dtype(max(starts.numel(), num_sets), sets.numel())
         self.starts, self.sets, self.num_sets = starts.to(dtype), sets.to(dtype), num_sets
 

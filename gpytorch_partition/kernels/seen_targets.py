@@ -70,11 +70,7 @@ class SeenTargets(NamedTuple):
         return cls(num_rows, leaf_counts, leaves, most)
 
     def are_those_of(self, x: Tensor, partition: ForestPartition) -> bool:
-        """
-        Return whether the ensemble was fitted to these rows (`N x D`), and its trees fit their targets closely.
-
-        Of other rows, half of the leaves hold fewer than in the ensemble.
-        """
+        """Return whether trees were fitted, closely, to these rows (`N x D`), by which leaves are then as full."""
         if self.num_rows is not None and abs(len(x) - self.num_rows) > _ROUNDING * self.num_rows + 1:
             return False
         if self.leaves <= self.most_leaves * len(x):

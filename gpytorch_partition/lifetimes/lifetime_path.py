@@ -31,11 +31,7 @@ Columns = tuple[np.ndarray, int]
 
 @dataclass(frozen=True, eq=False)
 class LifetimeCells:
-    """
-    Hold the feature columns of one lifetime: its cells with training rows, then the columns of the previous lifetime.
-
-    Points in a part of a cell without training rows keep the column of the whole cell, and so their predictions.
-    """
+    """Hold feature columns of one lifetime: of cells with rows, then, for other points, of the previous one."""
 
     full_kernel: MondrianKernel
     lifetime: float

@@ -158,13 +158,7 @@ class NystromFactor(NamedTuple):
 def nystrom_factor(
     matmul: Closure, shape: torch.Size, rank: int, generator: torch.Generator, dtype: torch.dtype
 ) -> NystromFactor:
-    r"""
-    Return a randomized Nystrom approximation (Frangella, Tropp & Udell 2021, algorithm 2.1), shifted outside its span.
-
-    :param matmul: :math:`V \mapsto K V` (`*batch x N x t`) for positive semidefinite K.
-    :param shape: `*batch x N` of the vectors.
-    :param rank: Number :math:`\ell` of eigenpairs, cut to N.
-    """
+    """Return a randomized Nystrom approximation of rank N or less (Frangella, Tropp & Udell 2021, algorithm 2.1)."""
     rank = min(rank, shape[-1])
     sketch = torch.randn(*shape, rank, generator=generator, dtype=dtype, device=generator.device)
     image = torch.cat([matmul(columns) for columns in sketch.split(_COLUMNS_PER_PRODUCT, -1)], -1)

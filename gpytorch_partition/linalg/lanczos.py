@@ -152,11 +152,7 @@ class LanczosRun:
 
 
 def radau_matrix(matrices: Tensor, least: float) -> Tensor:
-    """
-    Return Lanczos matrices (`*batch x k x k`) with a last diagonal entry that makes `least` an eigenvalue.
-
-    After the end of a Krylov space there may be uncoupled numbers on the diagonal, which stay.
-    """
+    """Return Lanczos matrices (`*batch x k x k`) with a last diagonal entry that makes `least` an eigenvalue."""
     diagonal, below = matrices.diagonal(dim1=-2, dim2=-1), matrices.diagonal(-1, -2, -1).square()
     length = (below > 0).long().cumprod(-1).sum(-1)  # of the Krylov space, less one
     pivot, last = diagonal[..., 0] - least, diagonal[..., 0]

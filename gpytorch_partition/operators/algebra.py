@@ -39,12 +39,7 @@ from gpytorch_partition.operators.tasks import noise_of_tasks, on_own_tasks, rep
 
 
 def add(operator: LinearOperator, other: Any) -> LinearOperator:
-    """
-    Return the sum of an operator of this package (`*batch x N x M`) and anything that linear_operator can add.
-
-    A diagonal gives a :class:`~gpytorch_partition.solvers.PartitionAddedDiagLinearOperator`, everything else a
-    :class:`PartitionSumLinearOperator`; zero gives the operator itself.
-    """
+    """Return the sum of an operator of this package (`*batch x N x M`) and anything that linear_operator can add."""
     if isinstance(other, ZeroLinearOperator) or (isinstance(other, Number) and other == 0):
         return operator
     if not torch.is_tensor(other) and not isinstance(other, LinearOperator):

@@ -178,11 +178,7 @@ class PartitionLinearOperator(CovarianceOperator):
     @not_compiled
     @cached
     def to_dense(self) -> Tensor:
-        r"""
-        Return the dense matrix; up to 1,500 rows the part without the scale is computed once and kept.
-
-        With loadings it is :math:`(s Z S Z'^\top) \circ (R R'^\top)`, without sums for each loading.
-        """
+        """Return the dense matrix; up to 1,500 rows the part without the scale is computed once and kept."""
         if self.left_loadings is not None and self.right_loadings is not None:
             unloaded = self._with(left_loadings=None, right_loadings=None)
             return unloaded.to_dense() * (self.left_loadings @ self.right_loadings.mT)

@@ -63,11 +63,7 @@ def _of_tasks(base: ClusterOperator, task_covariance: Tensor) -> TaskLinearOpera
 
 
 def noise_of_tasks(noise: KroneckerProductLinearOperator) -> tuple[LinearOperator, DiagLinearOperator] | None:
-    r"""
-    Return noise between the tasks of a point, :math:`I_N \otimes B`, as a partition operator and a diagonal.
-
-    None if the noise is of another form, or singular and small enough to be dense; a `RuntimeError` if it is larger.
-    """
+    r"""Return noise :math:`I_N \otimes B` as a partition operator and a diagonal; None for other, singular forms."""
     points, tasks = noise.linear_ops[0], noise.linear_ops[-1].to_dense()
     is_identity = isinstance(points, ConstantDiagLinearOperator) and bool((points.diag_values == 1).all())
     if len(noise.linear_ops) != 2 or not is_identity or tasks.dim() > 2:

@@ -99,12 +99,7 @@ def labels_by(function: Callable[[Any], Any], x: Tensor, num_partitions: int | N
 
 
 def partition_of(source: Any) -> Partition:
-    """
-    Return a user's source of clusters as a partition.
-
-    :param source: A partition; a function from points to labels; or fitted clusterers of scikit-learn, one or a list.
-    :raises TypeError: If `source` is none of these, or a fitted clusterer that has no `predict`.
-    """
+    """Return a user's partition, function, or fitted clusterers as a partition; a `TypeError` for others."""
     if isinstance(source, Partition):
         return source
     clusterers = [_estimator(each) for each in source] if isinstance(source, (list, tuple)) else [_estimator(source)]

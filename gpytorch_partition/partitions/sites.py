@@ -24,11 +24,7 @@ LARGEST = 1e300  # coordinates are clamped to this magnitude, so that sums of th
 
 
 class Sites(NamedTuple):
-    r"""
-    Hold C sites of clusters; a point belongs to the site of least :math:`\lVert (x - \mu_c) S_c \rVert^2 + b_c`.
-
-    Without shapes and offsets, it belongs to the nearest site.
-    """
+    r"""Hold C sites; a point joins that of least :math:`\lVert (x - \mu_c) S_c \rVert^2 + b_c`, or the nearest one."""
 
     points: np.ndarray  # (C, K) float64
     clusters: np.ndarray  # (C,) int64, 0 ... number of clusters - 1
@@ -39,12 +35,7 @@ class Sites(NamedTuple):
 def sites_of(
     clusterer: Any, rows: np.ndarray | None = None, labels: np.ndarray | None = None, noise: str = "alone"
 ) -> Sites:
-    """
-    Return the rule of a fitted clusterer: its own where it is known, else the cluster of the nearest row.
-
-    :param rows: `N x K` rows that it clustered. (Default: None, which is enough for known rules and DBSCAN.)
-    :param labels: `N` labels of these rows; negative ones are noise, as in :class:`ClusteringPartition`.
-    """
+    """Return the rule of a fitted clusterer: its own where it is known, else the cluster of the nearest of its rows."""
     if isinstance(clusterer, (GaussianMixture, BayesianGaussianMixture)):
         return _components(clusterer)
     if isinstance(clusterer, Birch):
@@ -110,11 +101,7 @@ def _shapes(mixture: Any, means: np.ndarray) -> np.ndarray:
 
 
 def label_nearest(x: Tensor, centers: Tensor, out: Tensor, seen: Callable[[Tensor], Tensor]) -> None:
-    """
-    Write the number of the nearest of `C x d` centers to `out` for each point, the lower number in a tie.
-
-    :param seen: Maps points (`n x D`) to the columns of the centers, float64.
-    """
+    """Write the number of the nearest of `C x d` centers to `out`, the lower in a tie; `seen` maps points."""
     # The power of two below the largest magnitude: division by it is exact, and squares stay in range.
     unit = torch.ldexp(centers.new_ones(()), torch.frexp(centers.abs().amax()).exponent - 1)
     columns = (centers.T / unit).contiguous()

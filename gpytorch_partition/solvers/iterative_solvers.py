@@ -50,11 +50,7 @@ class InDouble:
 
     @torch.no_grad()
     def within(self, columns: Tensor, stop: Rule, certain: Rule | None = None, **options: Any) -> CGResult:
-        """
-        Return :math:`A^{-1} V` for V (`*batch x N x t`) as accurate as a rule says, all in float64.
-
-        Other parameters are those of :func:`.conjugate_gradients`; an `UnconvergedError` if a factor is of no use.
-        """
+        """Return :math:`A^{-1} V` as accurate as a rule says; an `UnconvergedError` without a useful factor."""
         noisy = self.noisy.in_double
         if noisy.direct is not None:
             return self._factored(noisy.direct, columns, stop if certain is None else certain)

@@ -123,11 +123,7 @@ class NoisyClusters:
 
 
 def noisy_clusters(*noisy: LinearOperator) -> list[NoisyClusters] | None:
-    """
-    Return covariances plus noise of the same rows as :class:`NoisyClusters` in one span; None if that is impossible.
-
-    Each must be of one partition kernel without batch or tasks, have equal noise, and few clusters, 5,000 at most.
-    """
+    """Return covariances of one kernel of few clusters plus equal noise in one span of rows; None for others."""
     parts = [_parts(each) for each in noisy]
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):

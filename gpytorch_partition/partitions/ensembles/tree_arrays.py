@@ -104,12 +104,7 @@ def joined(
 def whole_number_categories(
     trees: list[Tree], num_columns: int, *, on_left: bool, zero_begins: float = 0.0
 ) -> Categories:
-    r"""
-    Return the categories of trees where a number x counts as category c if :math:`c \le x < c + 1`.
-
-    :param on_left: Whether the categories of a node go left; all others go to the other side.
-    :param zero_begins: The number where category 0 begins.
-    """
+    r"""Return categories of trees where a number x is category c if :math:`c \le x < c + 1`, by side of nodes."""
     nodes = np.array([s + node for tree, s in zip(trees, _node_starts(trees)) for node in tree.categories], np.int64)
     members = [np.asarray(values, np.float64) for tree in trees for values in tree.categories.values()]
     row, value = np.repeat(np.arange(len(members)), [*map(len, members)]), np.concatenate([np.empty(0), *members])
@@ -133,12 +128,7 @@ def check_fitted(ensemble: Any, is_fitted: bool) -> None:
 
 
 def testing_levels(trees: list[Tree], tables: Mapping[int, Sequence[Any]]) -> list[Tree]:
-    """
-    Return trees that test the levels of a data frame, where its library has put codes for them.
-
-    :param tables: For each column of categories its levels, in the order of their codes.
-    :raises ValueError: If a level is no whole number of 0 or more, which rows of the trees' dtype could hold.
-    """
+    """Return trees that test levels of a frame's columns (tables, in the order of codes), whole numbers, for codes."""
     exact = 2.0 ** (np.finfo(trees[0].threshold.dtype).nmant + 1) if trees else 0.0
     levels = {column: _whole_numbers(table, exact) for column, table in tables.items()}
 

@@ -90,11 +90,7 @@ class Boxes(NamedTuple):
 
 
 class Nodes(NamedTuple):
-    """
-    Hold nodes of trees (M) on the outermost of L nested boxes: level j of a node is its intersection with box j.
-
-    Every level has a key, and a next cut in the gap around the level below, never if it cannot be cut.
-    """
+    """Hold M nodes on the outermost of L nested boxes: for each level a key and a next cut, if only at infinity."""
 
     lower: Tensor  # (D, M)
     upper: Tensor  # (D, M)
@@ -113,14 +109,10 @@ class Cuts(NamedTuple):
 
 
 class Front(NamedTuple):
-    """
-    Hold points that descend some trees on the outermost of nested boxes; points in one node descend together.
-
-    An *item* is a point in a tree, with the number `tree * n + row` for n points. Every node holds an item, or did.
-    """
+    """Hold points that descend some trees on the outermost of nested boxes; points in one node descend together."""
 
     x: Tensor  # (n, D) or (trees * n, D), float64
-    item: Tensor  # (k,)
+    item: Tensor  # (k,) points in trees, `tree * n + row` for n points; every node holds one, or did
     node: Tensor  # (k,) the node of each item
     nodes: Nodes
     boxes: Boxes
