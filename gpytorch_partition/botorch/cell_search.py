@@ -122,11 +122,7 @@ def _check_within_points(are_within_points: Iterable[bool]) -> None:
 
 
 class CellSearch:
-    """
-    A local search among the cells of a model, which evaluates one point of each, and does not return `avoided` ones.
-
-    Values of a column of numbers are the middles of its intervals between walls of cells.
-    """
+    """A local search among the cells of a model, which evaluates one point of each, but returns no `avoided` ones."""
 
     def __init__(
         self, acq_function: Any, cells: ModelCells, space: Space, avoided: Tensor, max_batch_size: int

@@ -35,8 +35,7 @@ def claim(foreign: type, own: Callable[..., Any]) -> None:
     Replace instances of a foreign class by this package's own class when they are constructed around its objects.
 
     :param foreign: A class without a `__new__` of its own. Its subclasses stay unchanged.
-    :param own: A subclass of `foreign`; or a function of the constructor's arguments that returns the replacement, or
-        None for the original object. It is called only if an argument is concerned (:func:`is_concerned`).
+    :param own: A subclass of `foreign`; or a function of the arguments that returns the replacement, or None for none.
     """
 
     # The signature of the class stays that of its `__init__`. It is static, for `instance.__new__(type(instance))`.

@@ -139,12 +139,7 @@ class DaskPartitionGPRegressor(BaseEstimator):
         return tuple(found) if return_std else found[0]
 
     def score(self, X: Any, y: Any) -> float:
-        """
-        Return the coefficient of determination R2 of the means, as scikit-learn's regressors do, in one pass.
-
-        :param X: `n x D`, as in :meth:`predict`.
-        :param y: `n` targets: a Dask series or array with the partitions of X, or in memory like X.
-        """
+        """Return R2 of the means in one pass, as scikit-learn's regressors do; y is a Dask collection if X is one."""
         check_is_fitted(self, "model_")
         self._columns.check(X)
         if has_partitions(X) != has_partitions(y):

@@ -235,8 +235,6 @@ def count_chunks(model: FeatureSpaceGP, chunks: Any, client: Client | None = Non
     :raises ValueError: If there are no chunks, or X and y have different partitions, or there is no client.
 
     Example:
-        >>> import torch
-        >>> from distributed import Client
         >>> from gpytorch_partition import FastClusterKernel
         >>> x = torch.rand(1_000, 2, generator=torch.Generator().manual_seed(0))
         >>> model = FeatureSpaceGP(FastClusterKernel(x, 10, random_state=0))
@@ -271,7 +269,6 @@ class DaskRows:
     :param client: The cluster's client. (Default: Dask's current one.)
 
     Example:
-        >>> import torch
         >>> from gpytorch_partition import FastClusterKernel
         >>> x = torch.rand(1_000, 2, generator=torch.Generator().manual_seed(0))
         >>> kernel = FastClusterKernel(x, 10, random_state=0)

@@ -54,11 +54,7 @@ def expected_precisions(errors: Tensor, variances: Tensor, scales: Tensor, df: f
 def student_quantiles(
     mean: np.ndarray, variances: np.ndarray, scales: np.ndarray, df: float, probabilities: np.ndarray
 ) -> np.ndarray:
-    r"""
-    Return quantiles of observations (`n x q`) at `q` probabilities, right to four digits of the standard deviation.
-
-    In units of :math:`\sqrt{v + \sigma^2}` they are interpolated between 513 shares :math:`v / (v + \sigma^2)`.
-    """
+    """Return quantiles of observations (`n x q`) at `q` probabilities, interpolated between shares of the function."""
     precisions, weights = (part.numpy() for part in scale_mixture(df))
     shares = np.linspace(0, 1, _NUM_SHARES)
     deviations = np.sqrt(shares[:, None] + (1 - shares[:, None]) / precisions)  # shares x k
@@ -79,10 +75,9 @@ def student_levels(errors: np.ndarray, variances: np.ndarray, scales: np.ndarray
 
 def student_crps(errors: np.ndarray, variances: np.ndarray, scales: np.ndarray, df: float) -> np.ndarray:
     """
-    Return the continuous ranked probability scores of observations (`n`), in their unit.
+    Return the continuous ranked probability scores of observations (`n`), in their unit, right to four digits.
 
-    The score is :math:`E|Y - y| - E|Y - Y'| / 2` with independent predictions Y and Y' (Gneiting & Raftery 2007,
-    Strictly proper scoring rules, eq. 21). Both terms are sums over the mixture, right to four digits.
+    They are :math:`E|Y - y| - E|Y - Y'| / 2` (Gneiting & Raftery 2007, Strictly proper scoring rules, eq. 21).
     """
     precisions, weights = (part.numpy() for part in scale_mixture(df))
     distance = np.abs(errors) * student_levels(errors, variances, scales, df)

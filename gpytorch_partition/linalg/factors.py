@@ -24,8 +24,7 @@ def stable_eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """
     Return eigenvalues (`*batch x n`, ascending) and eigenvectors in columns, as :func:`torch.linalg.eigh` does.
 
-    PyTorch's divide and conquer fails to converge for some matrices. These are left to QR iterations, which are slower
-    (Anderson et al. 1999, LAPACK's syev) and have gradients of the eigenvalues only.
+    PyTorch's divide and conquer fails for some matrices: QR iterations (Anderson et al. 1999, LAPACK's syev) follow.
     """
     try:
         return torch.linalg.eigh(matrix)
@@ -46,11 +45,7 @@ def symmetric_root(matrix: Tensor, least: Tensor | float = 0.0) -> Tensor:
 
 
 def stable_cholesky(matrix: Tensor) -> Tensor:
-    """
-    Return the lower Cholesky factor L (`*batch x n x n`, float64) of a covariance matrix, with gradients.
-
-    If rounding has left a matrix without a factor, the diagonal gets growing jitters, and last eigenvalues are raised.
-    """
+    """Return the lower Cholesky factor (`*batch x n x n`, float64), with gradients, if need be of a jittered matrix."""
     matrix = matrix.double()
     unit = matrix.detach().diagonal(dim1=-2, dim2=-1).abs().mean(-1, keepdim=True)
     jitter = torch.zeros_like(unit)

@@ -139,11 +139,7 @@ class LanczosRun:
         return nodes, vectors[:, 0].square()
 
     def lower_probe_quadratures(self, num_probes: int) -> tuple[Tensor, Tensor]:
-        r"""
-        Return nodes and weights of the first probes by Gauss-Radau quadrature (Golub & Meurant 2010, theorem 6.4).
-
-        Log determinants are never too large. The weight of the node at 0 is the share of the null space of K.
-        """
+        """Return nodes and weights of first probes by Gauss-Radau quadrature (Golub & Meurant 2010, theorem 6.4)."""
         alphas, betas = (torch.stack(each, -1).double()[:num_probes] for each in (self._alphas, self._betas[1:]))
         matrix = torch.diag_embed(torch.cat([alphas, alphas[:, -1:]], -1))
         matrix = radau_matrix(matrix + torch.diag_embed(betas, -1) + torch.diag_embed(betas, 1), 0.0)

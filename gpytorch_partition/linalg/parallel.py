@@ -69,18 +69,14 @@ Submit: TypeAlias = Callable[..., "Future[Any]"]
 
 @contextmanager
 def idle_threads() -> Iterator[Submit]:
-    """
-    Yield a function like `Executor.submit`, for the threads that :func:`threads_for` leaves idle, else for this one.
-
-    Calls see their caller's settings, must not write to the same memory, and draw from seeds that they are given only.
-    """
+    """Yield a function like `Executor.submit`, for threads that :func:`threads_for` leaves idle, else for this one."""
     idle = _IDLE.get()
     if idle is None or idle.num_threads == 1:
         yield _done
         return
     pool = ThreadPoolExecutor(idle.num_threads, initializer=_begin_worker, initargs=(idle.openmp,))
     try:
-        yield lambda work, *args: pool.submit(copy_context().run, _alone, work, *args)
+        yield lambda work, *args: pool.submit(copy_context().run, _alone, work, *args)  # must not share memory
         pool.shutdown()
     except BaseException:
         pool.shutdown(cancel_futures=True)  # an interruption waits for calls that have begun only

@@ -21,12 +21,7 @@ from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP
 
 
 class CountedGP(torch.nn.Module):
-    """
-    A fitted :class:`~gpytorch_partition.models.FeatureSpaceGP` with a sample of the rows that it has counted.
-
-    It has the modules of a :class:`~gpytorch_partition.models.PartitionGP`, with the fitted values, and the sample as
-    its training rows (NaN is a missing value). Called with points, it returns their :class:`CountedPosterior`.
-    """
+    """A fitted :class:`.FeatureSpaceGP` with the modules of a :class:`.PartitionGP`, and a sample as training rows."""
 
     extremes: Tensor  # 2 x D least and largest values of all rows, NaN where there is none
 

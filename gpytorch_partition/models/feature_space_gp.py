@@ -178,12 +178,7 @@ class FeatureSpaceGP(CountedModel):
         return self._likelihood().value(outputscale, noise, mean - self.statistics.center)
 
     def predict(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """
-        Return the mean and the latent variance of each point (`N_test` each, float64), the variance without the noise.
-
-        :param x: `N_test x D` points.
-        :raises RuntimeError: If the model is not fitted.
-        """
+        """Return means and latent variances, without noise, of points (`N_test` each); a `RuntimeError` if unfitted."""
         rows = self._points(x)
         return self._means(rows), summed_variances(rows, self._posterior.root)
 

@@ -84,8 +84,7 @@ class FeatureFactor:
         r"""
         Return whether rounding leaves variances a relative error of a thousandth at most.
 
-        Rounding changes :math:`\phi^\top B^{-1} \phi` by :math:`q \epsilon / \lambda` of itself at most, with
-        :math:`\lambda` the smallest eigenvalue of B scaled to a unit diagonal (Higham 2002, theorem 10.5).
+        It is at most :math:`q \epsilon / \lambda`, with the least eigenvalue of a scaled B (Higham 2002, theorem 10.5).
         """
         units = self._precision.diagonal().sqrt().unsqueeze(-1)
         generator = solver_generator(0, "probes", units.device)

@@ -28,14 +28,6 @@ _READERS = {
     ("stochtree", "StochTreeBARTBinaryClassifier"): bart_trees,
 }
 _WRAPPERS = ("steps", "regressor", "estimator", "estimators", "base_estimator")  # of pipelines and searches
-_BOOSTER = (
-    "a Booster of XGBoost does not say how it was trained, and so cannot be trained again in folds: give an "
-    "XGBRegressor with its parameters"
-)
-_TREES = (
-    "trees without the program that grew them cannot be grown again in folds: give RandomForestKernel.from_forest(...) "
-    "of them, a kernel that is used as it is, with noise and scale by marginal likelihood"
-)
 # Parameters of CatBoost that a clone sets itself, with their aliases.
 _CATBOOST_OUTPUT = ("verbose", "silent", "logging_level", "verbose_eval")
 _CATBOOST_STOPPING = ("early_stopping_rounds", "od_type", "od_wait", "od_pval", "use_best_model")
@@ -67,11 +59,13 @@ def is_ensemble(value: Any) -> bool:
 
 def check_refittable(ensemble: Any) -> None:
     """Raise a `TypeError` for an ensemble that cannot be fitted again to other rows, or holds no trees."""
-    name = type(ensemble).__name__
+    name, told = type(ensemble).__name__, "expected a tree ensemble that can be fitted again, got"
     if isinstance(ensemble, Trees) or library_of(ensemble) == "stochtree":
-        raise TypeError(f"expected a tree ensemble that can be fitted again, got {name}: {_TREES}")
+        remedy = "RandomForestKernel.from_forest(...) of them, whose noise and scale marginal likelihood chooses"
+        raise TypeError(f"{told} {name}: trees without their program cannot be grown again in folds: give {remedy}")
     if name == "Booster" and library_of(ensemble) == "xgboost":
-        raise TypeError(f"expected a tree ensemble that can be fitted again, got an XGBoost Booster: {_BOOSTER}")
+        remedy = "it does not say how it was trained: give an XGBRegressor with its parameters"
+        raise TypeError(f"{told} an XGBoost Booster: {remedy}")
     check_has_trees(ensemble)
     if library_of(ensemble) == "catboost" and (
         ensemble.get_params().get("cat_features") or (is_fitted(ensemble) and ensemble.get_cat_feature_indices())

@@ -131,13 +131,12 @@ def testing_levels(trees: list[Tree], tables: Mapping[int, Sequence[Any]]) -> li
     """Return trees that test levels of a frame's columns (tables, in the order of codes), whole numbers, for codes."""
     exact = 2.0 ** (np.finfo(trees[0].threshold.dtype).nmant + 1) if trees else 0.0
     levels = {column: _whole_numbers(table, exact) for column, table in tables.items()}
-
-    def decoded(tree: Tree) -> Tree:
+    decoded = []
+    for tree in trees:
         columns = {node: int(tree.column[node]) for node in tree.categories}
         found = {n: levels[columns[n]][c] if columns[n] in levels else c for n, c in tree.categories.items()}
-        return tree._replace(categories=found)
-
-    return [decoded(tree) for tree in trees]
+        decoded.append(tree._replace(categories=found))
+    return decoded
 
 
 def with_codes(X: NDArray[Any], tables: Mapping[int, Sequence[Any]]) -> NDArray[Any]:

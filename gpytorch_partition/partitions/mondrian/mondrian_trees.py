@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -139,20 +139,20 @@ class _Growth:
 def grown(front: Front, num_trees: int, num_rows: int, lifetime: float) -> tuple[MondrianTrees, Tensor]:
     """Grow trees of the cuts that separate a front's points, up to a lifetime; return them and each point's leaf."""
     growth = _Growth(num_trees, front.item.numel(), front.x.device)
+
+    def grow(front: Front, cells: Tensor, trees: Tensor) -> tuple[Front, Tensor, Tensor]:
+        cuts = front.next_cuts()
+        is_alone = torch.bincount(front.node, minlength=front.num_nodes) == 1
+        ended = is_alone | (cuts.times > lifetime)
+        is_last = ended[front.node]
+        growth.cell_of[front.item[is_last]] = cells[front.node[is_last]]
+        front, parent, _ = front.without(ended).below(cuts)
+        is_split = torch.bincount(parent, minlength=cells.numel())[parent] == 2
+        return front, growth.children(cells[parent], is_split, cuts.times[parent], trees[parent]), trees[parent]
+
     roots = torch.arange(num_trees, device=front.x.device)
-    descend(partial(_grow, growth, lifetime), front, roots, roots)
+    descend(grow, front, roots, roots)
     return growth.finished(num_trees, num_rows)
-
-
-def _grow(growth: _Growth, lifetime: float, front: Front, cells: Tensor, trees: Tensor) -> tuple[Front, Tensor, Tensor]:
-    cuts = front.next_cuts()
-    is_alone = torch.bincount(front.node, minlength=front.num_nodes) == 1
-    ended = is_alone | (cuts.times > lifetime)
-    is_last = ended[front.node]
-    growth.cell_of[front.item[is_last]] = cells[front.node[is_last]]
-    front, parent, _ = front.without(ended).below(cuts)
-    is_split = torch.bincount(parent, minlength=cells.numel())[parent] == 2
-    return front, growth.children(cells[parent], is_split, cuts.times[parent], trees[parent]), trees[parent]
 
 
 def joined(parts: Sequence[MondrianTrees]) -> MondrianTrees:
