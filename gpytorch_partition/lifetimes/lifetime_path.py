@@ -62,7 +62,11 @@ class LifetimeCells:
 
 @dataclass(frozen=True, eq=False)
 class LifetimeModel:
-    """Hold cells, estimator and validation score of one lifetime. Use it to predict at a lifetime of your choice."""
+    """
+    Hold the linear model of one lifetime: its cells, the fitted estimator, and its score on validation rows, or None.
+
+    Use it to predict at one lifetime: a :class:`LifetimePath` has one for each, and says which is the best.
+    """
 
     cells: LifetimeCells = field(repr=False)
     estimator: Any
@@ -83,7 +87,11 @@ class LifetimeModel:
 
 @dataclass(frozen=True, eq=False)
 class LifetimePath:
-    """Hold models of increasing lifetimes. Use it to choose a width by error; :func:`fit_along_lifetimes` makes it."""
+    """
+    Hold the models of increasing lifetimes.
+
+    Use it when the width of a machine is to be chosen by its error; :func:`fit_along_lifetimes` makes it.
+    """
 
     models: tuple[LifetimeModel, ...]
 
