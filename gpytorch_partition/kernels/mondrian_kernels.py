@@ -248,9 +248,6 @@ class GammaMondrianKernel(PartitionKernel):
 class GammaLifetime(gpytorch.Module):
     """Hold a and b of the lifetime's distribution, outside the kernel, whose parameters GPyTorch takes for batched."""
 
-    raw_concentration: torch.nn.Parameter
-    raw_rate: torch.nn.Parameter
-
     def __init__(self, concentration: float, rate: float) -> None:
         super().__init__()
         for name, value in (("raw_concentration", concentration), ("raw_rate", rate)):

@@ -36,8 +36,7 @@ def trees_for_error(
     r"""
     Return a number of trees for which a Mondrian kernel is as near to the Laplace kernel on a whole box.
 
-    Use it for a guarantee; some hundredth of it is enough on average, since the proof counts all pairs of points. A
-    single pair has a standard error of at most :math:`1 / (2 \sqrt m)`.
+    Use it for a guarantee; a hundredth suffices on average. A pair's standard error is :math:`1 / (2 \sqrt m)` at most.
 
     The number m is one for which the union bound of Balog et al. (2016, proposition 2, proved in supplement A)
     holds, with a third of the probability p for each of three events:

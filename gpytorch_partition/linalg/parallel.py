@@ -16,7 +16,6 @@ from threadpoolctl import ThreadpoolController
 
 Piece = TypeVar("Piece")
 
-
 # Numbers in a tensor up to which PyTorch runs an elementwise operation on the calling thread. Pieces of this size stay
 # in the cache and need no barriers, which cost more than the work itself where cores are shared.
 SERIAL_NUMEL = 2**15

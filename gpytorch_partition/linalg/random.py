@@ -17,7 +17,6 @@ _STREAMS = {
     "rows": 0x1B873593CC9E2D51,
 }
 
-
 _DRAWN_FROM: ContextVar[torch.Generator | None] = ContextVar("the generator of samples", default=None)
 _DRAW = {
     *(torch.randn, torch.rand, torch.randn_like, torch.normal, torch.bernoulli, torch._standard_gamma),

@@ -47,7 +47,6 @@ _LINEAR = (KMeans, MiniBatchKMeans, Birch, GaussianMixture, BayesianGaussianMixt
 _BUFFERS = {"kept": 2, "projections": 3, "sites": 2, "site_clusters": 1, "shapes": 3, "offsets": 1}
 _BUFFERS |= {"site_counts": 1, "num_clusters": 1, "num_columns": 1}
 
-
 # The columns that a clustering sees (`k`), their projection (`k x K`), and the sites of its clusters.
 Clustering = tuple[np.ndarray, np.ndarray | None, Sites]
 
