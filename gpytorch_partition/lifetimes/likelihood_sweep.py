@@ -132,7 +132,7 @@ def lifetime_sweep(
     width by 2,000 random rows where there are more; the kernel may be built on all of them. A sweep over every cut
     costs :math:`O(p^{3.5})` in all, for up to 10,000 cells.
 
-    **With few trees the best lifetime is too long** where the noise is given: use 200 trees or more (the default).
+    **With few trees the best lifetime is too long** where the noise is given: use 200 or more (default), or no noise.
 
     :param kernel: The kernel, whose `max_lifetime` is the longest tried, and whose `lifetime` is set to the best.
     :param x: `N x D` training points.
@@ -146,7 +146,7 @@ def lifetime_sweep(
     :return: The likelihoods, the posterior over the lifetime, and predictions averaged over it. A `UserWarning` says
         that the best lifetime is about the longest of the default grid: a longer one may be better.
     :raises TypeError: If the kernel is no Mondrian kernel, or rows or targets are no tensors.
-    :raises ValueError: If rows, targets or a number cannot be used, or the noise is lost in rounding.
+    :raises ValueError: If rows, targets or a number cannot be used, cuts are too many, or noise is lost in rounding.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
