@@ -1,5 +1,7 @@
 """The search space (numbers, integers, categories, constraints), and a local search for the best cell in it."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce

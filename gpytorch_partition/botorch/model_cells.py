@@ -1,5 +1,7 @@
 """The cells of a model's partitions: a key for the cell of each point, and the walls of trees' cells by column."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

@@ -1,5 +1,7 @@
 """The optimizer of acquisition functions for models with partition kernels."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -1,5 +1,7 @@
 """Features of partition kernels for pathwise sampling in BoTorch, registered when this module is imported."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

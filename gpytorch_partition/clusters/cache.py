@@ -1,5 +1,7 @@
 """A cache for values derived from rows, each valid while the tensors that it was computed from are unchanged."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property

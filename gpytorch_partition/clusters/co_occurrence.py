@@ -7,6 +7,8 @@ by h holds the lower triangle of A below the upper one of C, and B below both: t
 Gustavson et al. 2010. Packed counts of equal clusters can be added without unpacking.
 """
 
+from __future__ import annotations
+
 from functools import partial
 
 import torch

@@ -6,6 +6,8 @@ Sums such as `RBFKernel() + RandomForestKernel(...)` never call the forest, and 
 constructed around its kernels or operators. Constructed around anything else, they run no code of this package.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import wraps
 from typing import Any

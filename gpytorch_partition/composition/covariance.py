@@ -1,5 +1,7 @@
 """The lazy covariance of any kernel with a partition kernel in it, products of kernels, and kernels of tasks."""
 
+from __future__ import annotations
+
 from functools import reduce
 from operator import add, mul
 from typing import Any

@@ -1,5 +1,7 @@
 """Noise, normal distributions and predictions whose covariance has a partition operator in it."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

@@ -5,6 +5,8 @@ Everything is a task, including values that the driver sends, and reductions are
 recomputes the results of a dead one, and the numbers have equal bits for any number of workers.
 """
 
+from __future__ import annotations
+
 import os
 import pickle
 import warnings

@@ -1,5 +1,7 @@
 """The abstract base class of every kernel whose covariance is a sum over clusters."""
 
+from __future__ import annotations
+
 import warnings
 from abc import abstractmethod
 from typing import Any

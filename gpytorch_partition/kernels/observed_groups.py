@@ -1,5 +1,7 @@
 """Kernels of divisions that the data hold: columns of categories, hierarchies, and sets that contain items."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,5 +1,7 @@
 """A weighted mean of partition kernels with trained weights: a partition kernel on their joined partitions."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from typing import Any, cast

@@ -1,5 +1,7 @@
 """Kernels of flat partitions that are drawn from rows without targets: clusterings, fast clusters, random grids."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -6,6 +6,8 @@ the joint Gaussian model in place of the forest: the directions along which f va
 E[\nabla f(x) \nabla f(x)^\top]`, and the next trees are drawn over :math:`H^{1/2} x`.
 """
 
+from __future__ import annotations
+
 from numbers import Integral
 
 import numpy as np

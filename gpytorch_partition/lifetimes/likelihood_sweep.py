@@ -1,5 +1,7 @@
 """The marginal likelihood at many lifetimes of one set of Mondrian trees: best lifetime, posterior, averages."""
 
+from __future__ import annotations
+
 import math
 import warnings
 from collections.abc import Iterable, Sequence

@@ -1,5 +1,7 @@
 """Sizes of Mondrian kernels on a box: the cells of a tree, and the trees for an error that holds everywhere."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from numbers import Real

@@ -14,6 +14,8 @@ and penalize parameters alike, with :math:`\delta = \sigma^2 / s` the ratio of n
 They differ only in the place of the average over trees, and are equal for m = 1.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import torch

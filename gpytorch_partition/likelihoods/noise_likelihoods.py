@@ -3,6 +3,8 @@ Noise plus the variance that a low-rank kernel lacks (FITC), and noise divided b
 Student-t, whose weights are small for outliers.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import torch

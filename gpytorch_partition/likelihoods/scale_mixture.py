@@ -8,6 +8,8 @@ inference for Student-t models, section 2). Hence an observation of :math:`f \si
 where the trapezoidal rule is right to six digits.
 """
 
+from __future__ import annotations
+
 import math
 from functools import lru_cache
 

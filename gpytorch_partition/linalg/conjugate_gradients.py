@@ -1,5 +1,7 @@
 """Preconditioned conjugate gradients for many right-hand sides, each stopped by its own residual."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Callable
 from typing import NamedTuple

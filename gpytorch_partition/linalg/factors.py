@@ -1,5 +1,7 @@
 """Factors of symmetric matrices: Cholesky, eigenvectors, the largest eigenpairs, Nystrom; tall, thin products."""
 
+from __future__ import annotations
+
 import warnings
 from typing import NamedTuple
 

@@ -4,6 +4,8 @@ Block Lanczos and stochastic Lanczos quadrature, for a matrix that is known by i
 The Krylov spaces of K and of :math:`s K + \sigma^2 I` are the same, so one run serves every s and :math:`\sigma^2`.
 """
 
+from __future__ import annotations
+
 import torch
 from torch import Tensor
 

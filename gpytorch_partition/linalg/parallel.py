@@ -1,5 +1,7 @@
 """Threads for work on many items, as many as PyTorch has, one in forked processes; and L-BFGS-B beside them."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -1,5 +1,7 @@
 """Random generators of the solvers and of samples, independent of the global random state."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

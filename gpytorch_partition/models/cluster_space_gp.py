@@ -1,5 +1,7 @@
 """A Gaussian process for rows in other places, which are asked for sums over clusters only."""
 
+from __future__ import annotations
+
 import warnings
 from functools import cached_property
 from typing import Any

@@ -1,5 +1,7 @@
 """Common parts of models of sums over clusters: their means, checks of rows, and a warning about the least noise."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,7 @@
 """A GPyTorch exact Gaussian process with a constant mean and a scaled partition kernel."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from typing import Any
 

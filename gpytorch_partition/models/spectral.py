@@ -1,5 +1,7 @@
 """A kernel's largest eigenvalues (low-rank truncation, principal components, cuts), and its distance."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from functools import cached_property

@@ -7,6 +7,8 @@ cluster with loadings, and a constant one without. Products of a partition opera
 covariance of tasks (an `IndexKernel`), and of sums of such terms, are of this kind too. All others are dense.
 """
 
+from __future__ import annotations
+
 import operator as operators
 from functools import reduce
 from numbers import Number

@@ -11,6 +11,8 @@ small, and Gauss-Radau quadrature with a node at a lower bound of the spectrum n
 theorem 6.4). Where the noise is tiny, their difference is a larger error than the variance of the probe vectors.
 """
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,5 +1,7 @@
 """Sums of covariances, at least one of them a partition kernel's, and exact roots of covariances and their sums."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import torch

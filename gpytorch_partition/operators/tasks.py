@@ -4,6 +4,8 @@ Covariances of several tasks, :math:`k(x, x') B_{tt'}`, in which every cluster h
 A product costs as much as one with the partition kernel, for all points on all tasks or for any (point, task) pairs.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, cast
 

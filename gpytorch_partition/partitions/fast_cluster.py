@@ -1,5 +1,7 @@
 """Fast cluster partitions: every point joins the nearest of some random rows, on a random subset of the columns."""
 
+from __future__ import annotations
+
 from functools import partial
 from typing import Any
 

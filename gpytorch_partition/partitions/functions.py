@@ -1,5 +1,7 @@
 """Partitions by functions from points to labels: a user's, or those that a program draws from seeds."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

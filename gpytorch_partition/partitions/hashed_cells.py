@@ -13,6 +13,8 @@ that is a gamma distribution of shape 2 and scale :math:`\ell`. Dimensions have 
 multiply.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Items that are identified by their number, with the sets that contain them."""
 
+from __future__ import annotations
+
 from functools import cached_property
 from typing import Any
 

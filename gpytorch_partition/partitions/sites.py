@@ -5,6 +5,8 @@ The rounding of a library's `predict` depends on the number of rows in a call (6
 Gaussian mixture's components). Rules are therefore read as numbers and evaluated elementwise, in float64.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -1,5 +1,7 @@
 """The choice of a solver for a covariance plus noise."""
 
+from __future__ import annotations
+
 from typing import Literal
 
 from linear_operator import settings

@@ -17,6 +17,8 @@ posterior covariance at any points, without a solve for N rows. Sums of smooth k
 kernels and coarse trees are predicted by this :class:`FeatureFactor`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import add

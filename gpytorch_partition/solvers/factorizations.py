@@ -22,6 +22,8 @@ diagonal and the counts :math:`G = Z^\top Z`, which are kept,
 iterations than one of N T, and noise between tasks may be ill-conditioned.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -3,6 +3,8 @@ Conjugate gradients in the operator's own dtype, which most covariances of many 
 everything in float64, by a factor where matrices are small enough.
 """
 
+from __future__ import annotations
+
 import warnings
 from dataclasses import dataclass
 from typing import Any

@@ -12,6 +12,8 @@ Chosen by :class:`gpytorch_partition.settings.preconditioner`:
 Forests of leaves have a flat spectrum and need none. `python -m benchmarks preconditioners --data DIR` measures them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import torch

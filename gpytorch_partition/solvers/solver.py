@@ -1,5 +1,7 @@
 """The protocol of solvers, the solver made of an exact factorization, and dense algebra for few rows."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Protocol
 

@@ -1,5 +1,7 @@
 """The base class of the operators S, prior covariances of cluster effects, and the diagonal S of flat partitions."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import wraps
 from typing import Any

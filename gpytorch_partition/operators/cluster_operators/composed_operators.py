@@ -1,5 +1,7 @@
 """Operators S made of others: a block for each kernel of a mixture, and a covariance of tasks for each cluster."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any

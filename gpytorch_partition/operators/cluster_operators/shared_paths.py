@@ -6,6 +6,8 @@ tree, over all pairs of *groups* (the largest nodes with few pairs, and leaves w
 in it. A sparse product adds the pairs in all other nodes.
 """
 
+from __future__ import annotations
+
 import math
 import sys
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """Readers of JSON formats: of CatBoost and XGBoost, whose trees compare in float32, and of BART models of stochtree."""
 
+from __future__ import annotations
+
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -259,7 +261,7 @@ def _sampled_bart(model: Any) -> Any:
         raise ValueError("expected a BARTModel with trees of the mean, got one of the variance only")
     features = model._covariate_preprocessor
     if features._num_onehot_features or features._num_ordinal_features:
-        raise ValueError(f"expected a BARTModel of columns of numbers, got one that encodes categories: {NUMBERS}")
+        raise ValueError(f"expected a BARTModel of numbers, got one that encodes categories itself: {NUMBERS}")
     return model
 
 

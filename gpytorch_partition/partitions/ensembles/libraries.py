@@ -1,5 +1,7 @@
 """Tree ensembles of all libraries: their readers, selected by class name, and clones fitted to other rows."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,7 @@
 """The reader of LightGBM's trees, which compare in float64, from its text format."""
 
+from __future__ import annotations
+
 import re
 from typing import Any
 

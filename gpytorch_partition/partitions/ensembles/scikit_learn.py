@@ -1,5 +1,7 @@
 """The reader of scikit-learn's trees, which compare in float32, or in float64 in histogram gradient boosting."""
 
+from __future__ import annotations
+
 from itertools import repeat
 from typing import Any
 

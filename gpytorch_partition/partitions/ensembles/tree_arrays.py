@@ -3,6 +3,8 @@ The trees of an ensemble, of any library or given as arrays, as arrays of their 
 without the library.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any, NamedTuple

@@ -1,5 +1,7 @@
 """The values that single trees of a boosting predict, and the names of an ensemble's columns."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np
