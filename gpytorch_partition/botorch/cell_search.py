@@ -28,7 +28,13 @@ _MOST_DRAWS = 64  # sets of random points drawn, at most, to find enough feasibl
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """Hold a mixed space of numbers, integers and categories, with constraints in BoTorch's form."""
+    """
+    Hold a mixed space of numbers, integers and categories, with constraints in BoTorch's form.
+
+    :param bounds: `2 x d` lower and upper bounds.
+    :param choices: Sorted values of each column that has only some: integers, categories, fixed columns.
+    :param categories: Numbers of those columns whose values have no order.
+    """
 
     bounds: Tensor  # 2 x d
     choices: Mapping[int, Tensor]  # sorted values of each column that has only some: integers, categories, fixed ones
@@ -113,18 +119,29 @@ def _check_values(bounds: Tensor, column: int, values: Sequence[float]) -> None:
     if any(isinstance(value, str) for value in values):
         raise ValueError(f"expected numbers as values of column {column}, got {list(values)}: number the categories")
     if not len(values) or not all(isfinite(value) and low <= value <= high for value in values):
-        told = f"expected values of column {column} within its bounds {low:g} and {high:g}, at least one"
-        raise ValueError(f"{told}, got {list(values)}: change the values or the bounds")
+        raise ValueError(
+            f"expected values of column {column} within its bounds {low:g} and {high:g}, at least one, got "
+            f"{list(values)}: change the values or the bounds"
+        )
 
 
 def _check_within_points(are_within_points: Iterable[bool]) -> None:
     if not all(are_within_points):
-        told = "expected constraints on single points, got one between the points of a batch, found one by one"
-        raise ValueError(f"{told}: constrain each of them, or use botorch.optim.optimize_acqf")
+        raise ValueError(
+            "expected constraints on single points, got one between the points of a batch, found one by one: "
+            "constrain each of them, or use botorch.optim.optimize_acqf"
+        )
 
 
 class CellSearch:
-    """A local search among the cells of a model, which evaluates one point of each, but returns no `avoided` ones."""
+    """
+    A local search among the cells of a model, which evaluates one point of each cell.
+
+    A column of numbers is divided into intervals by the walls of cells, and the middles of the intervals are its
+    values; other columns have values of their own. Acquisition values of cells are kept until a point becomes pending.
+
+    :param avoided: `n x d` points not to return.
+    """
 
     def __init__(
         self, acq_function: Any, cells: ModelCells, space: Space, avoided: Tensor, max_batch_size: int
@@ -148,8 +165,10 @@ class CellSearch:
         points = torch.cat([random, given, evaluated, cells])
         points = points[self._is_allowed(points)]
         if not len(points):
-            told = "found no point that keeps the constraints and is not in X_avoid"
-            raise RuntimeError(f"{told}: relax them, or give feasible points as batch_initial_conditions")
+            raise RuntimeError(
+                "found no point that keeps the constraints and is not in X_avoid: relax them, or give feasible points "
+                "as batch_initial_conditions"
+            )
         values = self.evaluated(points)
         order = values.argsort(descending=True, stable=True)
         first = np.unique(self._cells.keys(points[order]).cpu().numpy(), return_index=True)[1]  # of each cell

@@ -31,7 +31,14 @@ class _Source(NamedTuple):
 
 
 class ModelCells:
-    """Hold the cells of a model: sets of points that share clusters in all partitions, and so posteriors."""
+    """
+    Hold the cells of a model, sets of points that share a cluster in every partition of all its kernels.
+
+    Prior covariances, and so posteriors, are the same for all points of a cell.
+
+    :param model: A BoTorch model with a constant mean, or a `ModelListGP` of such models, whose kernels are scales,
+        sums, products and mixtures of partition kernels.
+    """
 
     def __init__(self, model: Any) -> None:
         model.eval()  # in training mode, an input transformation would learn from all points
@@ -66,8 +73,10 @@ class ModelCells:
 def _model_sources(model: Any) -> Iterator[_Source]:
     kernel = getattr(model, "covar_module", None)
     if not isinstance(kernel, Kernel) or not hasattr(model, "transform_inputs"):
-        told = "expected a BoTorch model with a covar_module, such as SingleTaskGP, or a ModelListGP of such"
-        raise TypeError(f"{told}, got {type(model).__name__}")
+        raise TypeError(
+            "expected a BoTorch model with a covar_module, such as SingleTaskGP, or a ModelListGP of such, got "
+            f"{type(model).__name__}"
+        )
     inputs = model.train_inputs[0]
     yield from _sources(kernel, model.transform_inputs, torch.arange(inputs.shape[-1], device=inputs.device))
 

@@ -94,8 +94,10 @@ def optimize_acqf_cells(
         for name, points in (("X_avoid", X_avoid), ("batch_initial_conditions", batch_initial_conditions))
     )
     if not hasattr(acq_function, "model"):
-        told = f"expected an acquisition function with a model, got {type(acq_function).__name__}"
-        raise TypeError(f"{told}: give the one inside, and what is fixed as fixed_features")
+        raise TypeError(
+            f"expected an acquisition function with a model, got {type(acq_function).__name__}: give the one inside, "
+            "and what is fixed as fixed_features"
+        )
     cells = ModelCells(acq_function.model)
     cells.check_bounds(bounds)
     search = CellSearch(acq_function, cells, space, avoided, max_batch_size)
@@ -127,8 +129,10 @@ def _points(points: Tensor | None, name: str, bounds: Tensor) -> Tensor:
 def _pending(acq_function: Any, q: int) -> Iterator[Any]:
     """A function that sets more pending points, which are removed at the end."""
     if q > 1 and isinstance(acq_function, AnalyticAcquisitionFunction):
-        told = f"expected q=1 with {type(acq_function).__name__}, which knows no pending points, got q={q}"
-        raise ValueError(f"{told}: use its counterpart for batches, such as qLogExpectedImprovement")
+        raise ValueError(
+            f"expected q=1 with {type(acq_function).__name__}, which knows no pending points, got q={q}: use its "
+            "counterpart for batches, such as qLogExpectedImprovement"
+        )
     before = acq_function.X_pending if q > 1 else None
 
     def set_pending(points: Tensor) -> None:

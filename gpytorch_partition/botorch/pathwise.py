@@ -75,9 +75,10 @@ def _features_of(kernel: ClusterKernel) -> Callable[[Any, Tensor], LinearOperato
         return _root
     if isinstance(kernel, PartitionKernel) and kernel.can_be_counted and len(partitions) == 1:
         return _hashed
-    told = f"{type(kernel).__name__} has no finite features, since new points open new clusters"
-    remedy = "sample from model.posterior, or use a RandomForestKernel, FastClusterKernel or MondrianKernel"
-    raise NotImplementedError(f"{told}: {remedy}")
+    raise NotImplementedError(
+        f"{type(kernel).__name__} has no finite features, since new points open new clusters: sample from "
+        "model.posterior, or use a RandomForestKernel, FastClusterKernel or MondrianKernel"
+    )
 
 
 def _root(kernel: ClusterKernel, x: Tensor) -> LinearOperator:

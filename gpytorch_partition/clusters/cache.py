@@ -35,7 +35,13 @@ class Cache:
         self._entries: dict[Key[Any], _Entry] = {}
 
     def get(self, key: Key[Value], source: Source | None, compute: Callable[[], Value], *options: Any) -> Value:
-        """Return the value of a key, cached as long as options and a source's tensors are equal, without gradients."""
+        """
+        Return the value of a key: the cached one if options and tensors are equal, else a new one, without gradients.
+
+        :param source: The operator or module that the value is computed from, besides the rows; a copy of its tensors
+            is kept as well. None if the value depends only on the rows.
+        :param options: Other dependencies of the value, compared by `==`, so no tensors.
+        """
         tensors = [] if source is None else [tensor.detach() for tensor in _tensors(source)]
         found = self._entries.get(key)
         if found is None or found.options != options or not _all_equal(found.tensors, tensors):

@@ -66,8 +66,11 @@ class SeenClusterIndex(ClusterIndex):
     """
     A cluster index for labels that are any integers: a code is the rank of a label among those of some rows.
 
-    A label that none of these rows has gets the *null code*, the last one of its partition: products with these rows
-    are exact, but the covariance of two new rows that share an unseen cluster needs an index of the new rows.
+    A label that none of these rows has gets the *null code*, the last one of its partition. None of these rows is in
+    the null cluster, so a product of new rows with these rows is exact. The covariance of two new rows that share an
+    unseen cluster needs an index that is built from the new rows.
+
+    :param values: The labels that are seen, a sorted tensor per partition.
     """
 
     def __init__(self, values: list[Tensor], num_visits: int = 0) -> None:  # the labels that are seen, sorted

@@ -40,7 +40,13 @@ def co_occurrences(codes: Tensor, num_clusters: int, weights: Tensor | None = No
 
 
 def count_co_occurrences(counts: Tensor, codes: Tensor, sign: int = 1, weights: Tensor | None = None) -> None:
-    r"""Add :math:`Z^\top W Z` of rows with codes (`N x m`) to counts (`p x p`, float64) in place, in O(N m^2)."""
+    r"""
+    Add :math:`Z^\top Z` of some rows to the counts (`p x p`, float64), in place; with weights W, :math:`Z^\top W Z`.
+
+    This costs :math:`N m^2 / 2` increments. Counts are exact up to 2^53.
+
+    :param codes: `N x m` columns of Z, those of each partition in a range of their own.
+    """
     if not codes.numel():
         return
     low, high = codes.amin(0), codes.amax(0)

@@ -88,7 +88,12 @@ class Incidence(Movable):
         return self._over_batch(values, _cluster_sums, _row_values)
 
     def select(self, rows: Any, batch: tuple[Any, ...] = (), batch_shape: torch.Size | None = None) -> Incidence:
-        """Return the incidence of some rows; equal rows get the same object again, and all rows this object."""
+        """
+        Return the incidence of some rows; equal rows get the same object in repeated calls, and all rows this object.
+
+        :param batch: Indices of batch dimensions; rows without any are the same for all indices.
+        :param batch_shape: Batch shape that the indices refer to. (Default: that of the codes.)
+        """
         if not self.batch_shape:
             batch, batch_shape = (), None
         if isinstance(rows, slice):

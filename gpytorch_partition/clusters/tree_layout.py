@@ -120,7 +120,10 @@ def lay_out_trees(left: Tensor, right: Tensor, tree_nodes: Tensor, is_auxiliary:
     """
     Return the layout of binary trees, built level by level over all trees at once, in :math:`O(V)`.
 
-    Children (`V`, int64) of a leaf are itself; `tree_nodes` (`m + 1`) says where each tree begins, with its root.
+    :param left: `V` left child of each node (int64); a leaf is its own left and right child.
+    :param right: `V` right child of each node.
+    :param tree_nodes: `m + 1` where the nodes of each tree begin; the first node of a tree is its root.
+    :param is_auxiliary: `V` (bool) which nodes are auxiliary: no roots, and no leaves. (Default: none.)
     """
     nodes, roots = torch.arange(left.numel(), device=left.device), tree_nodes[:-1]
     levels = _inner_levels(left, right, roots)

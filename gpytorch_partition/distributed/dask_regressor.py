@@ -101,8 +101,10 @@ class DaskPartitionGPRegressor(BaseEstimator):
         """
         self._check_parameters()
         if not (has_partitions(X) and has_partitions(y)):
-            told = f"expected X and y as Dask dataframes or arrays, got a {type(X).__name__} and a {type(y).__name__}"
-            raise TypeError(f"{told}: dask.array.from_array(rows, chunks=...) makes them, or fit PartitionGPRegressor")
+            raise TypeError(
+                f"expected X and y as Dask dataframes or arrays, got a {type(X).__name__} and a {type(y).__name__}: "
+                "dask.array.from_array(rows, chunks=...) makes them, or fit PartitionGPRegressor"
+            )
         client, seed = client_of(self.client), int(random_state_of(self.random_state).randint(2**31))
         shards = shards_of((X, y))
         sample = sampled_rows(client, shards, self.sample_rows, seed)
@@ -139,12 +141,19 @@ class DaskPartitionGPRegressor(BaseEstimator):
         return tuple(found) if return_std else found[0]
 
     def score(self, X: Any, y: Any) -> float:
-        """Return R2 of the means in one pass, as scikit-learn's regressors do; y is a Dask collection if X is one."""
+        """
+        Return the coefficient of determination R2 of the means, as scikit-learn's regressors do, in one pass.
+
+        :param X: `n x D`, as in :meth:`predict`.
+        :param y: `n` targets: a Dask series or array with the partitions of X, or in memory like X.
+        """
         check_is_fitted(self, "model_")
         self._columns.check(X)
         if has_partitions(X) != has_partitions(y):
-            got = f"a {type(X).__name__} and a {type(y).__name__}"
-            raise TypeError(f"expected X and y both as Dask collections, or both in memory, got {got}")
+            raise TypeError(
+                f"expected X and y both as Dask collections, or both in memory, got a {type(X).__name__} and a "
+                f"{type(y).__name__}"
+            )
         predictor = self._predictor(return_std=False)
         if not has_partitions(X):
             return Errors.of((X, y), predictor).determination
@@ -156,9 +165,10 @@ class DaskPartitionGPRegressor(BaseEstimator):
         checked_count(self.num_partitions, "partitions", "num_partitions")
         checked_count(self.sample_rows, "rows of the sample", "sample_rows")
         if isinstance(self.kernel, Kernel) or is_ensemble(self.kernel):
-            told = f"got a {type(self.kernel).__name__} that has seen columns in other units"
-            remedy = "give a function (x, y) -> kernel of standardized rows, or use count_chunks"
-            raise TypeError(f"expected kernel as a name or a function, {told}: {remedy}")
+            raise TypeError(
+                f"expected kernel as a name or a function, got a {type(self.kernel).__name__} that has seen columns in "
+                "other units: give a function (x, y) -> kernel of standardized rows, or use count_chunks"
+            )
         if self.grown_on not in _GROWN_ON:
             raise ValueError(f"expected grown_on to be one of {_GROWN_ON}, got {self.grown_on!r}")
         if self.grown_on == "shards" and self.kernel != "forest":

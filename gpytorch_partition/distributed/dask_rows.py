@@ -62,9 +62,10 @@ def shards_of(chunks: Any) -> Shards:
     elif isinstance(chunks, Iterable) and not is_dask_collection(chunks) and not isinstance(chunks, str | bytes | dict):
         shards = [_checked(chunk) for chunk in chunks]
     else:
-        told = "expected chunks: a pair of Dask collections, or an iterable of delayed objects or of pairs, got a"
-        remedy = "read folders by dask.dataframe.read_parquet or dask.array.from_zarr"
-        raise TypeError(f"{told} {type(chunks).__name__}: {remedy}")
+        raise TypeError(
+            "expected chunks: a pair of Dask collections, or an iterable of delayed objects or of pairs, got a "
+            f"{type(chunks).__name__}: read folders by dask.dataframe.read_parquet or dask.array.from_zarr"
+        )
     if not shards:
         raise ValueError("expected one chunk of rows or more, got none")
     first = [shard[0] if isinstance(shard, tuple) else shard for shard in shards]
@@ -87,16 +88,19 @@ def _aligned(x: Any, y: Any) -> list[tuple[Delayed, Delayed]]:
         y = y.rechunk((x.chunks[0], *y.chunks[1:])) if len(x) == len(y) else y
     xs, ys = blocks_of(x), blocks_of(y)
     if len(xs) != len(ys):
-        got = f"{len(xs)} and {len(ys)}: take both from one dataframe"
-        raise ValueError(f"expected X and y with the same partitions, got {got}")
+        raise ValueError(
+            f"expected X and y with the same partitions, got {len(xs)} and {len(ys)}: take both from one dataframe"
+        )
     return list(zip(xs, ys))
 
 
 def _checked(chunk: Any) -> Any:
     is_pair = isinstance(chunk, tuple | list) and len(chunk) == 2
     if not is_pair and not isinstance(chunk, Delayed):
-        got = f"a {type(chunk).__name__}: give [(X, y)] for one chunk"
-        raise TypeError(f"expected chunks as delayed objects or pairs of points and targets, got {got}")
+        raise TypeError(
+            f"expected chunks as delayed objects or pairs of points and targets, got a {type(chunk).__name__}: give "
+            "[(X, y)] for one chunk"
+        )
     return tuple(chunk) if is_pair else chunk
 
 
@@ -114,8 +118,9 @@ def client_of(client: Client | None) -> Client:
     try:
         return client or default_client()
     except ValueError as error:
-        told = "expected a client, or a current one, got none: make one by dask.distributed.Client()"
-        raise ValueError(told) from error
+        raise ValueError(
+            "expected a client, or a current one, got none: make one by dask.distributed.Client()"
+        ) from error
 
 
 def sent(client: Client, name: str, value: Any) -> Future:
@@ -284,8 +289,10 @@ class DaskRows:
     def __init__(self, kernel: PartitionKernel, chunks: Any, client: Client | None = None) -> None:
         counts = kernel.partition.cluster_counts
         if counts is None:
-            got = f"a {type(kernel).__name__}: count its rows by count_chunks"
-            raise ValueError(f"expected a kernel with bounded labels (forests, fast clusters), got {got}")
+            raise ValueError(
+                f"expected a kernel with bounded labels (forests, fast clusters), got a {type(kernel).__name__}: count "
+                "its rows by count_chunks"
+            )
         self.client, shards = client_of(client), shards_of(chunks)
         warn_of_settings(self.client)
         self.num_clusters = int(counts.sum())  #: p
@@ -314,8 +321,9 @@ class DaskRows:
         return self._added("normal_sums", LocalRows.normal_sums, [num_columns] * number, seeds(seed, number))
 
     def __reduce__(self) -> Any:
-        told = "expected rows in memory, got rows on workers, which are not saved"
-        raise TypeError(f"{told}: save the kernel and effects()")
+        raise TypeError(
+            "expected rows in memory, got rows on workers, which are not saved: save the kernel and effects()"
+        )
 
     def _added(self, name: str, function: Callable[..., Tensor], *columns: list[Any]) -> Tensor:
         answers = on_shards(self.client, name, function, self._shards, *columns)

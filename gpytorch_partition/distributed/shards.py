@@ -67,8 +67,10 @@ class Columns(NamedTuple):
         holes = x.isnan().any(0).nonzero().squeeze(-1).tolist()
         if holes:
             columns = [self.names[i] for i in holes] if self.names else holes
-            remedy = "fill or drop them, or give kernel='forest', which knows them"
-            raise ValueError(f"expected no missing cells, got NaN in columns {columns}: {remedy}")
+            raise ValueError(
+                f"expected no missing cells, got NaN in columns {columns}: fill or drop them, or give kernel='forest', "
+                "which knows them"
+            )
 
 
 def names_of(X: Any) -> list[Any]:

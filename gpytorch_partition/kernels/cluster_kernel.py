@@ -79,9 +79,10 @@ class ClusterKernel(Kernel):
         """Choose columns of wider points; a choice of the kernel's own stays if it is among them."""
         chosen, own = Columns(dims), self.columns.numbers
         if not torch.isin(own, chosen.numbers.to(own.device)).all():
-            told = f"expected active_dims that hold the kernel's own, {tuple(own.tolist())}"
-            got = f"{chosen.numbers.tolist()}: build a new kernel for other columns, it keeps those it was built on"
-            raise ValueError(f"{told}, got {got}")
+            raise ValueError(
+                f"expected active_dims that hold the kernel's own, {tuple(own.tolist())}, got "
+                f"{chosen.numbers.tolist()}: build a new kernel for other columns, it keeps those it was built on"
+            )
         if not own.numel():
             self.columns = chosen.to(own.device)
 
@@ -129,8 +130,10 @@ class ClusterKernel(Kernel):
         """Refuse unsupported calls and points before any work; wrappers may call `forward` itself."""
         name = type(self).__name__
         if torch.jit.is_tracing():
-            told = "clusters are looked up by the values of points. Save model.state_dict(), and predict in Python."
-            raise RuntimeError(f"{name} cannot be traced for TorchScript: {told}")
+            raise RuntimeError(
+                f"{name} cannot be traced for TorchScript: clusters are looked up by the values of points. Save "
+                "model.state_dict(), and predict in Python."
+            )
         if torch._C._functorch.maybe_current_level() is not None:
             raise RuntimeError(
                 f"{name} expected plain tensors, got a transform of torch.func (vmap, jvp, grad, ...), without values: "

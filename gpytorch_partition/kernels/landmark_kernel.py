@@ -76,8 +76,10 @@ def choose_landmarks(x: Tensor, num_landmarks: int | None, random: np.random.Ran
         if first.size >= wanted or (is_all and num_landmarks is None):
             return drawn[torch.from_numpy(np.sort(first)[:wanted]).to(x.device)]
         if is_all:
-            told = f"expected at most as many inducing points as there are different rows, {first.size}"
-            raise ValueError(f"{told}, got num_landmarks={num_landmarks}")
+            raise ValueError(
+                f"expected at most as many inducing points as there are different rows, {first.size}, got "
+                f"num_landmarks={num_landmarks}"
+            )
         size = min(2 * size, x.shape[0])
 
 
@@ -187,8 +189,10 @@ class LandmarkKernel(ClusterKernel):
             True
         """
         if base_kernel.batch_shape:
-            got = f"one of batch shape {tuple(base_kernel.batch_shape)}: use one landmark kernel for each"
-            raise ValueError(f"expected a base kernel that all elements of a batch share, got {got}")
+            raise ValueError(
+                "expected a base kernel that all elements of a batch share, got one of batch shape "
+                f"{tuple(base_kernel.batch_shape)}: use one landmark kernel for each"
+            )
         kernel = cls(batch_shape=batch_shape, active_dims=active_dims)
         kernel.base_kernel = base_kernel
         if (points := training_points(landmarks, active_dims)) is not None:

@@ -177,8 +177,10 @@ class GammaMondrianKernel(PartitionKernel):
             mean = lifetime or 1 / median_distance(points, random, "lifetime")
             longest = max_lifetime or _NUM_QUANTILES * gamma.ppf(_QUANTILE, concentration, scale=mean / concentration)
             if not 0 < longest < float("inf"):
-                told = "expected concentration and lifetime to make a longest lifetime that float64 holds, got"
-                raise ValueError(f"{told} {concentration=} and {lifetime=}, which make {longest}: give max_lifetime")
+                raise ValueError(
+                    "expected concentration and lifetime to make a longest lifetime that float64 holds, got "
+                    f"{concentration=} and {lifetime=}, which make {longest}: give max_lifetime"
+                )
             partition = NestedMondrianPartition(points, num_trees, lifetime=longest, random_state=random)
         super().__init__(partition, batch_shape=batch_shape, active_dims=active_dims)
         self._remember(train_x)
@@ -241,8 +243,10 @@ class GammaMondrianKernel(PartitionKernel):
         return ((end - start) / steps).to(like)
 
     def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:
-        told = "a GammaMondrianKernel cannot share a feature space with others, nor be counted in chunks"
-        raise ValueError(f"{told}: add it to other kernels with +, or use a MondrianKernel")
+        raise ValueError(
+            "a GammaMondrianKernel cannot share a feature space with others, nor be counted in chunks: add it to "
+            "other kernels with +, or use a MondrianKernel"
+        )
 
 
 class GammaLifetime(gpytorch.Module):

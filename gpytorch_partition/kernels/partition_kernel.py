@@ -218,8 +218,10 @@ def training_points(x: Any, active_dims: tuple[int, ...] | None) -> Tensor | Non
         return None
     if not torch.is_tensor(x) or not x.is_floating_point() or x.dim() not in (1, 2):
         got = f"{x.dtype} of shape {tuple(x.shape)}" if torch.is_tensor(x) else type(x).__name__
-        told = "a kernel is built on one set of rows, which all elements of a batch share"
-        raise ValueError(f"expected training inputs as a floating point tensor (N x D), got {got}: {told}")
+        raise ValueError(
+            f"expected training inputs as a floating point tensor (N x D), got {got}: a kernel is built on one set of "
+            "rows, which all elements of a batch share"
+        )
     return Columns(active_dims).select(x.detach())
 
 

@@ -158,8 +158,10 @@ class PartitionMixtureKernel(PartitionKernel):
 
     def diagnose(self, x: Tensor, y: Any, **options: Any) -> KernelDiagnosis:
         """Raise a `TypeError`: diagnose the kernels of the mixture, each of which has partitions of one kind."""
-        told = "expected a kernel of partitions that are all drawn alike, got a PartitionMixtureKernel"
-        raise TypeError(f"{told}: diagnose its parts one by one, [part.diagnose(x, y) for part in kernel.kernels]")
+        raise TypeError(
+            "expected a kernel of partitions that are all drawn alike, got a PartitionMixtureKernel: diagnose its "
+            "parts one by one, [part.diagnose(x, y) for part in kernel.kernels]"
+        )
 
     def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:
         parts = zip(self.kernels, cast(tuple[ClusterSizes, ...], sizes), strict=True)
@@ -170,8 +172,10 @@ class PartitionMixtureKernel(PartitionKernel):
         self._load_unit(state_dict.get(prefix + "unit"))
         saved = state_dict.get(prefix + "logits.raw_mixture_weights")
         if saved is not None and saved.shape != (len(self.kernels),):
-            told = f"expected the state of a mixture of {len(self.kernels)} kernels, got one with weights of shape"
-            raise RuntimeError(f"{told} {tuple(saved.shape)}: build the mixture of as many kernels as were saved")
+            raise RuntimeError(
+                f"expected the state of a mixture of {len(self.kernels)} kernels, got one with weights of shape "
+                f"{tuple(saved.shape)}: build the mixture of as many kernels as were saved"
+            )
         Kernel._load_from_state_dict(self, state_dict, prefix, *args)
 
 
@@ -184,8 +188,10 @@ def _checked(kernels: Iterable[PartitionKernel]) -> list[PartitionKernel]:
         raise ValueError("expected at least one kernel, got none")
     for kernel in kernels:
         if not isinstance(kernel, PartitionKernel):
-            told = "the mixture has the weights; other kernels are added to it with +"
-            raise TypeError(f"expected partition kernels, got a {type(kernel).__name__}: {told}")
+            raise TypeError(
+                f"expected partition kernels, got a {type(kernel).__name__}: the mixture has the weights; other "
+                "kernels are added to it with +"
+            )
         if kernel.batch_shape:
             got = tuple(kernel.batch_shape)
             raise ValueError(f"expected kernels without batch_shape, got {got}: give it to the mixture")

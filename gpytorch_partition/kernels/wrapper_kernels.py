@@ -226,8 +226,9 @@ class StandardizedKernel(_WrapperKernel):
         if not columns.scale.numel():
             raise RuntimeError("StandardizedKernel is not fitted: give it training rows, or load a state")
         if x.shape[-1] != (size := columns.scale.numel()):
-            told = f"expected points with {size} columns, as the training rows have, got {x.shape[-1]}"
-            raise ValueError(f"{told}: add or drop some")
+            raise ValueError(
+                f"expected points with {size} columns, as the training rows have, got {x.shape[-1]}: add or drop some"
+            )
         return columns.apply(decode_missing(x)).to(x.dtype)
 
     seen = standardized
@@ -331,8 +332,10 @@ class LocalLinearKernel(ClusterKernel):
     def _check_points(self, x: Tensor) -> None:
         width = self._active(x).shape[-1] if torch.is_tensor(x) and x.dim() else None
         if width is not None and width != self.num_dims:
-            told = f"expected points with {self.num_dims} columns for its linear part, got {width}"
-            raise ValueError(f"{type(self).__name__} {told}: choose them with active_dims")
+            raise ValueError(
+                f"{type(self).__name__} expected points with {self.num_dims} columns for its linear part, got {width}: "
+                "choose them with active_dims"
+            )
 
     def _covariance(self, x1: Tensor, x2: Tensor) -> LinearOperator:
         parts = structured_terms(self.base_kernel(x1, x2).evaluate_kernel())

@@ -160,8 +160,10 @@ def fit_along_lifetimes(
     """
     lifetimes = _checked_lifetimes(kernel, x, lifetimes)
     if not hasattr(estimator, "partial_fit"):
-        told = "expected an estimator with partial_fit, such as scikit-learn's SGDClassifier or SGDRegressor"
-        raise TypeError(f"{told}, got a {type(estimator).__name__}")
+        raise TypeError(
+            "expected an estimator with partial_fit, such as scikit-learn's SGDClassifier or SGDRegressor, got a "
+            f"{type(estimator).__name__}"
+        )
     if not isinstance(epochs, Integral) or epochs < 1:
         raise ValueError(f"expected epochs, passes over the rows, as a whole number, 1 or more, got {epochs!r}")
     y = _checked_targets(x, y, "x")
@@ -229,8 +231,10 @@ def _checked_lifetimes(kernel: Any, x: Tensor, given: Any) -> list[float]:
     kernel.partition.check_points(kernel.columns.select(x))
     rising = all(a < b for a, b in zip([0.0, *lifetimes], lifetimes))
     if not lifetimes or not rising or lifetimes[-1] > kernel.max_lifetime:
-        told = f"positive, increasing and at most {kernel.max_lifetime:g}, the kernel's max_lifetime, got {lifetimes}"
-        raise ValueError(f"expected lifetimes that are {told}: sort them, or give the kernel a longer max_lifetime")
+        raise ValueError(
+            f"expected lifetimes that are positive, increasing and at most {kernel.max_lifetime:g}, the kernel's "
+            f"max_lifetime, got {lifetimes}: sort them, or give the kernel a longer max_lifetime"
+        )
     return lifetimes
 
 

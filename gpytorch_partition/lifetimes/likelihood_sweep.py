@@ -253,8 +253,10 @@ def _sweep_of(
 def _at_cuts(data: SweepData, held_out: HeldOut | None) -> LifetimeSweep:
     trees, terminal = data.rows.trees, data.rows.terminal
     if trees.num_leaves > _MOST_CELLS:
-        told = f"expected at most {_MOST_CELLS:,} cells at the longest lifetime to follow cut by cut"
-        raise ValueError(f"{told}, got {trees.num_leaves:,}: give lifetimes, fewer trees or a shorter max_lifetime")
+        raise ValueError(
+            f"expected at most {_MOST_CELLS:,} cells at the longest lifetime to follow cut by cut, got "
+            f"{trees.num_leaves:,}: give lifetimes, fewer trees or a shorter max_lifetime"
+        )
     ridge = counted(data, terminal)
     first = min(float(trees.cut_times.min()), data.kernel.max_lifetime) / 2  # any before the first cut
     lifetimes, found, errors = [], [], []
@@ -307,15 +309,19 @@ def _checked_lifetimes(kernel: MondrianKernel, lifetimes: Any) -> list[float] | 
     except (TypeError, ValueError):
         raise ValueError(f'expected lifetimes as numbers, or "cuts", got {lifetimes!r}') from None
     if not chosen or not 0 < chosen[0] <= chosen[-1] <= longest:
-        told = f"expected lifetimes in (0, {longest:g}], up to the kernel's max_lifetime, got {chosen or 'none'}"
-        raise ValueError(f"{told}: build the kernel with a longer max_lifetime")
+        raise ValueError(
+            f"expected lifetimes in (0, {longest:g}], up to the kernel's max_lifetime, got {chosen or 'none'}: build "
+            "the kernel with a longer max_lifetime"
+        )
     return chosen
 
 
 def _check(kernel: Any, x: Tensor, y: Tensor, outputscale: float | None, noise: float | None, validation: Any) -> None:
     if not isinstance(kernel, MondrianKernel):
-        told = f"expected a MondrianKernel, whose trees have lifetimes, got a {type(kernel).__name__}"
-        raise TypeError(f"{told}: give it itself where it is in another kernel, as the base_kernel of a ScaleKernel")
+        raise TypeError(
+            f"expected a MondrianKernel, whose trees have lifetimes, got a {type(kernel).__name__}: give it itself "
+            "where it is in another kernel, as the base_kernel of a ScaleKernel"
+        )
     if validation is not None and not (isinstance(validation, Sequence) and len(validation) == 2):
         raise ValueError(f"expected validation as points and targets, (x, y), got {type(validation).__name__}")
     pairs = [(x, y)] if validation is None else [(x, y), validation]

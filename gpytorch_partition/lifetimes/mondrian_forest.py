@@ -98,8 +98,10 @@ class MondrianForest:
     def _rows(self, x: Tensor) -> Incidence:
         partition = self.kernel.partition
         if not partition.has_tensors(self._tensors):
-            told = "the kernel's partitions have changed since the forest was fitted (another lifetime?)"
-            raise RuntimeError(f"{told}: fit it anew, or give it a copy of the kernel, such as kernel.cut(lifetime)")
+            raise RuntimeError(
+                "the kernel's partitions have changed since the forest was fitted (another lifetime?): fit it anew, "
+                "or give it a copy of the kernel, such as kernel.cut(lifetime)"
+            )
         # Caches the training rows as those that number the clusters, even if there are more points than rows.
         partition.incidences(self._x, self._x)
         return partition.incidences(x, self._x)[0]
@@ -130,8 +132,9 @@ def joint_weights(kernel: PartitionKernel, x: Tensor, y: Tensor, *, outputscale:
         try:
             alpha = noisy.solve(y.to(covariance.dtype).unsqueeze(-1))
         except NotPSDError as error:
-            message = f"a noise of {noise / outputscale:.2g} outputscales is lost in rounding: expected a larger noise"
-            raise ValueError(message) from error
+            raise ValueError(
+                f"a noise of {noise / outputscale:.2g} outputscales is lost in rounding: expected a larger noise"
+            ) from error
     return outputscale * covariance.cluster_sums(alpha).squeeze(-1).double()
 
 

@@ -41,7 +41,11 @@ def gaussian_log_densities(errors: Tensor, variances: Tensor) -> Tensor:
 
 
 def log_densities(errors: Tensor, variances: Tensor, scales: Tensor, df: float | None) -> Tensor:
-    """Return log densities (`*batch x n`) of errors from variances and squared scales of noise, Gaussian without df."""
+    """
+    Return log densities (`*batch x n`) from errors, the function's variances and the noise's squared scales.
+
+    :param df: Degrees of freedom of the noise; None for Gaussian noise, whose variances the squared scales are.
+    """
     if df is None:
         return gaussian_log_densities(errors, variances + scales)
     return torch.logsumexp(_joint(errors, variances, scales, df)[0], -1)

@@ -60,8 +60,10 @@ def stable_cholesky(matrix: Tensor) -> Tensor:
     if not bool(failed.any()):
         return factor
     if num_wrong := int((~matrix.tril().isfinite()).sum()):
-        told = f"expected a matrix of finite numbers, got {num_wrong} that are infinite or NaN"
-        raise ValueError(f"{told}: look for them in the covariance's parameters, in the inputs and in the noise")
+        raise ValueError(
+            f"expected a matrix of finite numbers, got {num_wrong} that are infinite or NaN: look for them in the "
+            "covariance's parameters, in the inputs and in the noise"
+        )
     root = symmetric_root(matrix, torch.where(unit > 0, unit, 1) * _LEAST_EIGENVALUE)
     raised = torch.linalg.qr(root.mT).R.mT
     raised = raised * torch.where(raised.diagonal(dim1=-2, dim2=-1) < 0, -1, 1).unsqueeze(-2)
@@ -81,12 +83,15 @@ def largest_eigenpairs(
     r"""
     Return the algebraically largest eigenpairs of a symmetric A by block Lanczos from a random block.
 
-    A cycle builds an orthonormal basis of the Krylov space of eight blocks of k + 6 columns, fully reorthogonalized;
-    the next one begins with its best approximations (Rayleigh-Ritz). Cycles end when all k have residuals :math:`\|A v
-    - \lambda v\| \le \epsilon |\lambda_1|`, which bound errors of eigenvalues, and, over the gap, of eigenvectors
-    (Musco & Musco 2015). Matrices of few rows are decomposed densely. The largest entry of a vector is positive.
+    A cycle builds an orthonormal basis of the Krylov space of eight blocks of k + 6 columns, fully reorthogonalized.
+    The next cycle begins with its best approximations (Rayleigh-Ritz). Cycles end when all k have residuals :math:`\|A
+    v - \lambda v\| \le \epsilon |\lambda_1|`. Errors of eigenvalues are then at most that, and of eigenvectors at most
+    residual divided by gap (Musco & Musco 2015).
+
+    Matrices of up to twice 8 (k + 6) rows are decomposed densely, exactly.
 
     :param tolerance: :math:`\epsilon`; a `NumericalWarning` is given if 100 cycles are too few. (Default: 1e-9.)
+    :return: The pairs, each vector with its largest entry positive.
     """
     width = num_pairs + _OVERSAMPLING
     if num_rows <= _DENSE_SPACES * _NUM_BLOCKS * width:
@@ -155,7 +160,13 @@ class NystromFactor(NamedTuple):
 def nystrom_factor(
     matmul: Closure, shape: torch.Size, rank: int, generator: torch.Generator, dtype: torch.dtype
 ) -> NystromFactor:
-    """Return a randomized Nystrom approximation of rank N or less (Frangella, Tropp & Udell 2021, algorithm 2.1)."""
+    r"""
+    Return a randomized Nystrom approximation (Frangella, Tropp & Udell 2021, algorithm 2.1), shifted outside its span.
+
+    :param matmul: :math:`V \mapsto K V` (`*batch x N x t`) for positive semidefinite K.
+    :param shape: `*batch x N` of the vectors.
+    :param rank: Number :math:`\ell` of eigenpairs, cut to N.
+    """
     rank = min(rank, shape[-1])
     sketch = torch.randn(*shape, rank, generator=generator, dtype=dtype, device=generator.device)
     image = torch.cat([matmul(columns) for columns in sketch.split(_COLUMNS_PER_PRODUCT, -1)], -1)

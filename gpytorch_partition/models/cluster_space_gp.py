@@ -199,6 +199,7 @@ class ClusterSpaceGP(CountedModel):
 def _check_kernel(kernel: Any) -> None:
     check_has_partitions(kernel)
     if kernel.partition.cluster_counts is None:
-        told = "expected a kernel whose numbers of clusters are known (forests, fast clusters, clusterings), got a"
-        remedy = "whose clusters depend on the rows: use a FeatureSpaceGP or a PartitionGP"
-        raise ValueError(f"{told} {type(kernel).__name__}, {remedy}")
+        raise ValueError(
+            "expected a kernel whose numbers of clusters are known (forests, fast clusters, clusterings), got a "
+            f"{type(kernel).__name__}, whose clusters depend on the rows: use a FeatureSpaceGP or a PartitionGP"
+        )

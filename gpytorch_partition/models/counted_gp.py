@@ -21,7 +21,17 @@ from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP
 
 
 class CountedGP(torch.nn.Module):
-    """A fitted :class:`.FeatureSpaceGP` with the modules of a :class:`.PartitionGP`, and a sample as training rows."""
+    """
+    A fitted :class:`~gpytorch_partition.models.FeatureSpaceGP` with a sample of the rows that it has counted.
+
+    It has the modules of a :class:`~gpytorch_partition.models.PartitionGP`, with the fitted values. `train_inputs` and
+    `train_targets` are the sample; medians, and training rows similar to new ones, come from it. Called with points, it
+    returns their :class:`CountedPosterior`.
+
+    :param space: The fitted model, in float64.
+    :param x: `n x D` rows of the sample; NaN is a missing value.
+    :param extremes: `2 x D` least and largest values of all rows, NaN where there is none.
+    """
 
     extremes: Tensor  # 2 x D least and largest values of all rows, NaN where there is none
 

@@ -79,8 +79,10 @@ def check_points(x: Any) -> None:
 def _check_are_tensors(**tensors: Any) -> None:
     for name, value in tensors.items():
         if not torch.is_tensor(value) or value.is_complex():
-            told = f"expected {name} as a tensor of real numbers, got {type(value).__name__}"
-            raise TypeError(f"{told}: torch.as_tensor(...) or array_chunks make one")
+            raise TypeError(
+                f"expected {name} as a tensor of real numbers, got {type(value).__name__}: torch.as_tensor(...) or "
+                "array_chunks make one"
+            )
 
 
 def warn_of_least_noise(values: Maximum, bounds: Bounds) -> None:

@@ -72,8 +72,10 @@ class FeatureSpaceGP(CountedModel):
 
     def __init__(self, kernel: PartitionKernel, *, max_clusters: int = MAX_CLUSTERS) -> None:
         if isinstance(kernel, PartitionMixtureKernel) and kernel.partition.cluster_counts is None:
-            told = "expected a mixture of kernels whose numbers of clusters are known (forests, fast clusters), got one"
-            raise ValueError(f"{told} with others: use the kernels one at a time, or a PartitionGP")
+            raise ValueError(
+                "expected a mixture of kernels whose numbers of clusters are known (forests, fast clusters), got one "
+                "with others: use the kernels one at a time, or a PartitionGP"
+            )
         check_has_partitions(kernel)
         if not kernel.can_be_counted:
             got = type(kernel).__name__
@@ -178,7 +180,12 @@ class FeatureSpaceGP(CountedModel):
         return self._likelihood().value(outputscale, noise, mean - self.statistics.center)
 
     def predict(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return means and latent variances, without noise, of points (`N_test` each); a `RuntimeError` if unfitted."""
+        """
+        Return the mean and the latent variance of each point (`N_test` each, float64), the variance without the noise.
+
+        :param x: `N_test x D` points.
+        :raises RuntimeError: If the model is not fitted.
+        """
         rows = self._points(x)
         return self._means(rows), summed_variances(rows, self._posterior.root)
 
@@ -267,8 +274,10 @@ class FeatureSpaceGP(CountedModel):
         try:
             kernel.load_state_dict(content["kernel"])
         except RuntimeError as error:
-            told = f"expected a kernel of the kind that {path} was saved with, got a {type(kernel).__name__}"
-            raise ValueError(f"{told} that cannot take its partitions: give an unfitted one, built as it") from error
+            raise ValueError(
+                f"expected a kernel of the kind that {path} was saved with, got a {type(kernel).__name__} that cannot "
+                "take its partitions: give an unfitted one, built as it"
+            ) from error
         with files.reading_state(_KIND):
             model = cls(kernel, max_clusters=content["max_clusters"])
             model.load_state_dict(content["model"])

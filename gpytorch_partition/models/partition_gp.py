@@ -74,8 +74,9 @@ class PartitionGP(ExactGP):
             known = self.train_inputs[0].shape[-1] if self.train_inputs else None
             got = 1 if x.dim() == 1 else x.shape[-1] if x.dim() else 0
             if known is not None and got != known:
-                told = f"expected points with {known} columns, as the training rows have"
-                raise ValueError(f"{told}, got {tuple(x.shape)}")
+                raise ValueError(
+                    f"expected points with {known} columns, as the training rows have, got {tuple(x.shape)}"
+                )
         with predictions():
             return super().__call__(*map(self._encoded, inputs), **kwargs)
 

@@ -144,8 +144,9 @@ def spectral_embedding(
     degrees = covariance.matmul(_ones(x)) - own
     degrees = degrees.where(degrees.abs() > _ROUNDING * own, 0.0)  # 0 for rows that share no cluster with others
     if bool((degrees < 0).any()):
-        got = f"a row whose sum is {float(degrees.min()):.3g}"
-        raise ValueError(f"expected affinities that are not negative, got {got}")
+        raise ValueError(
+            f"expected affinities that are not negative, got a row whose sum is {float(degrees.min()):.3g}"
+        )
     root = degrees.where(degrees > 0, 1.0).sqrt()
 
     def product(columns: Tensor) -> Tensor:

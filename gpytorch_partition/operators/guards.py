@@ -106,9 +106,11 @@ def check_dense(operator: LinearOperator, task: str, remedy: str = _ITERATIVE) -
     """Refuse dense work on more rows than `max_cholesky_size` by a `RuntimeError`, which names task and remedy."""
     num_rows, limit = operator.shape[-2], settings.max_cholesky_size.value()
     if num_rows > limit:
-        told = f"{task} of a {num_rows:,} x {operator.shape[-1]:,} {type(operator).__name__} would be dense, and"
-        dense = "if the dense matrix is wanted, raise linear_operator.settings.max_cholesky_size."
-        raise RuntimeError(f"{told} max_cholesky_size is {limit:,}. {remedy}; {dense}")
+        raise RuntimeError(
+            f"{task} of a {num_rows:,} x {operator.shape[-1]:,} {type(operator).__name__} would be dense, and "
+            f"max_cholesky_size is {limit:,}. {remedy}; if the dense matrix is wanted, raise "
+            "linear_operator.settings.max_cholesky_size."
+        )
 
 
 class CovarianceOperator(LinearOperator):

@@ -50,8 +50,10 @@ def on_own_tasks(
     num_tasks = task_covariance.shape[-1]
     for tasks in (left_tasks, right_tasks):
         if tasks.numel() and not 0 <= int(tasks.min()) <= int(tasks.max()) < num_tasks:
-            told = f"expected task numbers from 0 to {num_tasks - 1}, got {int(tasks.min())} to {int(tasks.max())}"
-            raise IndexError(f"{told}: number the tasks from 0, or give the IndexKernel more tasks")
+            raise IndexError(
+                f"expected task numbers from 0 to {num_tasks - 1}, got {int(tasks.min())} to {int(tasks.max())}: "
+                "number the tasks from 0, or give the IndexKernel more tasks"
+            )
     is_same = covariance.is_symmetric and torch.equal(left_tasks, right_tasks)
     left = _own_task(covariance.left, left_tasks, num_tasks)
     right = left if is_same else _own_task(covariance.right, right_tasks, num_tasks)

@@ -67,8 +67,10 @@ class Drawing(NamedTuple):
         if isinstance(clusterer, type):
             raise TypeError(f"expected a clusterer, got the class: give {clusterer.__name__}()")
         if not all(callable(getattr(clusterer, name, None)) for name in ("fit_predict", "get_params", "set_params")):
-            told = "expected a clusterer of scikit-learn, with fit_predict, get_params and set_params"
-            raise TypeError(f"{told}, got {type(clusterer).__name__}")
+            raise TypeError(
+                "expected a clusterer of scikit-learn, with fit_predict, get_params and set_params, got "
+                f"{type(clusterer).__name__}"
+            )
         distributions = _checked_distributions(distributions, clusterer)
         projection = checked_projection(projection)
         if noise not in NOISES:
@@ -132,15 +134,19 @@ def _seed_names(clusterer: Any) -> list[str]:
 
 def _checked_distributions(distributions: Any, clusterer: Any) -> dict[str, Any]:
     if distributions is not None and not isinstance(distributions, Mapping):
-        told = "expected param_distributions to map names of parameters to what they are drawn from"
-        raise ValueError(f"{told}, such as {{'n_clusters': (2, 20)}}, got {distributions!r}")
+        raise ValueError(
+            "expected param_distributions to map names of parameters to what they are drawn from, such as "
+            f"{{'n_clusters': (2, 20)}}, got {distributions!r}"
+        )
     names = [*clusterer.get_params(), *([CUT] if hasattr(clusterer, "dbscan_clustering") else [])]
     for name, values in (distributions or {}).items():
         if name not in names:
             raise ValueError(f"{type(clusterer).__name__} has no parameter {name!r} to draw: it has {sorted(names)}")
         if not (hasattr(values, "rvs") or (isinstance(values, list) and values) or _is_range(values)):
-            told = "a range (low, high) of positive numbers, a list or a distribution with rvs"
-            raise ValueError(f"expected {name!r} to be drawn from {told}, got {values!r}")
+            raise ValueError(
+                f"expected {name!r} to be drawn from a range (low, high) of positive numbers, a list or a distribution "
+                f"with rvs, got {values!r}"
+            )
     return dict(distributions or {})
 
 

@@ -164,8 +164,10 @@ def _checked_height(height: int | None, num_rows: int) -> int:
     if height is None:
         return default_height(num_rows)
     if not is_whole(height, 0, largest):
-        told = f"expected height to be a whole number between 0 and {largest}, got {height!r}"
-        raise ValueError(f"{told}: 2^height different rows are drawn, and there are only {num_rows}")
+        raise ValueError(
+            f"expected height to be a whole number between 0 and {largest}, got {height!r}: 2^height different rows "
+            f"are drawn, and there are only {num_rows}"
+        )
     return int(height)
 
 

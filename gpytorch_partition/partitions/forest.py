@@ -170,7 +170,11 @@ class ForestPartition(Partition):
         return TreeCutPartition(self, depths)
 
     def sample_cut(self, random_state: int | np.random.RandomState | None = None) -> TreeCutPartition:
-        """Return each tree cut at a depth drawn from 0 ... h, its own one (Algorithm 1 of Davies & Ghahramani 2014)."""
+        """
+        Return each tree cut at a depth uniform on 0 ... h, its own depth (Algorithm 1 of Davies & Ghahramani 2014).
+
+        :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
+        """
         heights = self.layout.heights.cpu().numpy()
         depths = random_state_of(random_state).randint(0, heights + 1, dtype=np.int64)
         return self.cut(torch.from_numpy(depths))

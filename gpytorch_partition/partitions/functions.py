@@ -87,21 +87,32 @@ def labels_by(function: Callable[[Any], Any], x: Tensor, num_partitions: int | N
         labels = torch.from_numpy(labels.astype(np.int64))
     if not torch.is_tensor(labels) or labels.is_floating_point() or labels.is_complex():
         kind = labels.dtype if isinstance(labels, (Tensor, np.ndarray)) else type(labels).__name__
-        told = f"expected the function to return integer labels, a torch tensor or a NumPy array, got {kind}"
-        raise ValueError(f"{told}: return labels.long(), or labels.astype(int) of an array")
+        raise ValueError(
+            f"expected the function to return integer labels, a torch tensor or a NumPy array, got {kind}: return "
+            "labels.long(), or labels.astype(int) of an array"
+        )
     shape = tuple(labels.shape)
     labels = labels.unsqueeze(-1) if labels.dim() == 1 else labels
     if labels.dim() == 2 and not labels.shape[-1]:
         raise ValueError("expected the function to return labels of at least one partition, got none")
     wanted = labels.shape[-1] if num_partitions is None and labels.dim() else num_partitions
     if tuple(labels.shape) != (x.shape[0], wanted):
-        told = f"labels of shape {(x.shape[0], wanted)}{', or one label for each,' if wanted == 1 else ''}"
-        raise ValueError(f"expected the function to return {told} for points {tuple(x.shape)}, got {shape}")
+        raise ValueError(
+            "expected the function to return labels of shape "
+            f"{(x.shape[0], wanted)}{', or one label for each,' if wanted == 1 else ''} for points {tuple(x.shape)}, "
+            f"got {shape}"
+        )
     return labels.to(device=x.device, dtype=torch.int64)
 
 
 def partition_of(source: Any) -> Partition:
-    """Return a user's partition, function, or fitted clusterers as a partition; a `TypeError` for others."""
+    """
+    Return a user's source of clusters as a partition.
+
+    :param source: A partition; a function from points to labels; a fitted clusterer of scikit-learn or its `predict`;
+        or a list of fitted clusterers.
+    :raises TypeError: If `source` is none of these, or a fitted clusterer that has no `predict`.
+    """
     if isinstance(source, Partition):
         return source
     clusterers = [_estimator(each) for each in source] if isinstance(source, (list, tuple)) else [_estimator(source)]
@@ -205,6 +216,8 @@ def _partition(drawn: Any) -> Partition:
         is_other = not isinstance(drawn, (type, BaseEstimator)) and callable(getattr(drawn, "predict", None))
         partition = partition_of(drawn.predict if is_other else drawn)
     except TypeError as error:
-        told = "expected draw(seed) to return a function from points to labels, or a fitted clusterer"
-        raise TypeError(f"{told} whose rule for new points is known: {error}") from error
+        raise TypeError(
+            "expected draw(seed) to return a function from points to labels, or a fitted clusterer whose rule for new "
+            f"points is known: {error}"
+        ) from error
     return CallablePartition(partition.function, 1) if isinstance(partition, CallablePartition) else partition

@@ -114,9 +114,10 @@ def _numbers_of_levels(x: Tensor, categories: Sequence[int]) -> dict[int, int]:
     for column in wanted:
         codes = x[:, column][~x[:, column].isnan()]
         if bool(((codes < 0) | (codes != codes.floor()) | (codes >= _MOST_LEVELS)).any()):
-            told = f"expected codes 0, 1, ... below {_MOST_LEVELS:,} in column {column} of categories"
-            got = f"{codes.min():g} to {codes.max():g}: TableEncoder makes codes of text and categories"
-            raise ValueError(f"{told}, got {got}")
+            raise ValueError(
+                f"expected codes 0, 1, ... below {_MOST_LEVELS:,} in column {column} of categories, got "
+                f"{codes.min():g} to {codes.max():g}: TableEncoder makes codes of text and categories"
+            )
     return {column: int(x[:, column].nan_to_num(0).max()) + 1 for column in sorted(wanted)}
 
 
@@ -137,8 +138,10 @@ def _num_samples(max_samples: float | int | None, num_rows: int) -> int:
         return max_samples
     if isinstance(max_samples, float) and 0 < max_samples <= 1:
         return min(num_rows, max(_MIN_SAMPLES, round(max_samples * num_rows)))
-    told = f"expected max_samples as a fraction in (0, 1] or a number of rows from 1 to {num_rows}"
-    raise ValueError(f"grow_forest {told}, got {max_samples!r}.")
+    raise ValueError(
+        f"grow_forest expected max_samples as a fraction in (0, 1] or a number of rows from 1 to {num_rows}, got "
+        f"{max_samples!r}."
+    )
 
 
 def without_last(y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -179,8 +179,9 @@ def _lengthscales(
     values = tensor_of(lengthscale, "a lengthscale, or one for each column").detach()
     values = torch.zeros(0) if values.is_complex() else values.to(x.device, torch.float64)
     if values.numel() not in (1, x.shape[1]) or not bool((values.isfinite() & (values > 0)).all()):
-        told = f"expected one positive, finite lengthscale, or one for each of {x.shape[1]} columns"
-        raise ValueError(f"{told}, got {lengthscale}")
+        raise ValueError(
+            f"expected one positive, finite lengthscale, or one for each of {x.shape[1]} columns, got {lengthscale}"
+        )
     if values.numel() == 1:
         warn_about_unequal_scales(x, RandomBinningPartition.__name__)
     return values.reshape(-1).expand(x.shape[1]).contiguous()

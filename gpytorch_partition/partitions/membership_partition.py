@@ -99,12 +99,16 @@ class MembershipPartition(Partition):
     def _check_values(self, x: Tensor) -> None:
         super()._check_values(x)
         if self.num_items > largest_exact(x.dtype):
-            told = f"expected points of a dtype that tells {self.num_items:,} items apart, got {x.dtype}: give float64"
-            raise ValueError(f"{type(self).__name__} {told}")
+            raise ValueError(
+                f"{type(self).__name__} expected points of a dtype that tells {self.num_items:,} items apart, got "
+                f"{x.dtype}: give float64"
+            )
         is_item = (x >= 0) & (x < self.num_items) & (x == x.round())
         if not is_item.all():
-            told = f"expected points (... x N x 1) that are numbers of items, 0 to {self.num_items - 1}"
-            raise ValueError(f"{type(self).__name__} {told}, got {float(x[~is_item][0])}: give rows of the matrix")
+            raise ValueError(
+                f"{type(self).__name__} expected points (... x N x 1) that are numbers of items, 0 to "
+                f"{self.num_items - 1}, got {float(x[~is_item][0])}: give rows of the matrix"
+            )
 
 
 def _checked_memberships(memberships: Any) -> csr_array:
@@ -114,8 +118,10 @@ def _checked_memberships(memberships: Any) -> csr_array:
         got = type(memberships).__name__
         raise ValueError(f"expected a matrix of items by sets, a sparse one or an array, got {got}") from error
     if matrix.ndim != 2 or matrix.dtype.kind not in "buif" or not np.isfinite(matrix.data).all():
-        told = f"expected a matrix of finite numbers, items by sets, got {matrix.dtype} of shape {matrix.shape}"
-        raise ValueError(f"{told}: give an entry other than zero where the item (row) is in the set (column)")
+        raise ValueError(
+            f"expected a matrix of finite numbers, items by sets, got {matrix.dtype} of shape {matrix.shape}: give an "
+            "entry other than zero where the item (row) is in the set (column)"
+        )
     matrix = csr_array((matrix.data != 0, matrix.indices, matrix.indptr), shape=matrix.shape, copy=True)
     matrix.sum_duplicates()
     matrix.eliminate_zeros()

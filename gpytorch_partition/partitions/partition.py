@@ -162,19 +162,24 @@ class Partition(torch.nn.Module):
         if x.dim() < 2:
             raise ValueError(f"{name} expected points (... x N x D), got shape {tuple(x.shape)}.")
         if self.num_features is not None and x.shape[-1] != self.num_features:
-            told = f"{name} was built on {self.num_features} columns, got points with {x.shape[-1]}"
-            raise ValueError(f"{told}: give the columns it was built on, or choose them with active_dims.")
+            raise ValueError(
+                f"{name} was built on {self.num_features} columns, got points with {x.shape[-1]}: give the columns it "
+                "was built on, or choose them with active_dims."
+            )
         self._check_values(x)
 
     def _check_fitted(self) -> None:
         if not self.is_fitted:
-            told = "is not fitted: expected one that is built on rows, got one without"
-            raise RuntimeError(f"{type(self).__name__} {told}: give rows, or load_state_dict a fitted one's state")
+            raise RuntimeError(
+                f"{type(self).__name__} is not fitted: expected one that is built on rows, got one without: give rows, "
+                "or load_state_dict a fitted one's state"
+            )
 
     def _check_values(self, x: Tensor) -> None:
         if not torch.isfinite(x).all():
-            told = "expected finite points, got NaN or infinity"
-            raise ValueError(f"{type(self).__name__} {told}: drop or impute these rows.")
+            raise ValueError(
+                f"{type(self).__name__} expected finite points, got NaN or infinity: drop or impute these rows."
+            )
         if (x == MISSING).any():
             told = "no clusters for missing values, and got some: drop or impute these rows"
             raise ValueError(f"{type(self).__name__} has {told}")

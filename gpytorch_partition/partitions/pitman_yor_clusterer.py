@@ -74,11 +74,14 @@ class PitmanYorMixture(ClusterMixin, BaseEstimator):
         is_real = all(isinstance(number, Real) and math.isfinite(number) for number in numbers)
         if not is_real or not (0 <= self.discount < 1 and self.concentration > -self.discount):
             got = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
-            told = "finite numbers, a discount from 0 to below 1 and a concentration above minus the discount"
-            raise ValueError(f"expected {told}, got {got}")
+            raise ValueError(
+                "expected finite numbers, a discount from 0 to below 1 and a concentration above minus the discount, "
+                f"got {got}"
+            )
         if not all(is_positive(value) and _LEAST <= value <= 1 / _LEAST for value in (self.scale, self.spread)):
-            got = f"{self.scale!r} and {self.spread!r}"
-            raise ValueError(f"expected scale and spread above 0, whose squares are numbers, got {got}")
+            raise ValueError(
+                f"expected scale and spread above 0, whose squares are numbers, got {self.scale!r} and {self.spread!r}"
+            )
         if not is_whole(self.num_sweeps, 0):
             raise ValueError(f"expected num_sweeps to be a whole number, 0 or more, got {self.num_sweeps!r}")
 

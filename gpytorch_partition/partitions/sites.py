@@ -37,7 +37,12 @@ class Sites(NamedTuple):
 def sites_of(
     clusterer: Any, rows: np.ndarray | None = None, labels: np.ndarray | None = None, noise: str = "alone"
 ) -> Sites:
-    """Return the rule of a fitted clusterer: its own where it is known, else the cluster of the nearest of its rows."""
+    """
+    Return the rule of a fitted clusterer: its own where it is known, else the cluster of the nearest row.
+
+    :param rows: `N x K` rows that it clustered. (Default: None, which is enough for known rules and DBSCAN.)
+    :param labels: `N` labels of these rows; negative ones are noise, as in :class:`ClusteringPartition`.
+    """
     if isinstance(clusterer, (GaussianMixture, BayesianGaussianMixture)):
         return _components(clusterer)
     if isinstance(clusterer, Birch):
@@ -47,9 +52,10 @@ def sites_of(
     if rows is None and isinstance(clusterer, DBSCAN) and len(clusterer.components_):
         return _labelled(clusterer.components_, clusterer.labels_[clusterer.core_sample_indices_])
     if rows is None or labels is None:
-        told = f"expected a clusterer with a rule for new points, got a {type(clusterer).__name__}"
-        remedy = "give ClusteringPartition the rows and an unfitted clusterer, where new points join the nearest row"
-        raise TypeError(f"{told}: {remedy}")
+        raise TypeError(
+            f"expected a clusterer with a rule for new points, got a {type(clusterer).__name__}: give "
+            "ClusteringPartition the rows and an unfitted clusterer, where new points join the nearest row"
+        )
     return _members(rows, np.asarray(labels), noise)
 
 
@@ -103,7 +109,11 @@ def _shapes(mixture: Any, means: np.ndarray) -> np.ndarray:
 
 
 def label_nearest(x: Tensor, centers: Tensor, out: Tensor, seen: Callable[[Tensor], Tensor]) -> None:
-    """Write the number of the nearest of `C x d` centers to `out`, the lower in a tie; `seen` maps points."""
+    """
+    Write the number of the nearest of `C x d` centers to `out` for each point, the lower number in a tie.
+
+    :param seen: Maps points (`n x D`) to the columns of the centers, float64.
+    """
     # The power of two below the largest magnitude: division by it is exact, and squares stay in range.
     unit = torch.ldexp(centers.new_ones(()), torch.frexp(centers.abs().amax()).exponent - 1)
     columns = (centers.T / unit).contiguous()

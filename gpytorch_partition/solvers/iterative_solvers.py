@@ -52,7 +52,13 @@ class InDouble:
 
     @torch.no_grad()
     def within(self, columns: Tensor, stop: Rule, certain: Rule | None = None, **options: Any) -> CGResult:
-        """Return :math:`A^{-1} V` as accurate as a rule says; an `UnconvergedError` without a useful factor."""
+        """
+        Return :math:`A^{-1} V` for V (`*batch x N x t`) as accurate as a rule says, all in float64.
+
+        :param certain: A rule for the accuracy asked for, if `stop` also stops at the limit of rounding.
+        :param options: `preconditioner` or `initial_guess` of :func:`.conjugate_gradients`.
+        :raises UnconvergedError: If a factor is of no use.
+        """
         noisy = self.noisy.in_double
         if noisy.direct is not None:
             return self._factored(noisy.direct, columns, stop if certain is None else certain)

@@ -98,8 +98,10 @@ class _CatBoostReader:
     def _category(self, split: dict[str, Any], feature: dict[str, Any]) -> list[int]:
         numbers = self.hashed.get(split["value"] % 2**32)
         if numbers is None:
-            told = f"expected categories that are whole numbers from {_WHOLE_NUMBERS[0]} to {_WHOLE_NUMBERS[-1]}"
-            raise ValueError(f"{told}, got others in column {feature['flat_feature_index']}: {NUMBERS}")
+            raise ValueError(
+                f"expected categories that are whole numbers from {_WHOLE_NUMBERS[0]} to {_WHOLE_NUMBERS[-1]}, got "
+                f"others in column {feature['flat_feature_index']}: {NUMBERS}"
+            )
         return numbers
 
 
@@ -156,8 +158,10 @@ def xgboost_trees(model: Any) -> Trees:
     if hasattr(model, "get_booster"):
         check_fitted(model, model.__sklearn_is_fitted__())
         if not np.isnan(model.missing):
-            got = f"missing={model.missing} in the {type(model).__name__}"
-            raise ValueError(f"expected missing=nan, got {got}: fit it on rows with NaN, as the kernel will see them")
+            raise ValueError(
+                f"expected missing=nan, got missing={model.missing} in the {type(model).__name__}: fit it on rows with "
+                "NaN, as the kernel will see them"
+            )
         booster, best = model.get_booster(), getattr(model, "best_iteration", None)
     learner = json.loads(booster.save_raw(raw_format="json"))["learner"]
     boosting = learner["gradient_booster"]
@@ -239,8 +243,9 @@ def bart_trees(model: Any, *, draws: Iterable[int] | None = None, draw_weights: 
     if not chosen or not all(is_whole(draw, 0, num_draws - 1) for draw in chosen):
         raise ValueError(f"expected a list of numbers of draws from 0 to {num_draws - 1}, got {draws!r}")
     if draw_weights is not None and np.shape(draw_weights) != (len(chosen),):
-        got = f"{draw_weights!r} of shape {np.shape(draw_weights)}"
-        raise ValueError(f"expected {len(chosen)} weights, one for each draw, got {got}")
+        raise ValueError(
+            f"expected {len(chosen)} weights, one for each draw, got {draw_weights!r} of shape {np.shape(draw_weights)}"
+        )
     forests = json.loads(container.dump_json_string())
     members = [forests[f"forest_{int(draw)}"] for draw in chosen]
     trees = [_bart_tree(forest[f"tree_{number}"]) for forest in members for number in range(forest["num_trees"])]

@@ -63,11 +63,14 @@ def check_refittable(ensemble: Any) -> None:
     """Raise a `TypeError` for an ensemble that cannot be fitted again to other rows, or holds no trees."""
     name, told = type(ensemble).__name__, "expected a tree ensemble that can be fitted again, got"
     if isinstance(ensemble, Trees) or library_of(ensemble) == "stochtree":
-        remedy = "RandomForestKernel.from_forest(...) of them, whose noise and scale marginal likelihood chooses"
-        raise TypeError(f"{told} {name}: trees without their program cannot be grown again in folds: give {remedy}")
+        raise TypeError(
+            f"{told} {name}: trees without their program cannot be grown again in folds: give "
+            "RandomForestKernel.from_forest(...) of them, whose noise and scale marginal likelihood chooses"
+        )
     if name == "Booster" and library_of(ensemble) == "xgboost":
-        remedy = "it does not say how it was trained: give an XGBRegressor with its parameters"
-        raise TypeError(f"{told} an XGBoost Booster: {remedy}")
+        raise TypeError(
+            f"{told} an XGBoost Booster: it does not say how it was trained: give an XGBRegressor with its parameters"
+        )
     check_has_trees(ensemble)
     if library_of(ensemble) == "catboost" and (
         ensemble.get_params().get("cat_features") or (is_fitted(ensemble) and ensemble.get_cat_feature_indices())

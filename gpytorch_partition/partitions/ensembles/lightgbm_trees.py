@@ -97,8 +97,10 @@ def _level_tables(tables: list[list[Any]] | None, header: dict[str, str]) -> dic
     columns = [column for column, info in enumerate(infos) if info[0] not in "[n"]
     most_codes = max(map(len, tables or []))
     if len(columns) != len(tables or []) or any(_may_be_codes(info, most_codes) for info in infos):
-        told = "expected a data frame whose categories LightGBM can tell from its other columns, got constant or"
-        raise ValueError(f"{told} ordered ones, or whole numbers from 0: {ENCODE}")
+        raise ValueError(
+            "expected a data frame whose categories LightGBM can tell from its other columns, got constant or ordered "
+            f"ones, or whole numbers from 0: {ENCODE}"
+        )
     return dict(zip(columns, tables or []))
 
 
@@ -136,6 +138,8 @@ def _zero_is_missing(trees: list[dict[str, str]], num_columns: int) -> NDArray[n
         found[kind >> _MISSING_SHIFT, _numbers(fields, "split_feature")] |= kind & _CATEGORY_BIT == 0
     both = np.flatnonzero(found[_ZERO_IS_MISSING] & found[_NAN_IS_MISSING])
     if len(both):
-        got = f"NaN in some trees and zero in others in column {both[0]}: train all with the same zero_as_missing"
-        raise ValueError(f"expected one kind of missing values per column, got {got}")
+        raise ValueError(
+            "expected one kind of missing values per column, got NaN in some trees and zero in others in column "
+            f"{both[0]}: train all with the same zero_as_missing"
+        )
     return found[_ZERO_IS_MISSING]

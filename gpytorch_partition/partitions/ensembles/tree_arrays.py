@@ -106,7 +106,12 @@ def joined(
 def whole_number_categories(
     trees: list[Tree], num_columns: int, *, on_left: bool, zero_begins: float = 0.0
 ) -> Categories:
-    r"""Return categories of trees where a number x is category c if :math:`c \le x < c + 1`, by side of nodes."""
+    r"""
+    Return the categories of trees where a number x counts as category c if :math:`c \le x < c + 1`.
+
+    :param on_left: Whether the categories of a node go left; all others go to the other side.
+    :param zero_begins: The number where category 0 begins.
+    """
     nodes = np.array([s + node for tree, s in zip(trees, _node_starts(trees)) for node in tree.categories], np.int64)
     members = [np.asarray(values, np.float64) for tree in trees for values in tree.categories.values()]
     row, value = np.repeat(np.arange(len(members)), [*map(len, members)]), np.concatenate([np.empty(0), *members])
@@ -130,7 +135,12 @@ def check_fitted(ensemble: Any, is_fitted: bool) -> None:
 
 
 def testing_levels(trees: list[Tree], tables: Mapping[int, Sequence[Any]]) -> list[Tree]:
-    """Return trees that test levels of a frame's columns (tables, in the order of codes), whole numbers, for codes."""
+    """
+    Return trees that test the levels of a data frame, where its library has put codes for them.
+
+    :param tables: For each column of categories its levels, in the order of their codes.
+    :raises ValueError: If a level is no whole number of 0 or more, which rows of the trees' dtype could hold.
+    """
     exact = 2.0 ** (np.finfo(trees[0].threshold.dtype).nmant + 1) if trees else 0.0
     levels = {column: _whole_numbers(table, exact) for column, table in tables.items()}
     decoded = []
@@ -153,8 +163,10 @@ def with_codes(X: NDArray[Any], tables: Mapping[int, Sequence[Any]]) -> NDArray[
 
 def _whole_numbers(levels: Sequence[Any], exact: float) -> NDArray[np.int64]:
     if not all(_is_whole(level) and level <= exact for level in levels):
-        told = f"expected categories that are whole numbers from 0 to {exact:,.0f}, as the kernel will see them"
-        raise ValueError(f"{told}, got a data frame's {list(levels[:3])}: {ENCODE}")
+        raise ValueError(
+            f"expected categories that are whole numbers from 0 to {exact:,.0f}, as the kernel will see them, got a "
+            f"data frame's {list(levels[:3])}: {ENCODE}"
+        )
     return np.asarray(levels).astype(np.int64)
 
 
@@ -171,8 +183,10 @@ def _node_starts(trees: list[Tree]) -> NDArray[np.int64]:
 def _check_columns(compared: NDArray[np.int32], categorical: NDArray[np.int32]) -> None:
     both = np.intersect1d(compared, categorical)
     if len(both):
-        told = f"expected columns of categories or of numbers, got some of either in column {both[0]}"
-        raise ValueError(f"{told}: train all trees with the same columns as categories")
+        raise ValueError(
+            f"expected columns of categories or of numbers, got some of either in column {both[0]}: train all trees "
+            "with the same columns as categories"
+        )
 
 
 def array_trees(
@@ -223,9 +237,10 @@ class _GivenTree:
         self.threshold = self._thresholds(threshold, size)
         self.counts = (self.children >= 0).sum(1)
         if self.column.shape != (size,) or self.threshold.shape[1] < max(1, self.counts.max(initial=0) - 1):
-            told = f"one for each node of {self.name} (thresholds: one less than children)"
-            got = f"{self.column.shape} and {self.threshold.shape}"
-            raise ValueError(f"expected {size} columns and thresholds, {told}, got {got}")
+            raise ValueError(
+                f"expected {size} columns and thresholds, one for each node of {self.name} (thresholds: one less than "
+                f"children), got {self.column.shape} and {self.threshold.shape}"
+            )
         self._check_nodes(num_columns)
 
     def _integers(self, values: Any, what: str, dimensions: int) -> NDArray[np.int64]:
@@ -234,16 +249,20 @@ class _GivenTree:
         except ValueError:  # rows of different lengths
             array = np.empty(0)
         if array.dtype.kind not in "iu" or array.ndim != dimensions or not array.size:
-            got = f"{array.dtype} of shape {array.shape}: fill rows of children up with -1"
-            raise ValueError(f"expected the {what} of {self.name} as integers in {dimensions} dimension(s), got {got}")
+            raise ValueError(
+                f"expected the {what} of {self.name} as integers in {dimensions} dimension(s), got {array.dtype} of "
+                f"shape {array.shape}: fill rows of children up with -1"
+            )
         return array.astype(np.int64)
 
     def _thresholds(self, values: Any, size: int) -> NDArray[np.float64]:
         try:
             return np.asarray(values, np.float64).reshape(size, -1)
         except (TypeError, ValueError) as error:
-            told = f"the thresholds of {self.name} as numbers, a row for each of {size} nodes"
-            raise ValueError(f"expected {told}: fill rows up with 0") from error
+            raise ValueError(
+                f"expected the thresholds of {self.name} as numbers, a row for each of {size} nodes: fill rows up with "
+                "0"
+            ) from error
 
     def _check_nodes(self, num_columns: int) -> None:
         size, inner, is_child = len(self.children), self.counts > 0, self.children >= 0
@@ -252,8 +271,10 @@ class _GivenTree:
         self._refuse(gaps, "children first and then -1 in a row")
         children = np.sort(self.children[is_child])
         if not np.array_equal(children, np.arange(1, size)):
-            told = f"node 0, and all nodes 1 to {size - 1} to be the child of one node each"
-            raise ValueError(f"expected the root of {self.name} to be {told}, got children {children.tolist()[:10]}")
+            raise ValueError(
+                f"expected the root of {self.name} to be node 0, and all nodes 1 to {size - 1} to be the child of one "
+                f"node each, got children {children.tolist()[:10]}"
+            )
         outside = inner & ((self.column < 0) | (self.column >= num_columns))
         self._refuse(outside, f"columns from 0 to {num_columns - 1}")
         used = np.arange(self.threshold.shape[1]) < self.counts[:, None] - 1

@@ -13,7 +13,13 @@ from gpytorch_partition.partitions.ensembles.tree_arrays import with_codes
 
 
 def tree_values(boosting: Any, X: np.ndarray, nodes: np.ndarray) -> np.ndarray:
-    """Return what each tree of a boosting adds to predictions of rows in leaves (`N x m x outputs`, of `N x m`)."""
+    """
+    Return what each tree of a gradient boosting adds to predictions of rows, up to a constant (`N x m x outputs`).
+
+    :param nodes: The nodes of the rows' leaves (`N x m`), counted through all trees.
+    :raises TypeError: If the ensemble is no gradient boosting of a known library, or has several trees in a round, or
+        trees for several outputs together (of XGBoost), or `cat_features` (of CatBoost).
+    """
     library = library_of(boosting)
     if library == "sklearn" and hasattr(boosting, "_predictors"):
         return histogram_values(boosting)[nodes][..., None]

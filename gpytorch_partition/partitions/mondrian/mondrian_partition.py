@@ -157,8 +157,10 @@ class MondrianPartition(Partition):
     def lifetime(self, lifetime: float) -> None:
         self._check_fitted()
         if not isinstance(lifetime, Real) or not 0 < lifetime <= self.max_lifetime:
-            told = f"expected a lifetime in (0, {self.max_lifetime:g}], up to the terminal one, got {lifetime}"
-            raise ValueError(f"{told}: build with a longer max_lifetime")
+            raise ValueError(
+                f"expected a lifetime in (0, {self.max_lifetime:g}], up to the terminal one, got {lifetime}: build "
+                "with a longer max_lifetime"
+            )
         coded, self._cached_rows = self._cached_rows, []  # an interruption must not leave codes of another lifetime
         self.lifetime_bits = self._bits(lifetime)
         self._cached_rows = [self._recoded(rows.x, rows.cluster_index) for rows in coded]
