@@ -266,7 +266,9 @@ def _sampled_bart(model: Any) -> Any:
         raise ValueError("expected a BARTModel with trees of the mean, got one of the variance only")
     features = model._covariate_preprocessor
     if features._num_onehot_features or features._num_ordinal_features:
-        raise ValueError(f"expected a BARTModel of numbers, got one that encodes categories itself: {NUMBERS}")
+        raise ValueError(
+            f"expected a BARTModel of columns of numbers, got one that encodes categories itself: {NUMBERS}"
+        )
     return model
 
 
