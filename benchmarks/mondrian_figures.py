@@ -475,8 +475,16 @@ def _weights(kernel: MondrianKernel, problem: Problem) -> Table:
         "Mondrian kernel, descent": kernel.num_partitions**0.5 * scale * learner.coef_,
         "Mondrian forest": fits["forest"][2],
     }
-    rows = [
-        {"model": model, "standard deviation": float(w.std()), NEAR: float(np.mean(np.abs(w) <= 0.1 * scale))}
+    root = kernel.num_partitions**0.5  # the authors plot w of the normalised features, beside means of the forest
+    plotted = {model: w if model == FOREST else w / root for model, w in named.items()}
+    rows: list[Row] = [
+        {
+            "model": model,
+            "cells": len(w),
+            "standard deviation": float(w.std()),
+            NEAR: float(np.mean(np.abs(w) <= 0.1 * scale)),
+            f"{NEAR}, of w": float(np.mean(np.abs(plotted[model]) <= 0.1 * scale)),
+        }
         for model, w in named.items()
     ]
     title = f"Figure 10: weights of cells, sqrt(M) w, {problem.name}, lifetime {kernel.lifetime:.2g}; {DESCENT}"
