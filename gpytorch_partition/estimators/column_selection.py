@@ -47,12 +47,12 @@ class _VotingSelector(SelectorMixin, BaseEstimator):
         Choose columns.
 
         :param X: `N x D` rows, finite, at least three.
-        :param y: `N` targets that vary: numbers, or what the estimator takes.
+        :param y: `N` targets that vary: numbers, or what the estimator or the function of columns takes.
         :raises ValueError: If the data or a parameter cannot be used.
         :raises TypeError: If X is sparse.
         """
         num_members = self._checked_parameters()
-        numeric = getattr(self, "estimator", None) is None
+        numeric = isinstance(self.criterion, str) and getattr(self, "estimator", None) is None
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=numeric, ensure_min_samples=3)
         check_magnitudes(X, "X")
         if numeric:
@@ -361,7 +361,8 @@ class SubsetCriterion:
     def _value(self, mask: np.ndarray) -> float:
         key = mask.tobytes()
         if key not in self._known:
-            value = self.function(self.x[:, mask], self.y) if mask.any() else np.inf
+            value: Any = self.function(self.x[:, mask], self.y) if mask.any() else np.inf
+            value = value.item() if getattr(value, "shape", None) == () else value  # an array or a tensor of one number
             if not isinstance(value, Real) or np.isnan(float(value)):
                 raise ValueError(
                     f"expected criterion to return a number, got {value!r} for columns "

@@ -190,6 +190,15 @@ class TestAnyObjective:
         )
         np.testing.assert_array_equal(found.votes_, expected.votes_)
 
+    def test_its_targets_may_be_classes_and_its_value_an_array_of_one_number(self):
+        def overlap(columns, labels):
+            return np.asarray(-np.abs(columns[labels == "high"].mean(0) - columns[labels == "low"].mean(0)).sum())
+
+        labels = np.where(Y > 0, "high", "low")
+        selector = ParallelEvolutionSelector(overlap, n_universes=5, random_state=0).fit(X, labels)
+        expected = ParallelEvolutionSelector(lambda columns, y: float(overlap(columns, labels)), n_universes=5)
+        np.testing.assert_array_equal(selector.votes_, expected.set_params(random_state=0).fit(X, Y).votes_)
+
     def test_infinity_rules_subsets_out(self):
         selector = ParallelEvolutionSelector(
             lambda columns, y: -columns.shape[1] if columns.shape[1] < 3 else np.inf,
