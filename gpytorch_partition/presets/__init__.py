@@ -5,9 +5,4 @@ from gpytorch_partition.presets.default import default_model as default_model
 from gpytorch_partition.presets.default import ensemble_model as ensemble_model
 from gpytorch_partition.presets.options import Options as Options
 
-__all__ = [
-    "Options",
-    "default_kernel",
-    "default_model",
-    "ensemble_model",
-]
+__all__ = ["Options", "default_kernel", "default_model", "ensemble_model"]

@@ -32,12 +32,7 @@ class Candidate(NamedTuple):
 
 
 def rough_field(
-    other: Candidate,
-    lengthscales: list[Tensor],
-    x: Tensor,
-    y: Tensor,
-    setup: Setup,
-    weights: RowWeights | None = None,
+    other: Candidate, lengthscales: list[Tensor], x: Tensor, y: Tensor, setup: Setup, weights: RowWeights | None = None
 ) -> Candidate:
     """
     Return a linear part with rough ones if they gain over 20 nats on the other candidate's folds, else the other one.

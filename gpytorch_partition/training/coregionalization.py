@@ -279,10 +279,7 @@ def _block(covariance: LinearOperator, targets: Tensor, rows: Tensor) -> DenseEv
 
 
 def maximize_evidence(
-    terms: Sequence[tuple[float, Evidence]],
-    num_targets: int,
-    *,
-    start: Coregionalization | None = None,
+    terms: Sequence[tuple[float, Evidence]], num_targets: int, *, start: Coregionalization | None = None
 ) -> Coregionalization:
     r"""
     Return B and noise that maximize a sum of log likelihoods plus :math:`\log |C|`, C the correlations, by L-BFGS-B.

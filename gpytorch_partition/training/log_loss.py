@@ -82,11 +82,7 @@ class ClassFit:
 
 
 def minimize_log_loss(
-    folds: Sequence[Fold],
-    indicators: Tensor,
-    frequencies: Tensor,
-    *,
-    row_weights: Tensor | None = None,
+    folds: Sequence[Fold], indicators: Tensor, frequencies: Tensor, *, row_weights: Tensor | None = None
 ) -> ClassFit:
     """
     Return weights and link with the least log loss of held-out rows, by L-BFGS-B with exact gradients.

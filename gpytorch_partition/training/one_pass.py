@@ -34,11 +34,7 @@ from gpytorch_partition.training.marginal_likelihood import (
     values_at_bounds,
     warn_about,
 )
-from gpytorch_partition.training.scaled_covariance import (
-    NotApplicableError,
-    ScaledCovariance,
-    recognize,
-)
+from gpytorch_partition.training.scaled_covariance import NotApplicableError, ScaledCovariance, recognize
 
 METHODS = ("auto", "dense", "feature_space", "cluster_space", "krylov", "l-bfgs")
 

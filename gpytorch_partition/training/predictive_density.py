@@ -146,11 +146,7 @@ def maximize_predictive_density(
 
 
 def held_out_predictions(
-    folds: Sequence[Fold],
-    targets: Tensor,
-    fit: PredictiveFit,
-    noise_factors: Tensor,
-    log_ratios: Tensor | None = None,
+    folds: Sequence[Fold], targets: Tensor, fit: PredictiveFit, noise_factors: Tensor, log_ratios: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return means and variances without the noise (`N` each) of the rows held out, each once; NaN for others."""
     noise = fit.noise_at(torch.zeros_like(targets) if log_ratios is None else log_ratios) * noise_factors

@@ -27,23 +27,14 @@ from gpytorch_partition.inference.prediction.local_conditioning import (
     have_local_predictors,
     local_predictors,
 )
-from gpytorch_partition.inference.spaces.feature_space import (
-    cached_feature_space,
-    feature_space_of,
-    summed_variances,
-)
+from gpytorch_partition.inference.spaces.feature_space import cached_feature_space, feature_space_of, summed_variances
 from gpytorch_partition.linalg.conjugate_gradients import CGState
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators.algebra import structured_terms
 from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator, PartitionLinearOperator
 from gpytorch_partition.progress import progress
-from gpytorch_partition.settings import (
-    num_variance_samples,
-    preconditioner_rank,
-    probe_seed,
-    variance_tolerance,
-)
+from gpytorch_partition.settings import num_variance_samples, preconditioner_rank, probe_seed, variance_tolerance
 from gpytorch_partition.solvers.direct import FeatureFactor
 from gpytorch_partition.solvers.iterative_solvers import ConjugateGradients, InDouble
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
