@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +23,7 @@ from gpytorch_partition.linalg.lanczos import LanczosRun
 from gpytorch_partition.linalg.random import solver_generator
 
 Array = NDArray[np.float64]
+Pair = tuple[Tensor, Tensor]
 
 # Lanczos steps after which a measure is returned, at the cost of an eigendecomposition per probe.
 CHECKPOINTS = (20, 30, 40, 55, 75, 100, 130, 165, 200, 250, 300)
@@ -56,6 +56,13 @@ class SpectralMeasure:
     num_zeros: int = 0  #: further eigenvalues that are 0 for certain; negative where probe vectors are longer than N
     lower: SpectralMeasure | None = None  #: of lower bounds, those of traces from the first probe vectors
 
+    @classmethod
+    def of(cls, forms: Pair, traces: Pair, num_rows: int, num_zeros: int = 0) -> SpectralMeasure:
+        """Return the measure with nodes and coefficients of forms, and nodes and weights of traces, from tensors."""
+        nodes, coefficients = (part.cpu().numpy() for part in forms)
+        trace_nodes, trace_weights = (part.cpu().numpy() for part in traces)
+        return cls(nodes, coefficients, trace_nodes, trace_weights, num_rows, num_zeros=num_zeros)
+
     @property
     def num_targets(self) -> int:
         return self.coefficients.shape[1] - 1
@@ -64,9 +71,8 @@ class SpectralMeasure:
 def dense_measure(covariance: Tensor, targets: Tensor, level: Tensor | None = None) -> SpectralMeasure:
     r"""Return the exact measure by one dense eigendecomposition, :math:`O(N^3)`; arguments as in `krylov_measures`."""
     values, vectors = stable_eigh(covariance.detach().double())
-    nodes = values.clamp_min(0).cpu().numpy()
-    coefficients = (vectors.mT @ with_level(targets, level)).cpu().numpy()
-    return SpectralMeasure(nodes, coefficients, nodes[None], np.ones((1, len(nodes))), len(nodes))
+    nodes, coefficients = values.clamp_min(0), vectors.mT @ with_level(targets, level)
+    return SpectralMeasure.of((nodes, coefficients), (nodes[None], torch.ones_like(nodes)[None]), len(nodes))
 
 
 def with_level(targets: Tensor, level: Tensor | None = None) -> Tensor:
@@ -106,9 +112,7 @@ def krylov_measures(
         yield lanczos_measure(run, num_rows, run.block_quadrature(), run.lower_block_quadrature())
 
 
-def lanczos_measure(
-    run: LanczosRun, num_rows: int, forms: tuple[Tensor, Tensor], lower_forms: tuple[Tensor, Tensor]
-) -> SpectralMeasure:
+def lanczos_measure(run: LanczosRun, num_rows: int, forms: Pair, lower_forms: Pair) -> SpectralMeasure:
     """
     Return the measure of `num_rows` rows from a Lanczos run, which has the traces, and given quadratic forms.
 
@@ -118,10 +122,9 @@ def lanczos_measure(
     """
     size = run.basis.shape[1]
 
-    def measure(forms: tuple[Tensor, Tensor], traces: tuple[Tensor, Tensor]) -> SpectralMeasure:
+    def measure(forms: Pair, traces: Pair) -> SpectralMeasure:
         # Rounding can push the smallest eigenvalues of a positive semidefinite matrix just below zero.
-        parts: list[Any] = [*forms, traces[0].clamp_min(0), size * traces[1]]
-        return SpectralMeasure(*[*(part.cpu().numpy() for part in parts), num_rows])
+        return SpectralMeasure.of(forms, (traces[0].clamp_min(0), size * traces[1]), num_rows)
 
     found = measure(forms, run.probe_quadratures())
     lower = measure(lower_forms, run.lower_probe_quadratures(BIAS_PROBES))

@@ -102,11 +102,9 @@ class LocalRows:
         return self.incidence.cluster_sums(values if self.level is None else values * self.level.square())
 
     def moments(self) -> Moments:
-        """Return sums and squares of the rows' values by cluster."""
         return self._moments
 
     def normal_sums(self, num_columns: int, seed: int) -> Tensor:
-        r"""Return :math:`Z^\top E` of normal numbers from the seed, a column at a time."""
         generator, shape = solver_generator(seed, "rows", self.targets.device), (self.num_rows, 1)
         level = 1.0 if self.level is None else self.level
         normal = partial(torch.randn, shape, generator=generator, dtype=torch.float64, device=generator.device)

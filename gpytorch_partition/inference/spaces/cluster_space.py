@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
-import numpy as np
 import torch
 from linear_operator import settings as linear_settings
 from linear_operator.operators import ConstantDiagLinearOperator, LinearOperator
@@ -116,12 +115,10 @@ def _exact_measure(rows: Rows, root: LinearOperator) -> SpectralMeasure:
     matrix = torch.cat([product(columns.contiguous()) for columns in identity.split(_COLUMNS, -1)], -1)
     values, vectors = stable_eigh(0.5 * (matrix + matrix.mT))
     nodes, inside = _of_rows(values, vectors.mT @ root._t_matmul(moments.sums / sizes), moments, sizes)
-    coefficients = (inside @ _of_targets(sizes, moments.centers)).cpu().numpy()
-    traces = torch.where(values > _ROUNDING * values[-1], values, 0).cpu().numpy()[None]
-    num_zeros = moments.num_rows - traces.size
-    return SpectralMeasure(
-        nodes.cpu().numpy(), coefficients, traces, np.ones_like(traces), moments.num_rows, num_zeros=num_zeros
-    )
+    coefficients = inside @ _of_targets(sizes, moments.centers)
+    traces = torch.where(values > _ROUNDING * values[-1], values, 0)[None]
+    num_zeros = moments.num_rows - traces.numel()
+    return SpectralMeasure.of((nodes, coefficients), (traces, torch.ones_like(traces)), moments.num_rows, num_zeros)
 
 
 def _sizes(moments: Moments) -> Tensor:

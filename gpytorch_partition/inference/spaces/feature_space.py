@@ -97,13 +97,8 @@ class FeatureSpace:
         nodes = torch.cat([positive, positive.new_zeros(len(outside))])
         trace_nodes = torch.cat([positive, positive.new_zeros(1)])
         trace_weights = torch.cat([torch.ones_like(positive), positive.new_tensor([num_rows - len(positive)])])
-        return SpectralMeasure(
-            nodes.cpu().numpy(),
-            torch.cat([inside, outside]).cpu().numpy(),
-            trace_nodes[None].cpu().numpy(),
-            trace_weights[None].cpu().numpy(),
-            num_rows,
-        )
+        coefficients = torch.cat([inside, outside])
+        return SpectralMeasure.of((nodes, coefficients), (trace_nodes[None], trace_weights[None]), num_rows)
 
     def mean_weights(self, sums: Tensor, outputscale: float, noise: float) -> Tensor:
         r"""Return posterior means of effects, :math:`R R^\top Z^\top r / \sigma^2` (`p x t`), for residuals r."""
@@ -205,12 +200,7 @@ class EffectsPosterior(NamedTuple):
         spread = torch.linalg.solve_triangular(factor, seen, upper=False)  # X
         whitened = torch.linalg.solve_triangular(factor, residuals - rows.row_values(self.mean), upper=False)
         weighted = self.root @ spread.mT  # C Z^T L^-T
-        root = self.root - weighted @ (_inner(factor, noise) @ spread)
-        return EffectsPosterior(self.mean + weighted @ whitened, root)
-
-
-def _inner(factor: Tensor, noise: float) -> Tensor:
-    r"""M, from the eigenvectors of :math:`I - X X^\top = \sigma^2 L^{-1} L^{-\top}`."""
-    inverse = torch.linalg.solve_triangular(factor, torch.eye(len(factor), dtype=factor.dtype), upper=False)
-    values, vectors = stable_eigh(noise * inverse @ inverse.mT)
-    return vectors / (1 + values.clamp_min(0).sqrt()) @ vectors.mT
+        inverse = torch.linalg.solve_triangular(factor, torch.eye(len(factor), dtype=factor.dtype), upper=False)
+        values, vectors = stable_eigh(noise * inverse @ inverse.mT)  # of I - X X^T
+        inner = vectors / (1 + values.clamp_min(0).sqrt()) @ vectors.mT  # M
+        return EffectsPosterior(self.mean + weighted @ whitened, self.root - weighted @ (inner @ spread))
