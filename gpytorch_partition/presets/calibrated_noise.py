@@ -16,16 +16,15 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.composition.distributions import marginal_variances
 from gpytorch_partition.inputs.row_weights import RowWeights, noise_factors
-from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.linalg.parallel import idle_threads
 from gpytorch_partition.presets.assembly import assembled
 from gpytorch_partition.presets.data import PartInputs, Split, TrainingData, folds
 from gpytorch_partition.presets.mean_error import deviations_of, mean_error_of
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import SMOOTH, new_parts, smooth_part
-from gpytorch_partition.presets.weights_and_noise import Choice, HeldOutRows, is_worse, unseen_log_ratios
+from gpytorch_partition.presets.weights_and_noise import Choice, HeldOutRows, is_worse, residual_forest
 from gpytorch_partition.progress import stage
-from gpytorch_partition.training.predictive_density import EXPONENTS, fit_factors
+from gpytorch_partition.training.predictive_density import EXPONENTS, FIXED, fit_factors
 
 _NUM_FACTORS = 2  # chosen by the judging rows, which they fit better than new rows
 _ENOUGH_SQUARES = 1_000  # squared errors that suffice to compare two choices
@@ -89,19 +88,16 @@ class Calibration:
 
     def _predict_folds(self, enough_residuals: int) -> None:
         """Predict more folds, until there are enough residuals in all."""
-        found = list[Future[_HeldOut]]()
+        found, options = list[Future[_HeldOut]](), self._setup.options
         with idle_threads() as submit:
             for split in self._splits[len(self._models) :]:
                 if sum(len(model.points) for model in self._models) < enough_residuals:
-                    self._models.append(self._fold_model(split))
-                    found.append(submit(_held_out, self._choice, self._models[-1], self._setup.options))
+                    is_enough = sum(model.num_variances for model in self._models) >= options.enough_variances
+                    inputs = self._choice, split, self._data, self._setup, self._own.weights
+                    model = _fold_model(*inputs, num_variances=0 if is_enough else options.most_variances)
+                    self._models.append(model)
+                    found.append(submit(_held_out, self._choice, model, options))
         self._found += [each.result() for each in found]
-
-    def _fold_model(self, split: Split) -> _FoldModel:
-        options = self._setup.options
-        is_enough = sum(model.num_variances for model in self._models) >= options.enough_variances
-        inputs = self._choice, split, self._data, self._setup, self._own.weights
-        return _fold_model(*inputs, num_variances=0 if is_enough else options.most_variances)
 
     def _is_predicted_better(self, choice: Choice) -> bool:
         only_means = [model._replace(num_variances=0) for model in self._models]
@@ -135,8 +131,7 @@ def _residual_forest(
     choice: Choice, seen: _HeldOut, data: TrainingData, setup: Setup
 ) -> tuple[RandomForestRegressor, Tensor]:
     residuals, num_trees = _comparable(seen, choice.noise), setup.options.num_calibrated_noise_trees
-    forest = grow_residual_forest(data.new_rows[seen.rows], residuals, num_trees=num_trees, **setup.growing)
-    forest.oob_prediction_ = unseen_log_ratios(forest, data.part(seen.rows), residuals, setup)
+    forest = residual_forest(seen.rows, residuals, data, setup, num_trees)
     ratios = torch.zeros(len(data.y), dtype=torch.float64)
     ratios[seen.rows] = torch.from_numpy(forest.oob_prediction_)
     return forest, ratios
@@ -253,13 +248,11 @@ def _with_noise(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor, o
     ratios = torch.from_numpy(forest.oob_prediction_)[seen.has_variance]
     noise, df = choice.new_noise * seen.noise_factors[seen.has_variance], choice.df
     bounds = options.factor_bounds
-    constant = fit_factors(residuals, variances, torch.zeros_like(ratios), noise, [*bounds, (0.0, 0.0)], df)
-    varying = fit_factors(residuals, variances, ratios, noise, [*bounds, EXPONENTS], df)
+    constant = fit_factors(residuals, variances, noise, [*bounds, FIXED], df=df)
+    varying = fit_factors(residuals, variances, noise, [*bounds, EXPONENTS], log_ratios=ratios, df=df)
     varies = constant[1] - varying[1] > options.least_noise_gain
-    (log_factor, log_ratio, exponent), _ = varying if varies else constant
-    factor, ratio = math.exp(log_factor), math.exp(log_ratio)
-    choice = choice.scaled(factor)
-    choice = replace(choice, exponent=float(exponent), noise_forest=forest if varies else None)
+    (factor, ratio, exponent), _ = varying if varies else constant
+    choice = replace(choice.scaled(factor), exponent=exponent, noise_forest=forest if varies else None)
     if choice.smooths_evenly:
         return replace(choice, factor=ratio * choice.factor)
     # The least noise scales as well: beside smaller weights it would smooth what the models have predicted.
@@ -268,9 +261,8 @@ def _with_noise(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor, o
 
 def _with_factors(choice: Choice, seen: _HeldOut, log_ratios: Tensor, options: Options) -> Choice:
     noise = choice.new_noise * seen.noise_factors * (choice.exponent * log_ratios).exp()
-    bounds, df = [*options.factor_bounds, (0.0, 0.0)], choice.df
-    (log_factor, log_ratio, _), loss = fit_factors(seen.residuals, seen.variances, log_ratios, noise, bounds, df)
-    factor, ratio = math.exp(log_factor), math.exp(log_ratio)
+    inputs, bounds = (seen.residuals, seen.variances, noise), [*options.factor_bounds, FIXED]
+    (factor, ratio, _), loss = fit_factors(*inputs, bounds, log_ratios=log_ratios, df=choice.df)
     return replace(
         choice.scaled(factor),
         factor=ratio * choice.factor,

@@ -241,7 +241,9 @@ class PartInputs:
         return replace(self, x=view(self.x), cross_fitted=self.seen_in_folds(), categories={}, has_view=False)
 
     def seen_in_folds(self) -> Tensor:
-        """Return the view of the rows (`N x k`) with mean targets of other folds, for learning from these targets."""
+        """Return the rows as parts that compare numbers see them (`N x k`), with mean targets of other folds."""
+        if not self.has_view:
+            return self.x
         view, rows = view_in_folds(self.x, self.categories, self.y, self.setup.random, self.tree_weights, self.groups)
         return view(rows)
 

@@ -35,6 +35,7 @@ from gpytorch_partition.training.coregionalization import (
     maximize_evidence,
 )
 from gpytorch_partition.training.predictive_density import (
+    FIXED,
     Fold,
     SharedFit,
     dense_covariances,
@@ -153,7 +154,7 @@ def _filled(rows: PartInputs) -> PartInputs:
 
 
 def _lengthscales(inputs: PartInputs) -> Tensor:
-    return learn_lengthscales(inputs.seen_in_folds() if inputs.has_view else inputs.x, inputs.y)
+    return learn_lengthscales(inputs.seen_in_folds(), inputs.y)
 
 
 def _those_that_count(names: list[str], fit: SharedFit, options: Options) -> dict[str, float]:
@@ -202,9 +203,9 @@ def _calibrated(chosen: _Chosen, rows: PartInputs) -> Coregionalization:
 def _factors(residuals: Tensor, variances: Tensor, noise: float, options: Options) -> tuple[float, float]:
     """A factor of all variances, and one of the noise, of the largest density of residuals (NaN: no entry)."""
     known = ~residuals.isnan()
-    ratios, bounds = torch.zeros_like(residuals[known]), [*options.factor_bounds, (0.0, 0.0)]
-    found, _ = fit_factors(residuals[known], variances[known], ratios, torch.full_like(ratios, noise), bounds)
-    return math.exp(found[0]), math.exp(found[1])
+    noises = torch.full_like(residuals[known], noise)
+    (factor, ratio, _), _ = fit_factors(residuals[known], variances[known], noises, [*options.factor_bounds, FIXED])
+    return factor, ratio
 
 
 def _calibrating(chosen: _Chosen, rows: PartInputs) -> Split:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -19,13 +18,14 @@ from gpytorch_partition.inputs.row_weights import noise_factors
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.likelihoods.scale_mixture import expected_precisions, gaussian_log_densities, log_densities
 from gpytorch_partition.linalg.parallel import idle_threads, threads_for
-from gpytorch_partition.presets.data import PartInputs, TrainingData, folds, random_rows
+from gpytorch_partition.presets.data import PartInputs, TrainingData, folds, random_rows, some_of
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import ENSEMBLE, ROUGH, new_parts
 from gpytorch_partition.presets.rough_field import Candidate, rough_field
 from gpytorch_partition.progress import stage
 from gpytorch_partition.training.predictive_density import (
     EXPONENTS,
+    FIXED,
     Fold,
     HeavyTails,
     PredictiveFit,
@@ -52,6 +52,10 @@ class HeldOutRows:
     def log_density(self) -> float:
         """Return the mean of these log densities."""
         return float(self.log_densities().mean())
+
+    def scaled(self, factor: float) -> HeldOutRows:
+        """Return the rows with all variances multiplied by a factor."""
+        return replace(self, variances=factor * self.variances, noise=factor * self.noise)
 
     def precisions(self, tails: HeavyTails) -> Tensor:
         """Return the expected precision of the noise of each row (`n`), near 0 for outliers."""
@@ -220,9 +224,7 @@ def _noise_forest(trial: _Trial, setup: Setup) -> tuple[RandomForestRegressor, T
     (means, variances), data, seen = trial.predictions, trial.data, trial.seen
     noise = trial.candidate.fit.noise * trial.factors
     residuals = ((trial.y - means) / (variances + noise).sqrt())[trial.judged]
-    num_trees = setup.options.num_noise_trees
-    forest = grow_residual_forest(data.new_rows[seen], residuals, num_trees=num_trees, **setup.growing)
-    forest.oob_prediction_ = unseen_log_ratios(forest, data.part(seen), residuals, setup)
+    forest = residual_forest(seen, residuals, data, setup, setup.options.num_noise_trees)
     return forest, _out_of_sample(forest, data, seen, trial.candidate.rows)
 
 
@@ -235,14 +237,13 @@ def is_worse(squares: Tensor, others: Tensor) -> bool:
 def _smoothing_evenly(choice: Choice, ratios: Tensor, forest: RandomForestRegressor, trial: _Trial) -> Choice:
     """Let only the noise of new observations vary, if held-out rows gain enough by it."""
     rows, log_ratios = choice.held_out, ratios[trial.judged]
-    bounds = [(0.0, 0.0), (-_MOST_LOG_FACTOR, _MOST_LOG_FACTOR), EXPONENTS]
-    (_, log_factor, exponent), loss = fit_factors(rows.errors, rows.variances, log_ratios, rows.noise, bounds)
+    bounds = [FIXED, (-_MOST_LOG_FACTOR, _MOST_LOG_FACTOR), EXPONENTS]
+    (_, factor, exponent), loss = fit_factors(rows.errors, rows.variances, rows.noise, bounds, log_ratios=log_ratios)
     density = -(loss + trial.num_values) / len(rows.rows)
     if not (density - choice.log_density) * len(rows.rows) > trial.options.least_noise_gain:
         return choice
-    factor = math.exp(log_factor)
     held_out = replace(rows, noise=factor * rows.noise * (exponent * log_ratios).exp())
-    varying = {"exponent": float(exponent), "noise_forest": forest, "factor": factor, "held_out": held_out}
+    varying = {"exponent": exponent, "noise_forest": forest, "factor": factor, "held_out": held_out}
     return replace(choice, **varying, log_density=density, smooths_evenly=True)
 
 
@@ -265,7 +266,7 @@ def _best_candidate(inputs: PartInputs) -> Candidate:
     some = inputs.of_rows(rows)
     names, parts, of_folds = _folds(some)
     with stage("lengthscales and weights", level=2), idle_threads() as submit:
-        lengthscales = submit(_lengthscales, _numbers_seen(some), some)
+        lengthscales = submit(_lengthscales, some.seen_in_folds(), some)
         fit = maximize_predictive_density(parts, y[rows], noise_factors=noise_factors(some.weights, len(rows)))
         found = Candidate(names, parts, rows, fit, lengthscales.result())
     may_be_rough = not inputs.has_view and inputs.blocks is None and setup.refit is None
@@ -284,29 +285,27 @@ def _out_of_sample(forest: RandomForestRegressor, data: TrainingData, seen: Tens
     return predictions[rows]
 
 
-def unseen_log_ratios(forest: RandomForestRegressor, data: TrainingData, residuals: Tensor, setup: Setup) -> np.ndarray:
+def residual_forest(
+    seen: Tensor, residuals: Tensor, data: TrainingData, setup: Setup, num_trees: int
+) -> RandomForestRegressor:
     """
-    Return the log squared residual of each row (`n`), predicted by trees that have seen neither it nor its group.
+    Return a forest of log squared residuals of some rows (`n`); its `oob_prediction_` has seen neither row nor group.
 
     Residuals of a group are alike: out-of-bag noise would vary with any column that identifies groups. For times the
     result is 0, since a few blocks of time do not show how noise varies: on ten random walks, log densities of the next
     block were -1.96 on average with constant noise, and -2.13 with trees of earlier blocks.
     """
-    if data.blocks is None:
-        return forest.oob_prediction_
-    found = np.zeros(len(residuals))
-    if data.blocks.are_times or not data.blocks.are_enough:
-        return found
-    splits = folds(len(found), setup.options.num_folds, setup.random, data.blocks)
-    for kept, held_out in splits:
-        grown = grow_residual_forest(data.rows[kept], residuals[kept], num_trees=forest.n_estimators, **setup.growing)
-        found[held_out] = grown.predict(data.rows[held_out].cpu().numpy())
-    return found
-
-
-def _numbers_seen(inputs: PartInputs) -> Tensor:
-    """Return the rows that parts compare as numbers (`N x k`)."""
-    return inputs.seen_in_folds() if inputs.has_view else inputs.x
+    growing = {"num_trees": num_trees, **setup.growing}
+    forest = grow_residual_forest(data.new_rows[seen], residuals, **growing)
+    rows, blocks = data.rows[seen], some_of(data.blocks, seen)
+    if blocks is None:
+        return forest
+    forest.oob_prediction_ = np.zeros(len(residuals))
+    if not blocks.are_times and blocks.are_enough:
+        for kept, held_out in folds(len(residuals), setup.options.num_folds, setup.random, blocks):
+            grown = grow_residual_forest(rows[kept], residuals[kept], **growing)
+            forest.oob_prediction_[held_out] = grown.predict(rows[held_out].cpu().numpy())
+    return forest
 
 
 def _lengthscales(seen: Tensor, inputs: PartInputs) -> Tensor:
@@ -325,7 +324,7 @@ def _folds(inputs: PartInputs) -> tuple[list[str], list[Fold], list[Tensor]]:
         for kept, held_out in splits:
             with stage(f"fold {len(found) + 1} of {len(splits)}", level=2):
                 some = inputs.of_rows(kept[: setup.options.num_lengthscale_rows])
-                lengthscales = _lengthscales(_numbers_seen(some), some)
+                lengthscales = _lengthscales(some.seen_in_folds(), some)
                 parts = new_parts(inputs.of_rows(kept, lengthscales=lengthscales), wanted)
                 parts = {name: part for name, part in parts.items() if name not in omitted}
                 found.append(submit(_fold, parts.values(), inputs, kept, held_out))

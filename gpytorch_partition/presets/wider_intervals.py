@@ -40,9 +40,8 @@ def widened_to_hold(choice: Choice) -> Choice:
     distances, (least, wanted) = _distances(choice), _INSIDE if choice.tails is None else _INSIDE_OF_TAILS
     if not float((distances <= 1).double().mean()) < least:
         return choice
-    factor, rows = float(distances.quantile(wanted)) ** 2, choice.held_out
-    wide = replace(rows, variances=factor * rows.variances, noise=factor * rows.noise)
-    found = replace(choice.scaled(factor), held_out=wide)
+    factor = float(distances.quantile(wanted)) ** 2
+    found = replace(choice.scaled(factor), held_out=choice.held_out.scaled(factor))
     loss = float((choice.log_densities() - found.log_densities()).mean())
     return replace(found, log_density=choice.log_density - loss)
 

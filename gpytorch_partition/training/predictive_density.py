@@ -21,6 +21,7 @@ from gpytorch_partition.settings import eager_kernels
 
 # Bounds of the exponent of the noise: inside those of its likelihood, 0 and 3, where its raw parameter is infinite.
 EXPONENTS = (0.0, 2.9)
+FIXED = (0.0, 0.0)  # of a logarithm or an exponent that is not searched
 _LOG_WEIGHTS, _LOG_SCALES = (-9.0, 5.0), (-4.0, 4.0)  # bounds of the logarithms of weights, and of targets' scales
 _LOG_NOISE = (math.log(1e-4), 1.0)  # bounds of the logarithm of the noise
 _LEAST_START = 0.01  # least weight to start from: at the bound the logarithm has no gradient, and the weight would stay
@@ -306,26 +307,28 @@ def _best_factor(errors: Tensor, variances: Tensor, noise: Tensor, df: float) ->
 def fit_factors(
     residuals: Tensor,
     variances: Tensor,
-    ratios: Tensor,
     noise: Tensor,
     bounds: list[tuple[float, float]],
+    *,
+    log_ratios: Tensor | None = None,
     df: float | None = None,
-) -> tuple[np.ndarray, float]:
+) -> tuple[tuple[float, float, float], float]:
     """
-    Return log factors of all variances and of the noise, the noise's exponent, and the negative log density reached.
+    Return factors of all variances and of the noise, the noise's exponent, and the negative log density reached.
 
-    :param ratios: `n` logarithms of the noise's ratio to its level.
-    :param noise: `n` current variances of the noise, without these ratios.
-    :param bounds: Least and largest values of the three.
+    :param noise: `n` current variances of the noise, without the ratios.
+    :param bounds: Least and largest logarithms of both factors, and exponents.
+    :param log_ratios: `n` logarithms of the noise's ratio to its level. (Default: None, a constant noise.)
     :param df: Degrees of freedom of Student-t noise. (Default: None, Gaussian noise.)
     """
+    ratios = torch.zeros_like(noise) if log_ratios is None else log_ratios
 
     def loss(position: Tensor) -> Tensor:
         noises = position[0].exp() * noise * (position[1] + position[2] * ratios).exp()
         return -log_densities(residuals, position[0].exp() * variances, noises, df).sum()
 
     found = _minimum(loss, [0.0, 0.0, min(0.5, bounds[-1][1])], bounds)
-    return found.x, float(found.fun)
+    return (math.exp(found.x[0]), math.exp(found.x[1]), float(found.x[2])), float(found.fun)
 
 
 def _minimum(loss: Callable[[Tensor], Tensor], start: list[float], bounds: list[tuple[float, float]]) -> OptimizeResult:

@@ -396,9 +396,9 @@ def test_variances_come_from_as_few_folds_as_have_enough(enough, most, folds, mo
 
 @pytest.mark.parametrize(("enough", "folds"), [(30, 1), (10**6, 5)])
 def test_so_many_folds_that_there_are_enough_residuals(enough, folds, monkeypatch):
-    sizes, original = [], calibrated_noise.grow_residual_forest
+    sizes, original = [], weights_and_noise.grow_residual_forest
     monkeypatch.setattr(
-        calibrated_noise, "grow_residual_forest", lambda x, r, **o: (sizes.append(len(r)), original(x, r, **o))[1]
+        weights_and_noise, "grow_residual_forest", lambda x, r, **o: (sizes.append(len(r)), original(x, r, **o))[1]
     )
     data = TrainingData(X, STEPS + 0.1 * NORMAL)
     calibrated_noise.Calibration(FORESTS_ONLY, data, setup(enough_residuals=enough), data).calibrated()
