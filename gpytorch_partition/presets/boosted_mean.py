@@ -116,8 +116,7 @@ def with_boosted_mean(choice: Choice, data: TrainingData, setup: Setup) -> Choic
     A Gaussian process and boosted trees err in different ways, so that a weighted average of their predictions has
     smaller errors than both (stacked regressions, Breiman 1996). The process keeps its targets, and its variances up to
     a factor. Trees predict each row that judged the weights without having seen it. The number of rounds minimizes the
-    squared errors of these predictions; the share maximizes the density of averages, each with its best factor. Trees
-    that have no share after 200 rounds, or 400, do not grow further.
+    squared errors of these predictions; the share maximizes the density of averages, each with its best factor.
     """
     if not setup.options.least_boosting_gain < math.inf:
         return choice

@@ -34,16 +34,12 @@ class Calibration:
     """
     Hold predictions of rows that did not choose by models of four fifths of the rows, to calibrate variances by them.
 
-    At first some 1,000 rows are predicted, which suffice to compare two choices.
+    At first some 1,000 rows are predicted, which suffice to compare two choices. If constant noise has smaller squared
+    errors at the rows that chose, and clearly smaller ones at these rows, noise varies for new observations only.
 
-    - The mean variance of the smooth part that inducing points do not span is added to the noise.
-    - If constant noise has smaller squared errors at the rows that chose, and clearly smaller ones at these rows, noise
-      varies for new observations only. A forest of the residuals models how it varies.
-    - A factor of all variances, one of the noise, and its exponent maximize the density of these rows. The models
-      predict again with that noise, and both factors are chosen again: the noise's second one for new observations
-      alone, so that the stated density is that of models with these means and variances.
-    - The mean error is found, for :func:`~gpytorch_partition.presets.mean_error.centred`, and the threshold from which
-      unspanned variance is added at prediction, which 95 % of new rows do not reach.
+    A factor of all variances, one of the noise, and its exponent maximize the density of these rows. The models predict
+    again with that noise, and both factors are chosen again: the noise's second one for new observations alone, so that
+    the stated density is that of models with these means and variances.
 
     `own` data have no weights of outliers, since a row must count fully where it judges. Variances are of at
     most 1,000 rows, of a fold and in all: exact where a factor takes less time than solves, else from 32 samples.
@@ -87,7 +83,6 @@ class Calibration:
         return replace(choice, log_density=choice.log_density - unit, threshold=threshold)
 
     def _predict_folds(self, enough_residuals: int) -> None:
-        """Predict more folds, until there are enough residuals in all."""
         found, options = list[Future[_HeldOut]](), self._setup.options
         with idle_threads() as submit:
             for split in self._splits[len(self._models) :]:

@@ -287,9 +287,8 @@ def as_new_rows(x: Tensor, categories: Mapping[int, int], blocks: Blocks | None 
     Return training rows (`N x D`) with rare levels as missing cells, as new rows have them.
 
     A level is rare if at most one other row has it; with groups, or stretches of time, only rows of other groups count.
-    In columns of more than ten levels, :class:`~gpytorch_partition.tables.TableEncoder` learns no level of a single
-    row. New rows have such levels as often as training rows have levels that at most one other row has. Without this,
-    log densities of held-out rows are too good where levels are rare.
+    New rows have levels that :class:`~gpytorch_partition.tables.TableEncoder` has not learned as often, in columns of
+    more than ten levels. Without this, log densities of held-out rows are too good where levels are rare.
     """
     found = x.clone()
     for column, num_levels in categories.items():

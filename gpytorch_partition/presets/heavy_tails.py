@@ -35,16 +35,12 @@ def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[
 
     Each round of EM (Tipping & Lawrence 2005) computes the expected precision of each row's noise, from models that
     have not seen the row: a forest that has seen an outlier has a leaf for it. The choice is then repeated with these
-    precisions as weights of rows and trees. Rounds end where that gains less than 3 nats, after three at the latest;
-    where few rows chose, after one, since two models of half of all rows must predict the others. Together they must
-    gain a tenth of a nat per row, and are not begun where Student-t noise itself gains less. Squared errors of
-    held-out rows must not grow either: large deviations that new rows share are no errors of measurement. The first
-    round starts from varying or from constant noise, whichever suits heavy tails better: a forest of the residuals
-    takes outliers for places where the noise is large.
+    precisions as weights of rows and trees. Squared errors of held-out rows must not grow: large deviations that new
+    rows share are no errors of measurement. Rounds start from constant noise where that suits heavy tails better than
+    varying noise: a forest of the residuals takes outliers for places where the noise is large.
 
-    No rows are discounted in rough fields, where outliers lie on one side of the predictions, or where more than a
-    quarter of the targets are the same number. In the last two cases targets are amounts or counts with a long tail, or
-    have many zeros: a mean without the tail is too low.
+    No rows are discounted in rough fields, or where targets have a long tail on one side or a common value such as 0: a
+    mean without the tail is too low.
 
     :param choice: The choice with Gaussian noise, of these data.
     :param setup: The setup before the choice; copies of it let the same rows choose again, by the same folds.
@@ -75,11 +71,8 @@ def discounts_harm(discounted: tuple[Tensor, Tensor], usual: tuple[Tensor, Tenso
     """
     Return whether models that discount outliers predict held-out rows clearly worse than usual ones.
 
-    Few rows that choose may take for an outlier what many rows explain, such as a holiday. Choices of other parts may
-    hold out other rows: errors of the common ones are compared, or where these are less than half, of any pairs.
-
-    :param discounted: Numbers of the rows, and their errors (`n` each).
-    :param usual: The same of the usual models.
+    Few rows that choose may take for an outlier what many rows explain, such as a holiday. Both are numbers of held-out
+    rows, and their errors (`n` each): of common rows, or where these are less than half, of any pairs.
     """
     (rows, errors), (other_rows, other_errors) = discounted, usual
     places = np.intersect1d(rows.numpy(), other_rows.numpy(), return_indices=True)[1:]

@@ -207,10 +207,6 @@ def _linear(num_columns: int) -> LinearKernel:
     return kernel
 
 
-def _linear_covariances(x: Tensor, _: Tensor) -> Tensor:
-    return x @ x.T / x.shape[1]
-
-
 # Rough parts.
 
 
@@ -283,7 +279,7 @@ PARTS = (
     ),
     Part("slopes", _slopes, lambda num_columns: LocalLinearKernel(_unfitted_trees(num_columns), num_columns)),
     SMOOTH,
-    Part("linear", lambda inputs: _linear(inputs.x.shape[1]), _linear, limit=_linear_covariances),
+    Part("linear", lambda inputs: _linear(inputs.x.shape[1]), _linear, limit=lambda x, _: x @ x.T / x.shape[1]),
     _rough_part("rough", 2.0, 1 / 2, 1 / 8, 1 / 32),
     _rough_part("rough_short", 1 / 32),
     Part(ENSEMBLE, _given, _unfitted_trees, compares_numbers=False, is_given=True),

@@ -75,8 +75,7 @@ def default_targets_model(
     - Weights that all targets share, and scale and noise of each, maximize the predictive density of held-out entries,
       targets one by one. Folds have the rows that choose for one target (fewer above three targets).
     - The covariances of targets and of their noise then maximize the joint density of a fold's held-out rows given the
-      others. It is computed from the spectra of the folds' covariances, or, where entries are missing, from the
-      densely decomposed covariance of up to 700 entries a fold.
+      others.
     - Above 1,200 rows, held-out rows predicted by a model of the others set scale and noise of each target anew.
 
     Noise is constant, and rough fields are not tried. Trees and lengthscales see predictions of a forest of the target

@@ -173,13 +173,10 @@ class DenseEvidence:
     def _mean(self, root: Tensor) -> Tensor:
         if self.centred:
             return root.new_zeros(self.num_targets)
-        solved = torch.cholesky_solve(torch.cat([self._one_hot, self.values.unsqueeze(-1)], 1), root)
+        one_hot = torch.nn.functional.one_hot(self.tasks, self.num_targets).double()
+        solved = torch.cholesky_solve(torch.cat([one_hot, self.values.unsqueeze(-1)], 1), root)
         sums = self._sums(solved)
         return torch.linalg.lstsq(sums[:, :-1], sums[:, -1:]).solution.squeeze(-1)
-
-    @cached_property
-    def _one_hot(self) -> Tensor:
-        return torch.nn.functional.one_hot(self.tasks, self.num_targets).double()
 
     @cached_property
     def _same_row(self) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import reduce
-from numbers import Integral
 from operator import add
 from typing import Any, TypeAlias
 
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.all_or_nothing import unchanged_by_errors
-from gpytorch_partition.inputs.numbers import random_state_of
+from gpytorch_partition.inputs.numbers import is_whole, random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.kernels.wrapper_kernels import IterativeKernel
@@ -196,8 +195,7 @@ def _check_data(x: Any, y: Any, folds: int, max_rows: int) -> None:
         raise ValueError("expected finite targets, got NaN or infinity: drop these rows")
     if len(y) < _FEWEST_ROWS or bool((y == y[0]).all()):
         raise ValueError(f"expected {_FEWEST_ROWS} rows or more with targets that vary, got {len(y)}")
-    are_whole = all(isinstance(number, Integral) for number in (folds, max_rows))
-    if not are_whole or max_rows < _FEWEST_ROWS or not 2 <= folds <= min(max_rows, len(y)):
+    if not is_whole(max_rows, _FEWEST_ROWS) or not is_whole(folds, 2, min(max_rows, len(y))):
         raise ValueError(
             f"expected max_rows to be {_FEWEST_ROWS} or more, and folds from 2 to the number of rows that choose, got "
             f"folds={folds!r}, max_rows={max_rows!r}"

@@ -116,9 +116,7 @@ def lanczos_measure(run: LanczosRun, num_rows: int, forms: Pair, lower_forms: Pa
     """
     Return the measure of `num_rows` rows from a Lanczos run, which has the traces, and given quadratic forms.
 
-    :param run: The run; its vectors may have another length than the rows, as in cluster space.
-    :param forms: Nodes and coefficients of the quadratic forms, as in the fields of :class:`SpectralMeasure`.
-    :param lower_forms: The same of their lower bounds.
+    Forms are nodes and coefficients. The run's vectors may have another length than the rows, as in cluster space.
     """
     size = run.basis.shape[1]
 
@@ -185,8 +183,7 @@ class SpectralLikelihood:
         return 0.5 * (determinant + self._form_bias(outputscale, noise, mean))
 
     def _form_bias(self, outputscale: float, noise: float, mean: float) -> float:
-        if self.measure.lower is None:
-            return 0.0
+        assert self.measure.lower is not None
         lower = SpectralLikelihood(self.measure.lower, self.target)._form(outputscale, noise, mean)
         return max(0.0, self.form(noise / outputscale, mean) / outputscale - lower)
 

@@ -15,9 +15,6 @@ clusters, q columns of a root, n test points and t samples, and a sample is expe
 In float32 a product takes a fifth of the time, so work in float64 counts five times as many products. Known results
 take none. The factors are ratios of seconds on two cores of a server CPU for 100 trees, right to a factor of a few;
 methods differ by more.
-
-A fit takes exact eigenvectors of the feature space rather than Lanczos steps while p^3 is at most 10^6 N, and a sweep
-over lifetimes exact Cholesky factors while p^3 is at most 2 * 10^7 N.
 """
 
 from __future__ import annotations

@@ -399,11 +399,15 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
 
 
 def predictive_covariance(
-    prior: LinearOperator, cross: LinearOperator, noisy: PartitionAddedDiagLinearOperator
+    prior: LinearOperator,
+    cross: LinearOperator,
+    noisy: PartitionAddedDiagLinearOperator,
+    kind: type[PredictiveCovarianceLinearOperator] = PredictiveCovarianceLinearOperator,
+    **others: Any,
 ) -> PredictiveCovarianceLinearOperator:
     """Return the predictive covariance of some points, with the tolerance and the dense limit of the settings."""
     options = {"tolerance": variance_tolerance.value(), "is_dense": has_few_rows(noisy)}
-    return PredictiveCovarianceLinearOperator(prior, cross, cross, noisy, **options)
+    return kind(prior, cross, cross, noisy, **options, **others)
 
 
 def _shares(prior: Tensor, state: CGState) -> Tensor:

@@ -24,7 +24,6 @@ from linear_operator.operators import (
 )
 from torch import Tensor
 
-from gpytorch_partition import settings
 from gpytorch_partition.callers import not_compiled
 from gpytorch_partition.inference.prediction.cluster_posterior import (
     ClusterPosterior,
@@ -32,7 +31,10 @@ from gpytorch_partition.inference.prediction.cluster_posterior import (
     KeptDraws,
     cluster_posterior,
 )
-from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
+from gpytorch_partition.inference.prediction.predictive_covariance import (
+    PredictiveCovarianceLinearOperator,
+    predictive_covariance,
+)
 from gpytorch_partition.linalg.conjugate_gradients import CGState, Rule, UnconvergedError, relative_residual
 from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.operators.algebra import structured_terms
@@ -220,16 +222,8 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
             cross, noisy = cross[..., :, rows], noisy.restricted_to(rows)
         of_tasks = not self._is_dense and TaskPredictiveCovarianceLinearOperator.is_possible(prior, cross, noisy)
         kind = TaskPredictiveCovarianceLinearOperator if of_tasks else PredictiveCovarianceLinearOperator
-        return kind(
-            prior,
-            cross,
-            cross,
-            noisy,
-            tolerance=settings.variance_tolerance.value(),
-            left_out=left_out,
-            draws=self._draws if rows is None else None,
-            is_dense=has_few_rows(noisy),
-        )
+        draws = self._draws if rows is None else None
+        return predictive_covariance(prior, cross, noisy, kind, left_out=left_out, draws=draws)
 
     @cached_property
     def _factor(self) -> CholLinearOperator | None:

@@ -87,15 +87,8 @@ class LocalRows:
 
     def __init__(self, incidence: Incidence, targets: Tensor, level: Tensor | None = None) -> None:
         self.incidence, self.targets = incidence, targets.detach().double()
+        self.num_rows, self.num_clusters = incidence.num_rows, incidence.num_clusters
         self.level = None if level is None else level.detach().double().unsqueeze(-1)
-
-    @property
-    def num_rows(self) -> int:
-        return self.incidence.num_rows
-
-    @property
-    def num_clusters(self) -> int:
-        return self.incidence.num_clusters
 
     def gram(self, effects: Tensor) -> Tensor:
         values = self.incidence.row_values(effects)

@@ -119,7 +119,7 @@ def test_the_value_of_few_clusters_is_exact(kind, has_level):
 def test_the_exact_spectrum_takes_no_more_products_than_lanczos(num_rows, is_exact):
     K, (_, y) = covariance("few rows"), points()
     rows = LocalRows(K.left, y[:30])
-    with patch.object(LocalRows, "num_rows", num_rows):
+    with patch.object(rows, "num_rows", num_rows):
         assert (next(space_measures(rows, K.cluster_operator, None, 0)).num_probes == 0) == is_exact
 
 
