@@ -119,7 +119,7 @@ class ClusterPosterior:
         a more precise method exists.
         """
         num_samples, kept = num_variance_samples.value(), self.kept or KeptDraws()
-        if not self.has_factor and have_local_predictors(self.covariances):
+        if not self.noisy.knows_feature_factor and have_local_predictors(self.covariances):
             local = local_predictors(self.covariances, self.points, self._noise_diagonal.squeeze(-1))
             variances = local.function_variances(self.points, kept.of_targets(self, num_samples), num_samples)
             if variances is not None:
@@ -165,7 +165,7 @@ class ClusterPosterior:
         return torch.cat([none, *(self._deviations(tables, own) for tables in blocks)], -1).mT
 
     def _blocks(self, num_samples: int, generator: torch.Generator | None, description: str) -> Iterator[list[Tensor]]:
-        drawn = self._drawn_by_factor if self.has_factor else self._drawn_by_solves
+        drawn = self._drawn_by_factor if self.noisy.knows_feature_factor else self._drawn_by_solves
         columns = _ORDERED_COLUMNS if self.order is not None else _COLUMNS
         for start in progress(range(0, num_samples, columns), description):
             yield drawn(min(columns, num_samples - start), generator)
@@ -178,12 +178,12 @@ class ClusterPosterior:
         per (row, partition) and a copy of the loadings, and a preconditioner of up to `rank_factor` times the rank, 1
         GiB each at most.
         """
-        is_direct = self.has_factor or (self.is_precise and self.noisy.has_direct)
+        is_direct = self.noisy.knows_feature_factor or (self.is_precise and self.noisy.has_direct)
         loadings = [each.left_loadings for each in self.covariances if each.left_loadings is not None]
         num_bytes = 8 * sum(covariance.left.num_partitions for covariance in self.covariances)  # of a copied row
         num_bytes += self.noisy.dtype.itemsize * sum(each.shape[-1] for each in loadings)
         is_large = num_bytes * self.noisy.size(-1) > _MOST_COPIED
-        if num_samples < _MANY_SAMPLES or self.is_dense or is_direct or is_large:
+        if num_samples < _MANY_SAMPLES or has_few_rows(self.noisy) or is_direct or is_large:
             return self
         codes = torch.cat([covariance.left.codes for covariance in self.covariances], -1)
         order = codes[:, int((codes.amax(0) - codes.amin(0)).argmax())].argsort(stable=True)  # of the finest partition
@@ -227,7 +227,7 @@ class ClusterPosterior:
 
     def _solve(self, function: Tensor, errors: Tensor) -> Tensor:
         """Solve :math:`A w = f + e` for draws of f and e (`N x t`)."""
-        if self.is_dense:
+        if has_few_rows(self.noisy):
             return Dense(self.noisy).solve(function + errors)
         certain, least = self._stopping_rule(function, errors)
         solver = InDouble(self.noisy) if self.is_precise else ConjugateGradients(self.noisy)
@@ -265,10 +265,6 @@ class ClusterPosterior:
         return self.noisy.preconditioner_inverse()
 
     @property
-    def is_dense(self) -> bool:
-        return has_few_rows(self.noisy)
-
-    @property
     def _noise_diagonal(self) -> Tensor:
         return self.noisy._diag_tensor._diagonal().unsqueeze(-1)
 
@@ -281,11 +277,6 @@ class ClusterPosterior:
         """Return whether exact inference in feature space applies: one kernel without loadings, one level of noise."""
         is_one = len(self.points) == 1 and self.points[0].loadings is None
         return is_one and isinstance(self.noisy._diag_tensor, ConstantDiagLinearOperator)
-
-    @property
-    def has_factor(self) -> bool:
-        """Return whether the factor of the noisy covariance's sparse root is known, which makes solves unnecessary."""
-        return self.noisy.knows_feature_factor
 
 
 def _table_of(root: IncidenceLinearOperator, coefficients: Tensor) -> Tensor:
@@ -374,7 +365,8 @@ class KeptDraws:
 
     def of(self, posterior: ClusterPosterior, num_samples: int) -> Iterator[list[Tensor]]:
         """Return tables (`p x t`) for each term, in blocks of draws."""
-        key = (posterior.noisy, num_samples, probe_seed.value(), variance_tolerance.value(), posterior.has_factor)
+        is_factored = posterior.noisy.knows_feature_factor
+        key = (posterior.noisy, num_samples, probe_seed.value(), variance_tolerance.value(), is_factored)
         if key in self._known:
             return iter(self._known[key])
         drawn = posterior.drawn(num_samples)

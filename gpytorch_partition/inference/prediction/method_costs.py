@@ -33,6 +33,7 @@ from gpytorch_partition.settings import num_variance_samples, predictive_varianc
 from gpytorch_partition.solvers.direct import MOST_ROWS, has_feature_factor, is_small, num_columns
 from gpytorch_partition.solvers.iterative_solvers import expected_iterations, most_iterations
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+from gpytorch_partition.solvers.solver import has_few_rows
 
 _VARIANCE_FACTOR = 4  # iterations for a variance to within 1 %, over those for a sample
 _PREPARATION = 800  # products that prepare for samples
@@ -169,7 +170,7 @@ def choose_for_samples(posterior: ClusterPosterior, num_samples: int) -> None:
     """Make a factor if it is faster than solves; an UnconvergedError if a factor of A is faster."""
     if _is_free(posterior):
         makes_factor(posterior, num_samples)
-    if not posterior.has_factor:
+    if not posterior.noisy.knows_feature_factor:
         check_iterations(posterior, num_samples, of_samples(posterior.noisy, num_samples))
 
 
@@ -181,7 +182,7 @@ def check_iterations(posterior: ClusterPosterior, num_solves: int, products: flo
 
 
 def _is_free(posterior: ClusterPosterior) -> bool:
-    return predictive_variances.value() == "auto" and not posterior.is_dense
+    return predictive_variances.value() == "auto" and not has_few_rows(posterior.noisy)
 
 
 def cheapest_method(posterior: ClusterPosterior) -> str:
