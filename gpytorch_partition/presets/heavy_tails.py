@@ -71,8 +71,11 @@ def discounts_harm(discounted: tuple[Tensor, Tensor], usual: tuple[Tensor, Tenso
     """
     Return whether models that discount outliers predict held-out rows clearly worse than usual ones.
 
-    Few rows that choose may take for an outlier what many rows explain, such as a holiday. Both are numbers of held-out
-    rows, and their errors (`n` each): of common rows, or where these are less than half, of any pairs.
+    Few rows that choose may take for an outlier what many rows explain, such as a holiday. Choices of other parts may
+    hold out other rows: errors of the common ones are compared, or where these are less than half, of any pairs.
+
+    :param discounted: Numbers of the rows, and their errors (`n` each).
+    :param usual: The same of the usual models.
     """
     (rows, errors), (other_rows, other_errors) = discounted, usual
     places = np.intersect1d(rows.numpy(), other_rows.numpy(), return_indices=True)[1:]

@@ -218,7 +218,11 @@ class Level(NamedTuple):
 
 
 def levels(num_rows: int, num_columns: float, options: Options) -> Iterator[Level]:
-    """Yield the models to try, from the largest to the smallest, which takes fewer rows; tables have inf columns."""
+    """
+    Yield the models to try, from the largest to the smallest, which takes fewer rows.
+
+    :param num_columns: Number of columns; infinity for tables.
+    """
     full = _sizes(num_rows, num_columns, options)
     yield Level(options, ())
     left_out: tuple[str, ...] = ()

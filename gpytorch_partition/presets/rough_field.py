@@ -37,13 +37,20 @@ def rough_field(
     """
     Return a linear part with rough ones if they gain over 20 nats on the other candidate's folds, else the other one.
 
+    The rough part is a mean of exponential kernels :math:`e^{-r / l}` with weights in proportion to l. Between the
+    shortest and the longest l, its functions vary about as those of a single exponential kernel, but by many short
+    cells of Mondrian trees. The part of the shortest l alone is nearly noise.
+
     They must gain that much twice: first in the cheap limit of infinitely many trees, with lengthscales that have not
-    seen the fold; then with the model's own lengthscales and number of trees, whose error acts as noise. A few random
-    rows are too far apart to distinguish short lengthscales from noise, and neighbors alone cannot determine long ones:
-    weights are chosen by both, on the folds of the other candidate and those of patches of neighbors.
+    seen the fold; then with the model's own lengthscales and number of trees, whose error acts as noise.
+
+    A few random rows are too far apart to distinguish short lengthscales from noise, and neighbors alone cannot
+    determine long ones. Weights are therefore chosen by both, on the folds of the other candidate and those of 12
+    patches of 150 neighbors. They are not calibrated.
 
     :param lengthscales: `D` lengthscales of the Matern kernel for each fold.
-    :param x: `N x D` standardized rows; `y` are `N` standardized targets.
+    :param x: `N x D` standardized rows.
+    :param y: `N` standardized targets.
     """
     rows, pairs, factors = other.rows, zip(other.folds, lengthscales), noise_factors(weights, len(y))
     limits = [Fold.of(rough_covariances(x[rows], each), fold.kept, fold.held_out) for fold, each in pairs]

@@ -116,7 +116,9 @@ def lanczos_measure(run: LanczosRun, num_rows: int, forms: Pair, lower_forms: Pa
     """
     Return the measure of `num_rows` rows from a Lanczos run, which has the traces, and given quadratic forms.
 
-    Forms are nodes and coefficients. The run's vectors may have another length than the rows, as in cluster space.
+    :param run: The run; its vectors may have another length than the rows, as in cluster space.
+    :param forms: Nodes and coefficients of the quadratic forms, as in the fields of :class:`SpectralMeasure`.
+    :param lower_forms: The same of their lower bounds.
     """
     size = run.basis.shape[1]
 
