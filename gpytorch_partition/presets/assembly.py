@@ -114,8 +114,9 @@ class DefaultGP(PartitionGP):
         return result
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        trees = BoostedMean.unfitted(self.description["view_columns"] is not None).to(self.train_targets.device)
-        self.boosted = trees if f"{prefix}boosted.share" in state_dict else None
+        own = [name.removeprefix(f"{prefix}boosted.") for name in state_dict if name.startswith(f"{prefix}boosted.")]
+        trees = BoostedMean.unfitted(has_view=any(".view." in name for name in own)).to(self.train_targets.device)
+        self.boosted = trees if own else None
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     @torch.no_grad()

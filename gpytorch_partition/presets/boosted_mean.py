@@ -23,9 +23,12 @@ from gpytorch_partition.presets.mean_error import mean_error_of
 from gpytorch_partition.presets.options import Setup
 from gpytorch_partition.presets.weights_and_noise import Choice
 from gpytorch_partition.progress import stage
+from gpytorch_partition.tables import NumberView
 from gpytorch_partition.training.predictive_density import FIXED, fit_factors
 
-_TREES: dict[str, Any] = {"learning_rate": 0.03, "max_leaf_nodes": 15, "min_samples_leaf": 3, "max_features": 0.5}
+_TREES: dict[str, Any] = {"learning_rate": 0.03, "min_samples_leaf": 3, "max_features": 0.5}
+_FEWEST_LEAVES, _MOST_LEAVES = 15, 63  # of a tree
+_LEAVES = 0.6  # of a large tree, for the root of the number of rows
 _FIRST_ROUNDS = 200  # after which trees without a share end: on airfoil they gained nothing by 100, 48 nats by 800
 _STEP = 20  # between numbers of rounds that are compared
 _SHARES = [0.05 * number for number in range(16)]  # of trees in predictions: variances are those of the other share
@@ -95,16 +98,17 @@ def boosted_mean(choice: Choice, data: TrainingData, setup: Setup) -> BoostedMea
     """Return boosted trees of all rows, for predictions in units of the targets; None where a choice has none."""
     if not choice.boosted_share:
         return None
-    inputs, view = _seen(PartInputs.of(data, setup))
-    boosting = _fitted(_boosting(setup, max_iter=choice.boosting_rounds), inputs)
+    inputs, view = _seen(PartInputs.of(data, setup), choice.boosts_large_trees)
+    leaves = _num_leaves(len(data.y), choice.boosts_large_trees)
+    boosting = _fitted(_boosting(setup, leaves, max_iter=choice.boosting_rounds), inputs)
     trees = RandomForestKernel(heights="leaf")
     trees.partition = partition = ForestPartition(boosting)
     values = torch.from_numpy(histogram_values(boosting))[partition.layout.leaf_nodes]
-    kernel = StandardizedKernel(EncodedKernel(trees, view) if data.has_view else trees, data.columns)
+    kernel = StandardizedKernel(trees if view is None else EncodedKernel(trees, view), data.columns)
     columns = [column[~column.isnan()] for column in data.x.mT]
     ends = [[column.min(), column.max()] if len(column) else [math.nan] * 2 for column in columns]
     found = BoostedMean(kernel, float(data.unit.scale) * values, torch.tensor(ends).double().mT, choice.boosted_share)
-    first = torch.from_numpy(boosting.predict(view(data.x[:1]).numpy()))
+    first = torch.from_numpy(boosting.predict((data.x[:1] if view is None else view(data.x[:1])).numpy()))
     found.constant += (data.unit.undo(first) - found(data.rows[:1]))[0]
     return found.requires_grad_(False)
 
@@ -117,15 +121,31 @@ def with_boosted_mean(choice: Choice, data: TrainingData, setup: Setup) -> Choic
     smaller errors than both (stacked regressions, Breiman 1996). The process keeps its targets, and its variances up to
     a factor. Trees predict each row that judged the weights without having seen it. The number of rounds minimizes the
     squared errors of these predictions; the share maximizes the density of averages, each with its best factor.
+
+    There are two kinds of trees, of which those are taken that gain more. Small ones have 15 leaves, and see categories
+    of many levels as mean targets. Large ones have leaves as the root of the number of rows, 63 at most, and see all
+    categories as codes. They are not tried on tables of numbers where they would have fewer than 30 leaves.
     """
     if not setup.options.least_boosting_gain < math.inf:
         return choice
+    kinds = [False, True] if data.has_view or _num_leaves(len(data.y), True) >= 2 * _FEWEST_LEAVES else [False]
     with stage("boosted trees"):
-        for errors in _unseen_errors(choice.held_out.rows, data, setup):
-            found, gain = _best_average(choice, errors)
-            if not gain > 0:
-                break
-    return found if gain > setup.options.least_boosting_gain else choice
+        found = [_with_trees(choice, data, setup, are_large) for are_large in kinds]
+    best, gain = max(found, key=lambda pair: pair[1])
+    return best if gain > setup.options.least_boosting_gain else choice
+
+
+def _num_leaves(num_rows: int, are_large: bool) -> int:
+    return int(np.clip(_LEAVES * math.sqrt(num_rows), _FEWEST_LEAVES, _MOST_LEAVES)) if are_large else _FEWEST_LEAVES
+
+
+def _with_trees(choice: Choice, data: TrainingData, setup: Setup, are_large: bool) -> tuple[Choice, float]:
+    """Return the choice with the best share of trees of a kind, and the nats that it gains."""
+    for errors in _unseen_errors(choice.held_out.rows, data, setup, are_large):
+        found, gain = _best_average(choice, errors)
+        if not gain > 0:
+            break
+    return replace(found, boosts_large_trees=are_large), gain
 
 
 def _best_average(choice: Choice, errors: Tensor) -> tuple[Choice, float]:
@@ -154,12 +174,12 @@ def _factor(choice: Choice) -> float:
     return factor
 
 
-def _unseen_errors(rows: Tensor, data: TrainingData, setup: Setup) -> Iterator[Tensor]:
+def _unseen_errors(rows: Tensor, data: TrainingData, setup: Setup, are_large: bool) -> Iterator[Tensor]:
     """Yield errors of rows (`numbers of rounds x n`) by trees of other rows, standardized, for more and more rounds."""
     setup = setup.again()
     num_parts = max(2, math.ceil(len(rows) / (_HELD_OUT_SHARE * len(data.y))))
     parts = np.array_split(setup.random.permutation(len(rows)), num_parts)
-    trials = [_Trial.of(rows[places], data, setup) for places in parts]
+    trials = [_Trial.of(rows[places], data, setup, are_large) for places in parts]
     order = torch.from_numpy(np.concatenate(parts)).argsort()
     most_rounds = setup.options.most_boosting_rounds
     num_rounds = min(_FIRST_ROUNDS, most_rounds)
@@ -184,11 +204,12 @@ class _Trial(NamedTuple):
     y: Tensor  # (n,)
 
     @classmethod
-    def of(cls, held_out: Tensor, data: TrainingData, setup: Setup) -> _Trial:
+    def of(cls, held_out: Tensor, data: TrainingData, setup: Setup, are_large: bool) -> _Trial:
         kept = np.setdiff1d(np.arange(len(data.y)), held_out)
-        inputs, see = _seen(PartInputs.of(data, setup).of_rows(kept))
-        unseen = see(data.columns.apply(data.new_rows[held_out]))
-        return cls(_boosting(setup, warm_start=True), inputs, unseen, data.y[held_out])
+        inputs, view = _seen(PartInputs.of(data, setup).of_rows(kept), are_large)
+        unseen, leaves = data.columns.apply(data.new_rows[held_out]), _num_leaves(len(data.y), are_large)
+        unseen = unseen if view is None else view(unseen)
+        return cls(_boosting(setup, leaves, warm_start=True), inputs, unseen, data.y[held_out])
 
     def errors(self, num_rounds: int) -> Tensor:
         """Return errors of the unseen rows (`num_rounds / step x n`)."""
@@ -197,17 +218,17 @@ class _Trial(NamedTuple):
         return self.y - torch.from_numpy(np.stack(staged[_STEP - 1 :: _STEP]))
 
 
-def _boosting(setup: Setup, **options: Any) -> HistGradientBoostingRegressor:
-    seed = setup.random.randint(2**31)
-    return HistGradientBoostingRegressor(early_stopping=False, random_state=seed, **_TREES, **options)
+def _boosting(setup: Setup, num_leaves: int, **options: Any) -> HistGradientBoostingRegressor:
+    options |= {"max_leaf_nodes": num_leaves, "random_state": setup.random.randint(2**31)}
+    return HistGradientBoostingRegressor(early_stopping=False, **_TREES, **options)
 
 
-def _seen(inputs: PartInputs) -> tuple[PartInputs, Any]:
-    """Return the rows on which trees are grown, and the view that they see: a NumberView, or the rows themselves."""
+def _seen(inputs: PartInputs, as_codes: bool) -> tuple[PartInputs, NumberView | None]:
+    """Return the rows on which trees are grown, and the view that they see; None for the rows themselves."""
     if len(inputs.x) > _MOST_ROWS:
         inputs = inputs.of_rows(inputs.setup.random.permutation(len(inputs.x))[:_MOST_ROWS])
-    if not inputs.has_view:
-        return inputs, torch.nn.Identity()
+    if as_codes or not inputs.has_view:
+        return inputs, None
     view = inputs.view()
     return inputs.seen(view), view
 

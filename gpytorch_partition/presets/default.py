@@ -72,7 +72,8 @@ def default_model(
     where that gains 5 (:class:`~gpytorch_partition.likelihoods.StudentTLikelihood`); outliers are discounted where that
     predicts held-out rows better. The variance that inducing points leave out is added where it is larger than at 95 %
     of new rows (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`). Without `weights` and `blocks`,
-    predictions are averaged with those of boosted trees where that gains 3 nats.
+    predictions are averaged with those of boosted trees where that gains 3 nats; trees of 15 leaves, or larger ones
+    that see categories as codes, whichever gain more.
 
     Nothing is left to train. The model is chosen on the CPU in float64, and moves to the rows' device. A prediction of
     new targets is `model.likelihood(model(x), x)` for x in float64, above 2,000 rows within
@@ -80,8 +81,8 @@ def default_model(
 
     Costs four sets of dense covariances of 700 rows (five up to 500, three above 1,000) with some 60 Cholesky factors
     each; above 1,200 rows up to 60 more for rough kernels, and one to five models of four fifths of the rows; and up to
-    six boostings of at most 800 trees of 15 leaves. Memory: 8 bytes for each row and inducing point or tree (600, or
-    500 to 1,000 rough ones).
+    twelve boostings of at most 800 trees of 15 to 63 leaves. Memory: 8 bytes for each row and inducing point or tree
+    (600, or 500 to 1,000 rough ones).
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.
     :param train_y: `N` targets, of a standard deviation between 1e-3 and 1e15.

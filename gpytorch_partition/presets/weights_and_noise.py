@@ -96,6 +96,7 @@ class Choice:
     deviations: Tensor = _NO_ROWS.errors  # of the noise at the held-out rows, over that of its level
     boosted_share: float = 0.0  # of boosted trees in predictions
     boosting_rounds: int = 0
+    boosts_large_trees: bool = False  # of more leaves, which see categories as codes
 
     @property
     def new_noise(self) -> float:

@@ -56,16 +56,22 @@ def dense_mean(model, x, train_x, train_y):
     return constant + model.covar_module(x, train_x).to_dense() @ torch.linalg.solve(covariance, train_y - constant)
 
 
+@pytest.mark.parametrize("are_large", [False, True])
 @pytest.mark.parametrize("data", [TrainingData(X, STEPS), TrainingData(TABLE, STEPS, CATEGORIES, True)], ids=str)
-def test_its_predictions_are_those_of_scikit_learn(data):
-    choice = replace(choice_of(NORMAL), boosted_share=0.5, boosting_rounds=60)
+def test_its_predictions_are_those_of_scikit_learn(data, are_large, monkeypatch):
+    monkeypatch.setattr(boosted, "_LEAVES", 1.3)  # 20 leaves for 250 rows
+    choice = replace(choice_of(NORMAL), boosted_share=0.5, boosting_rounds=60, boosts_large_trees=are_large)
     mean = boosted.boosted_mean(choice, data, setup())
     again = setup()
-    inputs, see = boosted._seen(boosted.PartInputs.of(data, again))
-    boosting = boosted._fitted(boosted._boosting(again, max_iter=60), inputs)
-    wanted = data.unit.undo(torch.from_numpy(boosting.predict(see(data.x).numpy())))
-    torch.testing.assert_close(mean(data.rows), wanted, rtol=1e-12, atol=1e-12)
-    assert float((wanted - STEPS).square().mean()) < 0.7 * float(STEPS.var())
+    inputs, view = boosted._seen(boosted.PartInputs.of(data, again), as_codes=are_large)
+    assert (view is None) == (are_large or not data.has_view)
+    boosting = boosted._fitted(boosted._boosting(again, 20 if are_large else 15, max_iter=60), inputs)
+    new = data.rows.where(torch.rand(data.rows.shape, generator=torch.Generator().manual_seed(0)) > 0.1, torch.nan)
+    for rows in (data.rows, new) if data.has_view else (data.rows,):
+        seen = data.columns.apply(rows)
+        wanted = data.unit.undo(torch.from_numpy(boosting.predict((seen if view is None else view(seen)).numpy())))
+        torch.testing.assert_close(mean(rows), wanted, rtol=1e-12, atol=1e-12)
+    assert float((mean(data.rows) - STEPS).square().mean()) < 0.7 * float(STEPS.var())
 
 
 @torch.no_grad()
@@ -96,8 +102,11 @@ def test_new_observations_count_as_much_as_others():
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("are_large", [False, True])
 @pytest.mark.parametrize(("rows", "others"), [(X, {}), (TABLE, {"categories": CATEGORIES})])
-def test_a_state_has_the_trees(rows, others):
+def test_a_state_has_the_trees(rows, others, are_large, monkeypatch):
+    own = boosted._with_trees
+    monkeypatch.setattr(boosted, "_with_trees", lambda *inputs: own(*inputs[:-1], are_large))
     model = default_model(rows, STEPS, random_state=0, options=ALWAYS, **others)
     copy = rebuilt(description_of(model), model.train_inputs[0], STEPS)
     copy.load_state_dict(model.state_dict())
@@ -143,9 +152,9 @@ def test_the_default_kernel_is_that_of_a_process_alone():
 
 def test_trees_predict_rows_that_they_have_not_seen():
     data = TrainingData(X, NORMAL)
-    *_, errors = boosted._unseen_errors(torch.arange(250), data, setup())
+    *_, errors = boosted._unseen_errors(torch.arange(250), data, setup(), False)
     assert bool((errors.square().mean(1) > 1).all())  # of noise
-    trial = boosted._Trial.of(torch.arange(50), data, setup())
+    trial = boosted._Trial.of(torch.arange(50), data, setup(), False)
     torch.testing.assert_close(trial.inputs.y, data.y[50:])
     assert torch.equal(trial.y, data.y[:50])
 
@@ -155,8 +164,21 @@ def test_rows_keep_their_own_errors():
     y = torch.arange(250.0, dtype=torch.float64)
     data = TrainingData(y.unsqueeze(-1), y)
     rows = torch.from_numpy(np.random.RandomState(1).permutation(250)[:100])
-    *_, errors = boosted._unseen_errors(rows, data, setup())
+    *_, errors = boosted._unseen_errors(rows, data, setup(), False)
     torch.testing.assert_close(data.y[rows] - errors[-1], data.y[rows], rtol=0, atol=0.3)
+
+
+@pytest.mark.parametrize(("large", "expected"), [(0.9, True), (1.1, False)])
+def test_the_kind_of_trees_that_gains_more_is_taken(large, expected, monkeypatch):
+    """Large ones are not tried where they would be about as small: their errors here are a share of those of others."""
+    normal = torch.from_numpy(np.random.RandomState(2).randn(2, 4_000))
+    errors = {False: normal[1], True: large * normal[1]}
+    monkeypatch.setattr(boosted, "_unseen_errors", lambda *inputs: [errors[inputs[-1]].unsqueeze(0)])
+    data = TrainingData(torch.arange(4_000.0).unsqueeze(-1).double(), normal[0])
+    assert boosted.with_boosted_mean(choice_of(normal[0]), data, setup(Options())).boosts_large_trees == expected
+    errors[True] = None  # fails where it is asked for
+    few = TrainingData(X, NORMAL)
+    assert not boosted.with_boosted_mean(choice_of(normal[0]), few, setup(Options())).boosts_large_trees
 
 
 def test_share_and_factor_maximize_the_density_of_averages(monkeypatch):
