@@ -279,7 +279,8 @@ def check_columns(ensemble: Any, estimator: Any) -> None:
     if has_dates or estimator._categories or (encoder is not None and estimator.categorical_features is not None):
         raise ValueError(
             "expected columns of numbers, as the ensemble or the kernel was built on, got text, categories or dates: "
-            "encode them, as by OrdinalEncoder, or give kernel='auto'"
+            "give the numbers that it was fitted to (levels of a frame that are numbers as they are, codes if it was "
+            "fitted to codes), or kernel='auto'"
         )
     own, given = ([*map(str, getattr(each, "feature_names_in_", ()))] for each in (ensemble, estimator))
     if own and given and own != given:

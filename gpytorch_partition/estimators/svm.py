@@ -289,8 +289,8 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
     Use it for a mean that ignores small errors; for intervals there is PartitionGPRegressor.
 
     It solves the problem of :class:`sklearn.svm.SVR`, epsilon-insensitive loss and an intercept that is not penalized.
-    Other parameters, the method and costs, and attributes are those of :class:`PartitionSVC`. Targets keep their units:
-    choose C and epsilon for them, as for `SVR`.
+    Other parameters, the method and costs, and attributes (but the margin, which only classes have) are those of
+    :class:`PartitionSVC`. Targets keep their units: choose C and epsilon for them, as for `SVR`.
 
     :param C: Cost of a unit of loss. (Default: 1.)
     :param epsilon: Errors up to it cost nothing, in units of the targets. (Default: 0.1.)
