@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from copy import deepcopy
 from functools import cached_property
 from itertools import pairwise, product
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.clusters.cluster_index import code_dtype
 from gpytorch_partition.clusters.tree_layout import TreeLayout, cut_at_depth, lay_out_trees
 from gpytorch_partition.descriptions import counted, ranged
@@ -19,6 +21,8 @@ from gpytorch_partition.inputs.training_rows import decode_missing
 from gpytorch_partition.linalg.parallel import for_each, piece_numel, slices
 from gpytorch_partition.partitions.ensembles import ZERO, Trees, trees_of
 from gpytorch_partition.partitions.partition import Partition
+
+_MANY_ROWS = 20  # of which some have a category that the trees know, if these are the ensemble's
 
 
 class ForestPartition(Partition):
@@ -232,6 +236,8 @@ class ForestPartition(Partition):
             if start < end:
                 value = values[:, column].double().contiguous()
                 rank = torch.searchsorted(bounds[start:end], value, right=True)
+                if len(rank) >= _MANY_ROWS and not rank.any():
+                    _warn_of_codes(column, value, bounds[start])
                 values[:, column] = torch.where(value.isnan(), value, rank)
         return values
 
@@ -328,6 +334,15 @@ class TreeCutPartition(Partition):
         new = super().__deepcopy__(memo)
         new._modules = {"forest": deepcopy(self.forest, memo)}
         return new
+
+
+def _warn_of_codes(column: int, values: Tensor, least: Tensor) -> None:
+    if len(values.unique()) > 2:
+        warnings.warn(
+            f"column {column} has only values below {least:g}, the least category that the trees of this kernel know, "
+            "which tell none apart: give the levels themselves if the ensemble was fitted to a frame, not their codes",
+            stacklevel=level_of_caller(),
+        )
 
 
 def _with_missing_as_zero(x: Tensor) -> Tensor:

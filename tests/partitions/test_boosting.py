@@ -124,8 +124,12 @@ class Library:
             others = pandas.Categorical(levels[::-1][X[:, 1].astype(int)], levels[::-1])
             frame = pandas.DataFrame({"c": cells, "z": X[:, 0], "d": others})
             model = fit(frame, y)
-            found = ForestPartition(model).labels(torch.from_numpy(frame.to_numpy(np.float64))).numpy()
+            rows = torch.from_numpy(frame.to_numpy(np.float64))
+            found = ForestPartition(model).labels(rows).numpy()
             assert _same_partitions(found, leaves(model, frame))
+            if min(levels) > 10:
+                with pytest.warns(UserWarning, match="column 0 has only values below .* give the levels themselves"):
+                    ForestPartition(model).labels(torch.column_stack([rows[:, 0] % 10, rows[:, 1:]]))
         for levels in (np.array([*map(str, range(40))]), np.arange(40) - 1):
             self.check_refused_levels(fit, levels)
 
