@@ -293,7 +293,7 @@ class TestTables:
         )
         with pytest.raises(ValueError, match="in their order"):
             regressor(ensemble).fit(frame[["b", "a", "c"]], Y)
-        with pytest.raises(ValueError, match="OrdinalEncoder"):
+        with pytest.raises(ValueError, match="give the numbers that it was fitted to"):
             regressor(small_forest()).fit(frame.assign(d=["u", "v"] * 75), Y)
 
     def test_another_number_of_columns(self):
