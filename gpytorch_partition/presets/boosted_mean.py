@@ -235,5 +235,7 @@ def _seen(inputs: PartInputs, as_codes: bool) -> tuple[PartInputs, NumberView | 
 
 def _fitted(boosting: HistGradientBoostingRegressor, inputs: PartInputs) -> HistGradientBoostingRegressor:
     weights = None if inputs.tree_weights is None else inputs.tree_weights.numpy()
+    x = inputs.grown_x.numpy()
+    x = np.where(np.isnan(x).all(0), 0.0, x)  # scikit-learn needs a known cell in each column
     with threads_for(0):  # of few leaves each, where other threads would wait
-        return boosting.fit(inputs.grown_x.numpy(), inputs.y.numpy(), sample_weight=weights)
+        return boosting.fit(x, inputs.y.numpy(), sample_weight=weights)

@@ -150,6 +150,15 @@ def test_the_default_kernel_is_that_of_a_process_alone():
     assert alone.boosted is None
 
 
+def test_columns_without_a_known_cell_change_nothing():
+    empty = torch.column_stack([TABLE, torch.full((250,), torch.nan).double()])
+    found, expected = (
+        boosted._Trial.of(torch.arange(50), TrainingData(rows, STEPS, CATEGORIES, True), setup(), True).errors(40)
+        for rows in (empty, torch.column_stack([TABLE, torch.zeros(250).double()]))
+    )
+    torch.testing.assert_close(found, expected)
+
+
 def test_trees_predict_rows_that_they_have_not_seen():
     data = TrainingData(X, NORMAL)
     *_, errors = boosted._unseen_errors(torch.arange(250), data, setup(), False)
