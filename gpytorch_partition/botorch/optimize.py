@@ -53,14 +53,16 @@ def optimize_acqf_cells(
     Batches are found one point after another, with earlier points pending, and have no duplicates. Other arguments are
     those of `optimize_acqf` and `optimize_acqf_mixed_alternating` of BoTorch; constraints are within points only.
 
-    :param acq_function: An acquisition function of BoTorch, which depends on points through the posterior only, of a
-        model (or a `ModelListGP`) with a constant mean and scales, sums, products and mixtures of partition kernels.
+    :param acq_function: An acquisition function of BoTorch, analytic or by Monte Carlo, whose value depends on points
+        through the posterior only, of a model (or a `ModelListGP`) with a constant mean and a kernel made of partition
+        kernels by scales, sums, products and mixtures.
     :param discrete_dims: Possible values of each column of integers, or of other ordered values. (Default: none.)
     :param cat_dims: Possible values of each column of categories; each is a neighbor of any other. (Default: none.)
     :param num_restarts: Number of cells from which local searches start. (Default: 10.)
     :param raw_samples: Number of random points. (Default: 1024.)
     :param X_avoid: `n x d` points not to return, such as evaluated ones of a function without noise. (Default: none.)
-    :param batch_initial_conditions: `n x d` or `n x 1 x d` points that are candidates too. (Default: none.)
+    :param batch_initial_conditions: `n x d` or `n x 1 x d` points that are candidates too, such as feasible ones.
+        (Default: none.)
     :param max_batch_size: Cells that are evaluated at once. (Default: 2048.)
     :param random_state: Seed or :class:`numpy.random.RandomState` that reproduces the result; None is a fresh one.
     :return: The points (`q x d`) and their joint acquisition value.
@@ -82,10 +84,7 @@ def optimize_acqf_cells(
         >>> point.shape, int(point[0, 1])
         (torch.Size([1, 2]), 2)
     """
-    numbers = {"q": q, "num_restarts": num_restarts, "raw_samples": raw_samples, "max_batch_size": max_batch_size}
-    for name, value in numbers.items():
-        if value < 1:
-            raise ValueError(f"expected {name} to be 1 or more, got {value}")
+    _check_numbers(q=q, num_restarts=num_restarts, raw_samples=raw_samples, max_batch_size=max_batch_size)
     space = space_of(
         bounds, discrete_dims, cat_dims, fixed_features, inequality_constraints, nonlinear_inequality_constraints
     )
@@ -93,12 +92,7 @@ def optimize_acqf_cells(
         _points(points, name, bounds)
         for name, points in (("X_avoid", X_avoid), ("batch_initial_conditions", batch_initial_conditions))
     )
-    if not hasattr(acq_function, "model"):
-        raise TypeError(
-            f"expected an acquisition function with a model, got {type(acq_function).__name__}: give the one inside, "
-            "and what is fixed as fixed_features"
-        )
-    cells = ModelCells(acq_function.model)
+    cells = _cells_of(acq_function)
     cells.check_bounds(bounds)
     search = CellSearch(acq_function, cells, space, avoided, max_batch_size)
     random, candidates = random_state_of(random_state), bounds[:0]
@@ -116,6 +110,12 @@ def optimize_acqf_cells(
         return candidates, acq_function(candidates)
 
 
+def _check_numbers(**numbers: int) -> None:
+    for name, number in numbers.items():
+        if number < 1:
+            raise ValueError(f"expected {name} to be 1 or more, got {number}")
+
+
 def _points(points: Tensor | None, name: str, bounds: Tensor) -> Tensor:
     if points is None:
         return bounds[:0]
@@ -123,6 +123,15 @@ def _points(points: Tensor | None, name: str, bounds: Tensor) -> Tensor:
     if points.dim() not in (2, 3) or points.shape[-1] != num_columns or points.shape[1:-1].numel() != 1:
         raise ValueError(f"expected {name} as points (n x {num_columns}), got shape {tuple(points.shape)}")
     return points.detach().to(bounds).reshape(-1, num_columns)
+
+
+def _cells_of(acq_function: Any) -> ModelCells:
+    if not hasattr(acq_function, "model"):
+        raise TypeError(
+            f"expected an acquisition function with a model, got {type(acq_function).__name__}: give the one inside, "
+            "and what is fixed as fixed_features"
+        )
+    return ModelCells(acq_function.model)
 
 
 @contextmanager

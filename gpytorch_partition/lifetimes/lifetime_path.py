@@ -31,7 +31,12 @@ Columns = tuple[np.ndarray, int]
 
 @dataclass(frozen=True, eq=False)
 class LifetimeCells:
-    """Hold feature columns of one lifetime: of cells with rows, then, for other points, of the previous one."""
+    """
+    Hold the feature columns of one lifetime: its cells with training rows, then the columns of the previous lifetime.
+
+    A part of a cell without training rows has no column of its own. Points in it keep the column of the whole cell,
+    whose weight no training row changes any more, so that their predictions are those before the cut.
+    """
 
     full_kernel: MondrianKernel
     lifetime: float
@@ -129,13 +134,16 @@ def fit_along_lifetimes(
     Call it to choose, by error on held-out rows, the width of a machine that has no marginal likelihood, such as a
     support vector machine. For a Gaussian process there is :func:`lifetime_sweep`.
 
-    Each cell begins with the weight of the earlier cell that contains it (Balog et al. 2016, section 4.2.2). Feature
-    vectors have length 1 at every lifetime, so one penalty and one learning rate serve all. Standardize the targets of
-    a regression, which takes many epochs with scikit-learn's default learning rate.
+    Each cell begins with the weight of the earlier cell that contains it (Balog et al. 2016, section 4.2.2); `epochs`
+    passes over the rows follow, each in a new random order.
+
+    Feature vectors have length 1 at every lifetime, so one penalty and one learning rate serve all. Standardize the
+    targets of a regression; with scikit-learn's default learning rate a regression takes many epochs.
 
     :param kernel: The kernel with the trees, whose `max_lifetime` is at least the longest lifetime.
-    :param estimator: A linear model of scikit-learn with `partial_fit`, which is cloned, such as `SGDRegressor` or
-        :class:`sklearn.linear_model.SGDClassifier` (by default a support vector machine).
+    :param estimator: A linear model of scikit-learn with `partial_fit`, such as
+        :class:`sklearn.linear_model.SGDClassifier` (by default a support vector machine) or
+        :class:`sklearn.linear_model.SGDRegressor`. It is cloned.
     :param x: `N x D` training rows.
     :param y: `N` targets or class labels, an array or a tensor.
     :param lifetimes: In units of 1/x, positive and increasing, up to the kernel's `max_lifetime`.
@@ -159,21 +167,12 @@ def fit_along_lifetimes(
         array([0, 1])
     """
     lifetimes = _checked_lifetimes(kernel, x, lifetimes)
-    if not hasattr(estimator, "partial_fit"):
-        raise TypeError(
-            "expected an estimator with partial_fit, such as scikit-learn's SGDClassifier or SGDRegressor, got a "
-            f"{type(estimator).__name__}"
-        )
-    if not isinstance(epochs, Integral) or epochs < 1:
-        raise ValueError(f"expected epochs, passes over the rows, as a whole number, 1 or more, got {epochs!r}")
+    _check_training(estimator, epochs)
     y = _checked_targets(x, y, "x")
     if validation is not None:
         kernel.partition.check_points(kernel.columns.select(validation[0]))
         validation = validation[0], _checked_targets(*validation, "validation rows")
-    random, learner = random_state_of(random_state), clone(estimator)
-    # It does not shuffle rows, and draws nothing from NumPy's global random state.
-    own = learner.get_params(deep=False)
-    learner.set_params(**{name: value for name, value in (("shuffle", False), ("random_state", 0)) if name in own})
+    random, learner = random_state_of(random_state), _unfitted_copy(estimator)
     models: list[LifetimeModel] = []
     cells: LifetimeCells | None = None
     before: csr_matrix | None = None
@@ -183,10 +182,7 @@ def fit_along_lifetimes(
         features = cells.features(x)
         if before is not None:
             inherit_weights(learner, before, features)
-        options = {"classes": np.unique(y)} if is_classifier(learner) else {}
-        for _ in range(epochs):
-            order = random.permutation(len(y))
-            learner.partial_fit(features[order], y[order], **options)
+        _train(learner, features, y, epochs, random)
         score = None
         if validation is not None:
             held_out = cells.columns(validation[0], held_out)
@@ -221,6 +217,20 @@ def _replace_weights(estimator: Any, replaced: Callable[[np.ndarray], np.ndarray
     estimator.n_features_in_ = num_columns
 
 
+def _unfitted_copy(estimator: Any) -> Any:
+    """A copy that does not shuffle rows and draws nothing from NumPy's global random state."""
+    copied = clone(estimator)
+    ours = {"shuffle": False, "random_state": 0}
+    return copied.set_params(**{name: value for name, value in ours.items() if name in copied.get_params(deep=False)})
+
+
+def _train(estimator: Any, features: csr_matrix, y: np.ndarray, epochs: int, random: np.random.RandomState) -> None:
+    options = {"classes": np.unique(y)} if is_classifier(estimator) else {}
+    for _ in range(epochs):
+        order = random.permutation(len(y))
+        estimator.partial_fit(features[order], y[order], **options)
+
+
 def _checked_lifetimes(kernel: Any, x: Tensor, given: Any) -> list[float]:
     try:
         lifetimes = [float(lifetime) for lifetime in given]
@@ -236,6 +246,16 @@ def _checked_lifetimes(kernel: Any, x: Tensor, given: Any) -> list[float]:
             f"max_lifetime, got {lifetimes}: sort them, or give the kernel a longer max_lifetime"
         )
     return lifetimes
+
+
+def _check_training(estimator: Any, epochs: int) -> None:
+    if not hasattr(estimator, "partial_fit"):
+        raise TypeError(
+            "expected an estimator with partial_fit, such as scikit-learn's SGDClassifier or SGDRegressor, got a "
+            f"{type(estimator).__name__}"
+        )
+    if not isinstance(epochs, Integral) or epochs < 1:
+        raise ValueError(f"expected epochs, passes over the rows, as a whole number, 1 or more, got {epochs!r}")
 
 
 def _checked_targets(x: Tensor, y: Any, name: str) -> np.ndarray:
