@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,8 +31,9 @@ _TREES: dict[str, Any] = {"learning_rate": 0.03, "min_samples_leaf": 3, "max_fea
 _FEWEST_LEAVES, _MOST_LEAVES = 15, 63  # of a tree
 _LEAVES = 0.6  # of a large tree, for the root of the number of rows
 _FIRST_ROUNDS = 200  # after which trees without a share end: on airfoil they gained nothing by 100, 48 nats by 800
+_NUM_COMPARED = 2  # numbers of rounds, each twice the one before, after which the better kind of trees is known
 _STEP = 20  # between numbers of rounds that are compared
-_SHARES = [0.05 * number for number in range(16)]  # of trees in predictions: variances are those of the other share
+_SHARES = [0.05 * number for number in range(20)]  # of trees in predictions: variances are those of the other share
 _DECAY = 2.0  # of the share, for a standard deviation beyond the range of a column
 _MOST_LOG_FACTOR = 3.0  # of all variances
 _MOST_ROWS = 100_000  # rows that trees are grown on
@@ -122,16 +124,18 @@ def with_boosted_mean(choice: Choice, data: TrainingData, setup: Setup) -> Choic
     a factor. Trees predict each row that judged the weights without having seen it. The number of rounds minimizes the
     squared errors of these predictions; the share maximizes the density of averages, each with its best factor.
 
-    There are two kinds of trees, of which those are taken that gain more. Small ones have 15 leaves, and see categories
-    of many levels as mean targets. Large ones have leaves as the root of the number of rows, 63 at most, and see all
-    categories as codes. They are not tried on tables of numbers where they would have fewer than 30 leaves.
+    There are two kinds of trees. Those that gain more by 400 rounds grow on. Small ones have 15 leaves, and see
+    categories of many levels as mean targets. Large ones have leaves as the root of the number of rows, 63 at most, and
+    see all categories as codes. They are not tried on tables of numbers where they would have fewer than 30 leaves.
     """
     if not setup.options.least_boosting_gain < math.inf:
         return choice
     kinds = [False, True] if data.has_view or _num_leaves(len(data.y), True) >= 2 * _FEWEST_LEAVES else [False]
     with stage("boosted trees"):
-        found = [_with_trees(choice, data, setup, are_large) for are_large in kinds]
-    best, gain = max(found, key=lambda pair: pair[1])
+        growing = [_growing(choice, data, setup, are_large) for are_large in kinds]
+        first = [[*islice(trees, _NUM_COMPARED)][-1] for trees in growing]
+        kind = max(range(len(kinds)), key=lambda place: first[place][1])
+        best, gain = [first[kind], *growing[kind]][-1]
     return best if gain > setup.options.least_boosting_gain else choice
 
 
@@ -139,13 +143,13 @@ def _num_leaves(num_rows: int, are_large: bool) -> int:
     return int(np.clip(_LEAVES * math.sqrt(num_rows), _FEWEST_LEAVES, _MOST_LEAVES)) if are_large else _FEWEST_LEAVES
 
 
-def _with_trees(choice: Choice, data: TrainingData, setup: Setup, are_large: bool) -> tuple[Choice, float]:
-    """Return the choice with the best share of trees of a kind, and the nats that it gains."""
+def _growing(choice: Choice, data: TrainingData, setup: Setup, are_large: bool) -> Iterator[tuple[Choice, float]]:
+    """Yield the choice with the best share of trees of a kind, and the nats that it gains, for more and more rounds."""
     for errors in _unseen_errors(choice.held_out.rows, data, setup, are_large):
         found, gain = _best_average(choice, errors)
+        yield replace(found, boosts_large_trees=are_large), gain
         if not gain > 0:
-            break
-    return replace(found, boosts_large_trees=are_large), gain
+            return
 
 
 def _best_average(choice: Choice, errors: Tensor) -> tuple[Choice, float]:

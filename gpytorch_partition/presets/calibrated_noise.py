@@ -104,12 +104,12 @@ def _smoothing_evenly(choice: Choice, data: TrainingData, setup: Setup) -> Choic
     """
     Return the choice of constant noise, which varies for new observations only.
 
-    None where noise does not vary, or where the rows that chose have smaller squared errors by noise that varies.
+    None where noise does not vary, or where the rows that chose have clearly larger squared errors by constant noise.
     """
     constant = choice.constant
     if constant is None or choice.smooths_evenly:
         return None
-    if choice.held_out.errors.square().mean() <= constant.held_out.errors.square().mean():
+    if is_worse(constant.held_out.errors.square(), choice.held_out.errors.square()):
         return None
     noise = constant.noise + _unspanned_variance(constant, data, setup.again())
     even = replace(constant, noise=noise, smooths_evenly=True)

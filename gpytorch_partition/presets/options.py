@@ -75,7 +75,7 @@ class Options:
     #: evidence, since the models that discount have seen the rows that judge.
     least_discount_gain: float = 0.1
     least_boosting_gain: float = 3.0  #: Nats that a share of boosted trees in predictions must gain; infinity for none.
-    most_boosting_rounds: int = 800  #: Trees that have a share in predictions, at most; 20 at least.
+    most_boosting_rounds: int = 3_200  #: Trees that have a share in predictions, at most; 20 at least.
     num_noise_trees: int = 200  #: Trees of the forest that predicts the noise.
     least_noise: float = 1e-4  #: Least noise, in variances of the targets; a likelihood's constraint is half of it.
     #: Least weight, in variances of the targets. Parts of less are left out if held-out rows then lose less than a nat.

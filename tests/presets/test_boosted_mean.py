@@ -105,8 +105,8 @@ def test_new_observations_count_as_much_as_others():
 @pytest.mark.parametrize("are_large", [False, True])
 @pytest.mark.parametrize(("rows", "others"), [(X, {}), (TABLE, {"categories": CATEGORIES})])
 def test_a_state_has_the_trees(rows, others, are_large, monkeypatch):
-    own = boosted._with_trees
-    monkeypatch.setattr(boosted, "_with_trees", lambda *inputs: own(*inputs[:-1], are_large))
+    own = boosted._growing
+    monkeypatch.setattr(boosted, "_growing", lambda *inputs: own(*inputs[:-1], are_large))
     model = default_model(rows, STEPS, random_state=0, options=ALWAYS, **others)
     copy = rebuilt(description_of(model), model.train_inputs[0], STEPS)
     copy.load_state_dict(model.state_dict())
