@@ -32,6 +32,7 @@ _FEWEST_LEAVES, _MOST_LEAVES = 15, 63  # of a tree
 _LEAVES = 0.6  # of a large tree, for the root of the number of rows
 _FIRST_ROUNDS = 200  # after which trees without a share end: on airfoil they gained nothing by 100, 48 nats by 800
 _NUM_COMPARED = 2  # numbers of rounds, each twice the one before, after which the better kind of trees is known
+_LEAST_DECREASE = 0.01  # of squared errors, by twice as many rounds, without which trees end
 _STEP = 20  # between numbers of rounds that are compared
 _SHARES = [0.05 * number for number in range(20)]  # of trees in predictions: variances are those of the other share
 _DECAY = 2.0  # of the share, for a standard deviation beyond the range of a column
@@ -190,7 +191,8 @@ def _unseen_errors(rows: Tensor, data: TrainingData, setup: Setup, are_large: bo
     while num_rounds <= most_rounds:
         found = torch.cat([trial.errors(num_rounds) for trial in trials], 1)[:, order]
         yield found
-        if 2 * _num_rounds(found) <= num_rounds:  # more rounds are no better
+        squares = found.square().mean(1)
+        if squares.min() > (1 - _LEAST_DECREASE) * squares[: max(1, len(squares) // 2)].min():
             return
         num_rounds *= 2
 
