@@ -119,6 +119,15 @@ def test_a_state_has_the_trees(rows, others, are_large, monkeypatch):
     assert copy.boosted is None
 
 
+@torch.no_grad()
+def test_points_are_seen_in_blocks(monkeypatch):
+    trees, expected = averaged().boosted, averaged().boosted(NEW)
+    monkeypatch.setattr(boosted, "_ROWS_AT_ONCE", 7)
+    assert torch.equal(trees(NEW), expected)
+    assert torch.equal(trees(NEW.view(2, 20, 3)), expected.view(2, 20))
+    assert trees(NEW[:0]).shape == (0,)
+
+
 def test_trees_have_less_share_beyond_the_rows():
     """In standard deviations of the column that is farthest outside; missing cells are inside."""
     trees, (low, high), deviation = averaged().boosted, X.aminmax(dim=0), X.std(0, correction=0)
@@ -188,6 +197,27 @@ def test_the_kind_of_trees_that_gains_more_is_taken(large, expected, monkeypatch
     errors[True] = None  # fails where it is asked for
     few = TrainingData(X, NORMAL)
     assert not boosted.with_boosted_mean(choice_of(normal[0]), few, setup(Options())).boosts_large_trees
+
+
+def test_the_better_kind_of_trees_by_400_rounds_grows_on(monkeypatch):
+    normal = torch.from_numpy(np.random.RandomState(2).randn(2, 4_000))
+    shares = {False: iter([1.1, 1.0, None]), True: iter([1.0, 0.9, 0.8])}  # None fails where it is asked for
+    monkeypatch.setattr(boosted, "_unseen_errors", lambda *inputs: (each * normal[1:] for each in shares[inputs[-1]]))
+    data = TrainingData(torch.arange(4_000.0).unsqueeze(-1).double(), normal[0])
+    found = boosted.with_boosted_mean(choice_of(normal[0]), data, setup(Options()))
+    assert found.boosts_large_trees
+    assert found.log_density == boosted._best_average(choice_of(normal[0]), 0.8 * normal[1:])[0].log_density
+
+
+@pytest.mark.parametrize(("ratio", "num_yields"), [(0.992, 1), (0.988, 3)])
+def test_trees_end_where_twice_as_many_are_hardly_better(ratio, num_yields, monkeypatch):
+    """Squared errors fall by a ratio after 100 and after 200 rounds."""
+    rounds = torch.arange(20, 3201, 20)
+    roots = torch.where(rounds > 200, ratio, torch.where(rounds > 100, ratio**0.5, 1.0)).double()
+    errors = lambda trial, number: roots[: number // 20, None].expand(-1, len(trial.y))  # noqa: E731
+    monkeypatch.setattr(boosted._Trial, "errors", errors)
+    found = [*boosted._unseen_errors(torch.arange(50), TrainingData(X, NORMAL), setup(Options()), False)]
+    assert len(found) == num_yields
 
 
 def test_share_and_factor_maximize_the_density_of_averages(monkeypatch):
