@@ -209,6 +209,8 @@ def _check_rows(X: Any) -> None:
         told = "a lazy frame: give X.collect()"
     elif isinstance(X, str | os.PathLike):
         told = f"the path {os.fspath(X)!r}: give pandas.read_parquet(path), or call fit_chunks(path, 'target')"
+    elif getattr(getattr(X, "columns", None), "is_unique", True) is False:
+        told = f"two columns called {X.columns[X.columns.duplicated()][0]!r}: rename one, or leave it out"
     if told:
         raise ValueError(f"expected an array or a table of rows, got {told}")
 

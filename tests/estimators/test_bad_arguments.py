@@ -91,6 +91,7 @@ DATA = [
     (PartitionGPRegressor(), X.view([(name, float) for name in "abc"])[:, 0], Y, r"structured array: give pandas"),
     (PartitionGPRegressor(), torch.empty(60, 3, device="meta"), Y, "a tensor of the meta device"),
     (PartitionGPRegressor(), Lazy(), Y, r"a lazy frame: give X\.collect\(\)"),
+    (PartitionGPRegressor(), pd.DataFrame(X, columns=[*"aba"]), Y, "two columns called 'a': rename one"),
     (PartitionGPClassifier(), X, ["yes"] * 60, r"two classes or more, got 1 class: \['yes'\]"),
     (MondrianClassifier(), X, np.ones(60, dtype=int), "1 class"),
     *[(each(), X, Y, "Unknown label type") for each in (PartitionGPClassifier, PartitionSVC, MondrianClassifier)],
