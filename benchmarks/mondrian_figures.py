@@ -30,6 +30,7 @@ DELTA = 1e-4  # the ridge constant of all the paper's experiments: |y - F w|^2 +
 EPOCHS = 5  # passes over the rows where weights are found by stochastic gradient descent
 DESCENT = f"descent: alpha = delta / N, {EPOCHS} passes"
 TRUE_LIFETIME = 10.0
+LOST = 20.0  # % of error above which a search of figure 8 knows no direction
 NATS = 6_000  # below the largest log likelihood a panel reaches: shorter lifetimes are millions below
 MONDRIAN, BINNING, FOURIER = "Mondrian kernel", "random binning", "random Fourier features"
 EXACT, FOREST = "exact Laplace kernel", "Mondrian forest"
@@ -320,8 +321,7 @@ def _search(options: Options) -> Iterator[Table]:
     validation, train = (Rows(problem.train.x[part], problem.train.y[part] + problem.mean) for part in parts)
     mean = train.y.mean()
     train, validation = (Rows(rows.x, rows.y - mean) for rows in (train, validation))
-    first = 1e-2 * problem.lifetime
-    lifetimes = np.geomspace(first, 2 * problem.lifetime, options.pick(16, 2))
+    lifetimes = np.geomspace(1e-2 * problem.lifetime, 2 * problem.lifetime, options.pick(16, 2))
     trials = {
         (MONDRIAN, "exact"): _mondrian_exact(train, validation, mean, number, lifetimes),
         (MONDRIAN, "descent"): _mondrian_descent(train, validation, mean, number, lifetimes),
@@ -329,7 +329,7 @@ def _search(options: Options) -> Iterator[Table]:
     for method in (BINNING, FOURIER):
         for learner in ("exact", "descent"):
             error = partial(_rebuilt, method, learner, train, validation, mean, number)
-            trials[method, learner] = searched(error, first, options.pick(12, 2))
+            trials[method, learner] = searched(error, 1.0, options.pick(48, 2))
     rows = [
         {"features": method, "weights": learner, "seconds": time, "lifetime": lifetime, "validation error (%)": error}
         for (method, learner), line in trials.items()
@@ -390,24 +390,29 @@ def _rebuilt(
 
 
 def searched(error_of: Callable[[float], float], first: float, num_trials: int) -> list[Trial]:
-    """Search as the paper does: double or halve until the best lifetime lies between others, then halve intervals."""
+    """
+    Search as the paper's authors do: double or halve until the best lifetime lies between others, then halve intervals.
+
+    While no error is below 20 % both are done in turn, as in their code, whose first lifetime is 1.
+    """
     seconds, errors, trials = 0.0, {}, []
     lifetime = first
-    for _ in range(num_trials):
+    for number in range(num_trials):
         errors[lifetime], taken = timed(partial(error_of, lifetime))
         seconds += taken
         trials.append((seconds, lifetime, errors[lifetime]))
-        lifetime = _next_lifetime(errors)
+        lifetime = _next_lifetime(errors, number)
     return trials
 
 
-def _next_lifetime(errors: dict[float, float]) -> float:
+def _next_lifetime(errors: dict[float, float], number: int) -> float:
     tried = sorted(errors)
-    best = tried.index(min(errors, key=errors.__getitem__))
-    if best == len(tried) - 1:
-        return 2 * tried[-1]
-    if best == 0:
+    best = tried.index(min(tried, key=errors.__getitem__))
+    is_lost = errors[tried[best]] > LOST
+    if best == 0 or (is_lost and number % 2 == 0):
         return tried[0] / 2
+    if best == len(tried) - 1 or is_lost:
+        return 2 * tried[-1]
     below, above = tried[best] / tried[best - 1], tried[best + 1] / tried[best]
     return tried[best] * (above**0.5 if above >= below else below**-0.5)
 
