@@ -16,7 +16,7 @@ from torch import Tensor
 from gpytorch_partition.inputs.numbers import ShapedBuffers
 from gpytorch_partition.inputs.training_rows import decode_missing
 from gpytorch_partition.kernels import EncodedKernel, RandomForestKernel, StandardizedKernel
-from gpytorch_partition.linalg.parallel import threads_for
+from gpytorch_partition.linalg.parallel import idle_threads, threads_for
 from gpytorch_partition.partitions.ensembles.scikit_learn import histogram_values
 from gpytorch_partition.partitions.forest import ForestPartition
 from gpytorch_partition.presets.data import PartInputs, TrainingData
@@ -107,7 +107,8 @@ def boosted_mean(choice: Choice, data: TrainingData, setup: Setup) -> BoostedMea
         return None
     inputs, view = _seen(PartInputs.of(data, setup), choice.boosts_large_trees)
     leaves = _num_leaves(len(data.y), choice.boosts_large_trees)
-    boosting = _fitted(_boosting(setup, leaves, max_iter=choice.boosting_rounds), inputs)
+    with threads_for(0):
+        boosting = _fitted(_boosting(setup, leaves, max_iter=choice.boosting_rounds), inputs)
     trees = RandomForestKernel(heights="leaf")
     trees.partition = partition = ForestPartition(boosting)
     values = torch.from_numpy(histogram_values(boosting))[partition.layout.leaf_nodes]
@@ -193,7 +194,9 @@ def _unseen_errors(rows: Tensor, data: TrainingData, setup: Setup, are_large: bo
     most_rounds = setup.options.most_boosting_rounds
     num_rounds = min(_FIRST_ROUNDS, most_rounds)
     while num_rounds <= most_rounds:
-        found = torch.cat([trial.errors(num_rounds) for trial in trials], 1)[:, order]
+        with threads_for(0), idle_threads() as submit:  # trees of few leaves, where OpenMP's threads would wait
+            errors = [submit(trial.errors, num_rounds) for trial in trials]
+        found = torch.cat([each.result() for each in errors], 1)[:, order]
         yield found
         squares = found.square().mean(1)
         if squares.min() > (1 - _LEAST_DECREASE) * squares[: max(1, len(squares) // 2)].min():
@@ -247,5 +250,4 @@ def _fitted(boosting: HistGradientBoostingRegressor, inputs: PartInputs) -> Hist
     weights = None if inputs.tree_weights is None else inputs.tree_weights.numpy()
     x = inputs.grown_x.numpy()
     x = np.where(np.isnan(x).all(0), 0.0, x)  # scikit-learn needs a known cell in each column
-    with threads_for(0):  # of few leaves each, where other threads would wait
-        return boosting.fit(x, inputs.y.numpy(), sample_weight=weights)
+    return boosting.fit(x, inputs.y.numpy(), sample_weight=weights)
