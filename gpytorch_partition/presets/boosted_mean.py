@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
@@ -85,7 +85,8 @@ class BoostedMean(ShapedBuffers):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return predictions (`*batch x N`) at points (`*batch x N x D`)."""
-        return self.constant.to(x) + torch.cat([self._leaf_sums(rows) for rows in x.split(_ROWS_AT_ONCE, -2)], -1)
+        blocks = x.reshape(-1, x.shape[-1]).split(_ROWS_AT_ONCE)
+        return self.constant.to(x) + torch.cat([self._leaf_sums(block) for block in blocks]).view(x.shape[:-1])
 
     def _leaf_sums(self, x: Tensor) -> Tensor:
         kernel: Any = self.kernel
@@ -130,7 +131,7 @@ def with_boosted_mean(choice: Choice, data: TrainingData, setup: Setup) -> Choic
     a factor. Trees predict each row that judged the weights without having seen it. The number of rounds minimizes the
     squared errors of these predictions; the share maximizes the density of averages, each with its best factor.
 
-    There are two kinds of trees. Those that gain more by 400 rounds grow on. Small ones have 15 leaves, and see
+    There are two kinds of trees. The kind that gains more by 400 rounds grows on. Small ones have 15 leaves, and see
     categories of many levels as mean targets. Large ones have leaves as the root of the number of rows, 63 at most, and
     see all categories as codes. They are not tried on tables of numbers where they would have fewer than 30 leaves.
     """
@@ -139,10 +140,14 @@ def with_boosted_mean(choice: Choice, data: TrainingData, setup: Setup) -> Choic
     kinds = [False, True] if data.has_view or _num_leaves(len(data.y), True) >= 2 * _FEWEST_LEAVES else [False]
     with stage("boosted trees"):
         growing = [_growing(choice, data, setup, are_large) for are_large in kinds]
-        first = [[*islice(trees, _NUM_COMPARED)][-1] for trees in growing]
-        kind = max(range(len(kinds)), key=lambda place: first[place][1])
-        best, gain = [first[kind], *growing[kind]][-1]
+        first = [_best(islice(trees, _NUM_COMPARED)) for trees in growing]
+        kind = first.index(_best(first))
+        best, gain = _best([first[kind], *growing[kind]])
     return best if gain > setup.options.least_boosting_gain else choice
+
+
+def _best(found: Iterable[tuple[Choice, float]]) -> tuple[Choice, float]:
+    return max(found, key=lambda pair: pair[1])
 
 
 def _num_leaves(num_rows: int, are_large: bool) -> int:
@@ -193,15 +198,16 @@ def _unseen_errors(rows: Tensor, data: TrainingData, setup: Setup, are_large: bo
     order = torch.from_numpy(np.concatenate(parts)).argsort()
     most_rounds = setup.options.most_boosting_rounds
     num_rounds = min(_FIRST_ROUNDS, most_rounds)
-    while num_rounds <= most_rounds:
+    while True:
         with threads_for(0), idle_threads() as submit:  # trees of few leaves, where OpenMP's threads would wait
             errors = [submit(trial.errors, num_rounds) for trial in trials]
         found = torch.cat([each.result() for each in errors], 1)[:, order]
         yield found
         squares = found.square().mean(1)
-        if squares.min() > (1 - _LEAST_DECREASE) * squares[: max(1, len(squares) // 2)].min():
+        has_ended = squares.min() > (1 - _LEAST_DECREASE) * squares[: max(1, len(squares) // 2)].min()
+        if has_ended or num_rounds == most_rounds:
             return
-        num_rounds *= 2
+        num_rounds = min(2 * num_rounds, most_rounds)
 
 
 def _num_rounds(errors: Tensor) -> int:

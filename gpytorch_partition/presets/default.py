@@ -81,8 +81,8 @@ def default_model(
 
     Costs four sets of dense covariances of 700 rows (five up to 500, three above 1,000) with some 60 Cholesky factors
     each; above 1,200 rows up to 60 more for rough kernels, and one to five models of four fifths of the rows; and up to
-    twelve boostings of at most 800 trees of 15 to 63 leaves. Memory: 8 bytes for each row and inducing point or tree
-    (600, or 500 to 1,000 rough ones).
+    twelve boostings of at most 400 trees of 15 to 63 leaves, half of which grow on to 3,200 at most. Memory: 8 bytes
+    for each row and inducing point or tree (600, or 500 to 1,000 rough ones).
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.
     :param train_y: `N` targets, of a standard deviation between 1e-3 and 1e15.
