@@ -24,9 +24,11 @@ from .datasets import TableSet, table_sets
 from .report import Options, Row, Table, measured, timed
 
 FIGURES = Path(__file__).parents[1] / "tests" / "quality" / "figures.json"
+OTHERS = "anchors.json"  # in a folder of sets: {set: {method: {"rmse": ..., "nlpd": ...}}} on the same splits
 OWN, GAUSSIAN = "NLPD", "NLPD (Gaussian)"
 SQUARES, Z_SQUARES = "mean squared normal score", "mean z²"
 QUANTILES, DEVIATION = "90 % by quantiles", "90 % by deviation"
+RATIO, LOSS = "RMSE over the least of others", f"{GAUSSIAN} less the least of others"
 GUARDED = (OWN, QUANTILES, "log loss")  # figures that are stored
 _LEAST_TAIL = 1e-17  # what rounding leaves of it, 8.5 deviations
 LEAST_MARGIN, MANY_ROWS = 0.1, 500
@@ -51,6 +53,8 @@ def honest(options: Options) -> Iterator[Table]:
             yield table
     if done := [row for row in rows.get("honest", []) if row.get("NLPD stated") is not None]:
         yield Table("honest_summary", _title(rows["honest"]), [_summary(done, *kind) for kind in _KINDS])
+        if options.data is not None and (others := options.data / OTHERS).exists():
+            yield _beside_others(done, json.loads(others.read_text()))
     if options.stored:
         store(sum(rows.values(), []), options.stored)
 
@@ -131,6 +135,30 @@ def _summary(rows: list[Row], density: str, name: str, coverage: str, square: st
         "mean square, most": max(squares, default=None),
         "coverage, mean": float(np.mean([row[coverage] for row in rows])),
         "coverage, least": min(row[coverage] for row in rows),
+    }
+
+
+def _beside_others(rows: list[Row], others: dict[str, dict[str, Row]]) -> Table:
+    """Compare the default with the best of other methods on each set; densities of all are Gaussian."""
+    found = [_beside_best(row, others[row["data"]]) for row in rows if others.get(row["data"])]
+    within = [np.mean([row[name] <= most for row in found]) for name, most in ((RATIO, 1.01), (LOSS, 0.02))]
+    title = (
+        f"The default beside the best of other methods on each set: its RMSE is within 1 % on {within[0]:.1%} of "
+        f"{len(found)} sets, its {GAUSSIAN} within .02 nats on {within[1]:.1%}"
+    )
+    return Table("honest_others", title, sorted(found, key=lambda row: -row[RATIO]))
+
+
+def _beside_best(row: Row, others: dict[str, Row]) -> Row:
+    known = {score: {name: each[score] for name, each in others.items() if score in each} for score in ("rmse", "nlpd")}
+    (by_rmse, rmse), (by_nlpd, nlpd) = (min(figures.items(), key=lambda item: item[1]) for figures in known.values())
+    return {
+        "data": row["data"],
+        "methods": len(known["rmse"]),
+        RATIO: row["RMSE"] / rmse,
+        "least RMSE": by_rmse,
+        LOSS: row[GAUSSIAN] - nlpd,
+        "least NLPD": by_nlpd,
     }
 
 

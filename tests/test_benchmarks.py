@@ -40,7 +40,15 @@ OTHERS = [
     *("preconditioners", "nystrom_rank", "cluster_space", "cluster_space_determinant", "cluster_space_predictions"),
     *("groups", "memberships", "clusterings", "clustering_scores", "semi_supervised", "semi_supervised_summary"),
     *("semi_supervised_classes", "semi_supervised_rankings", "width_starts", "mondrian_figure_4"),
-    *("evidence", "evidence_sets", "evidence_ingredients", "honest", "honest_classes", "honest_summary"),
+    *(
+        "evidence",
+        "evidence_sets",
+        "evidence_ingredients",
+        "honest",
+        "honest_classes",
+        "honest_summary",
+        "honest_others",
+    ),
     *("default_cost", "default_rows", "sizes_growth", "sizes_streamed", "out_of_core", "out_of_core_quality"),
     *(
         "paper_equation_9",
@@ -191,6 +199,23 @@ def test_a_summary_counts_sets_that_are_as_stated():
     assert found["mean optimism"] == pytest.approx((0.09 + 0.39 + 0.3) / 3)
     assert (found["mean square, least"], found["mean square, most"]) == (0.8, 1.2)
     assert found["coverage, least"] == 0.59
+
+
+def test_the_default_is_set_beside_the_best_of_others_on_each_set():
+    rows = [
+        {"data": name, "RMSE": rmse, honest.GAUSSIAN: nlpd} for name, rmse, nlpd in (("a", 1.0, 0.5), ("b", 2.0, 0.0))
+    ]
+    others = {
+        "a": {"forest": {"rmse": 0.8, "nlpd": 0.6}, "ridge": {"rmse": 0.9}},
+        "b": {"ridge": {"rmse": 2, "nlpd": -1}},
+    }
+    table = honest._beside_others([*rows, {"data": "unknown"}], others)
+    assert [(row["data"], row[honest.RATIO], row["least RMSE"], row[honest.LOSS]) for row in table.rows] == [
+        ("a", 1.25, "forest", pytest.approx(-0.1)),
+        ("b", 1.0, "ridge", 1.0),
+    ]
+    assert "within 1 % on 50.0% of 2 sets" in table.title
+    assert table.title.endswith("within .02 nats on 50.0%")
 
 
 # Ranks over sets, worked out by hand.
