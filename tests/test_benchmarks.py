@@ -40,15 +40,7 @@ OTHERS = [
     *("preconditioners", "nystrom_rank", "cluster_space", "cluster_space_determinant", "cluster_space_predictions"),
     *("groups", "memberships", "clusterings", "clustering_scores", "semi_supervised", "semi_supervised_summary"),
     *("semi_supervised_classes", "semi_supervised_rankings", "width_starts", "mondrian_figure_4"),
-    *(
-        "evidence",
-        "evidence_sets",
-        "evidence_ingredients",
-        "honest",
-        "honest_classes",
-        "honest_summary",
-        "honest_others",
-    ),
+    *("evidence", "evidence_sets", "evidence_ingredients", "honest", "honest_classes", "honest_summary"),
     *("default_cost", "default_rows", "sizes_growth", "sizes_streamed", "out_of_core", "out_of_core_quality"),
     *(
         "paper_equation_9",
