@@ -141,7 +141,7 @@ def with_boosted_mean(choice: Choice, data: TrainingData, setup: Setup) -> Choic
     with stage("boosted trees"):
         growing = [_growing(choice, data, setup, are_large) for are_large in kinds]
         first = [_best(islice(trees, _NUM_COMPARED)) for trees in growing]
-        kind = first.index(_best(first))
+        kind = max(range(len(kinds)), key=lambda place: first[place][1])
         best, gain = _best([first[kind], *growing[kind]])
     return best if gain > setup.options.least_boosting_gain else choice
 

@@ -34,8 +34,9 @@ class Calibration:
     """
     Hold predictions of rows that did not choose by models of four fifths of the rows, to calibrate variances by them.
 
-    At first some 1,000 rows are predicted, which suffice to compare two choices. If constant noise has smaller squared
-    errors at the rows that chose, and clearly smaller ones at these rows, noise varies for new observations only.
+    At first some 1,000 rows are predicted, which suffice to compare two choices. If constant noise has clearly smaller
+    squared errors at these rows, and no clearly larger ones at the rows that chose, noise varies for new observations
+    only.
 
     A factor of all variances, one of the noise, and its exponent maximize the density of these rows. The models predict
     again with that noise, and both factors are chosen again: the noise's second one for new observations alone, so that
