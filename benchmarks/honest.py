@@ -39,7 +39,11 @@ TITLES = {
 
 
 def honest(options: Options) -> Iterator[Table]:
-    """Score the default on every set, then count the sets that are as good as the model states."""
+    """
+    Score the default on every set, then count the sets that are as good as the model states.
+
+    Where the folder has figures of other methods, `anchors.json`, a last table has the best of them on each set.
+    """
     sets = {data.name: data for data in table_sets(options)}
     rows: dict[str, list[Row]] = {}
     for name, title in TITLES.items():

@@ -129,7 +129,9 @@ def with_boosted_mean(choice: Choice, data: TrainingData, setup: Setup) -> Choic
     A Gaussian process and boosted trees err in different ways, so that a weighted average of their predictions has
     smaller errors than both (stacked regressions, Breiman 1996). The process keeps its targets, and its variances up to
     a factor. Trees predict each row that judged the weights without having seen it. The number of rounds minimizes the
-    squared errors of these predictions; the share maximizes the density of averages, each with its best factor.
+    squared errors of these predictions; the share maximizes the density of averages, each with its best factor. Trees
+    grow as long as twice as many have clearly smaller errors; of 200 rounds at most, 400 and so on, the ones of the
+    largest gain are taken.
 
     There are two kinds of trees. The kind that gains more by 400 rounds grows on. Small ones have 15 leaves, and see
     categories of many levels as mean targets. Large ones have leaves as the root of the number of rows, 63 at most, and
