@@ -209,7 +209,13 @@ def most_iterations(noisy: AddedDiagLinearOperator) -> int:
 
 @torch.no_grad()
 def expected_iterations_of(noisy: AddedDiagLinearOperator) -> float:
-    """Return about how many iterations a solve takes; terms with a single cluster do not count (preconditioner)."""
+    """
+    Return about how many iterations a solve takes, by the preconditioner's spectrum.
+
+    Without one, by the noise: terms with a single cluster do not count, of which a few large eigenvalues are left.
+    """
+    if (preconditioner := noisy.nystrom()) is not None:
+        return preconditioner.iterations - (preconditioner.saved_iterations if preconditioner.larger_rank else 0)
     every = terms_of(noisy)
     terms = [term for term in every if not isinstance(term, PartitionLinearOperator) or term.left.num_clusters > 1]
     terms = terms or every

@@ -20,6 +20,7 @@ from gpytorch_partition.callers import not_compiled
 from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.operators.guards import CovarianceOperator
 from gpytorch_partition.operators.sums_and_roots import exact_root, sum_of_roots
+from gpytorch_partition.settings import preconditioner_rank
 from gpytorch_partition.solvers.decision_table import choose_solver
 from gpytorch_partition.solvers.direct import (
     DirectSolver,
@@ -142,8 +143,17 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         """Return the preconditioner's inverse as a function V -> P^-1 V; None without a preconditioner."""
         if is_preconditioned(self, "partition"):
             return partition_inverse(self._linear_op.evaluate_kernel(), self._diag_tensor)
-        preconditioner = self.nystrom()
+        preconditioner = self._nystrom_of_solves
         return None if preconditioner is None else preconditioner.inverse_closure()
+
+    @cached_property
+    def _nystrom_of_solves(self) -> NystromPreconditioner | None:
+        """The preconditioner, or one of a larger rank where that saves time; likelihoods keep the rank they had."""
+        usual = self.nystrom()
+        if usual is None or (rank := usual.larger_rank) is None:
+            return usual
+        with preconditioner_rank(rank):
+            return nystrom_preconditioner(self._linear_op.evaluate_kernel(), self._diag_tensor)
 
     def nystrom(self) -> NystromPreconditioner | None:
         """Return the Nystrom preconditioner, which has a log determinant; None if another or none is set."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from unittest.mock import patch
 
 import linear_operator
@@ -10,12 +11,15 @@ import torch
 from linear_operator.operators import ConstantDiagLinearOperator, DenseLinearOperator, DiagLinearOperator
 
 from gpytorch_partition import FastClusterKernel, RandomForestKernel, settings
+from gpytorch_partition.linalg.conjugate_gradients import relative_residual
 from gpytorch_partition.operators import (
     PartitionLinearOperator,
     PartitionSumLinearOperator,
 )
-from gpytorch_partition.solvers import PartitionAddedDiagLinearOperator
+from gpytorch_partition.solvers import PartitionAddedDiagLinearOperator, preconditioners
+from gpytorch_partition.solvers.iterative_solvers import ConjugateGradients, is_hard
 from gpytorch_partition.solvers.preconditioners import nystrom_preconditioner, partition_inverse
+from tests.operators.operator_zoo import low_rank
 
 N = 300
 X = torch.randn(N, 4, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
@@ -111,6 +115,40 @@ def test_partition_preconditioner_is_the_mean_of_the_inverses(name, kind):
         expected += torch.linalg.inv(single + noise.to_dense()) / covariance.left.num_partitions
     vectors = torch.randn(N, 3, generator=torch.Generator().manual_seed(0)).double()
     torch.testing.assert_close(partition_inverse(covariance, noise)(vectors), expected @ vectors)
+
+
+def _low_rank(falls_by: float, num_rows: int = 2_500) -> PartitionAddedDiagLinearOperator:
+    """A covariance of 300 directions, whose eigenvalues fall by a factor, and noise far below them."""
+    generator = torch.Generator().manual_seed(1)
+    basis = torch.linalg.qr(torch.randn(num_rows, 300, generator=generator, dtype=torch.float64)).Q
+    values = 1_000 * torch.logspace(0, -math.log10(falls_by), 300, dtype=torch.float64)
+    return low_rank(torch.tensor(1.0).double(), basis * values.sqrt()).add_diagonal(torch.tensor(0.5).double())
+
+
+def test_solves_take_a_larger_rank_where_that_saves_iterations(monkeypatch):
+    """Likelihoods keep the usual rank, and a spectrum that hardly falls, or too little memory, has no larger one."""
+    ones = torch.ones(2_500, 1).double()
+    with settings.preconditioner_rank(50):
+        steep, even = _low_rank(1e4), _low_rank(1.5)
+        solution = ConjugateGradients(steep).within(steep.matmul(ones), relative_residual(1e-6)).solution
+        torch.testing.assert_close(solution, ones, rtol=0, atol=1e-3)
+        for noisy, rank in ((steep, 200), (even, 50)):
+            assert noisy.nystrom().factor.root.shape[-1] == 50
+            assert noisy._nystrom_of_solves.factor.root.shape[-1] == rank
+        assert steep.iterations < 0.8 * steep.nystrom().iterations
+        for rank in (120, 90):  # a memory of so many columns
+            monkeypatch.setattr(preconditioners, "_MOST_BYTES", 8 * 2_500 * rank)
+            assert steep.nystrom().larger_rank == (rank if rank >= 2 * 50 else None)
+
+
+def test_iterations_are_expected_by_the_spectrum():
+    """A large prior variance of few directions takes few iterations, which the noise alone does not tell."""
+    noisy = _low_rank(1e4) + low_rank(torch.tensor(1e6).double(), torch.ones(2_500, 1).double())
+    for rank, few in ((250, True), (20, False)):
+        with settings.preconditioner_rank(rank):
+            noisy = PartitionAddedDiagLinearOperator(noisy._linear_op, noisy._diag_tensor)
+            assert (noisy.expected_iterations < 150) == few
+            assert is_hard(noisy) != few
 
 
 def test_partition_preconditioner_refuses_trees(small_settings):

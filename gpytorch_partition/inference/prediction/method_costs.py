@@ -28,10 +28,9 @@ from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPos
 from gpytorch_partition.inference.prediction.local_conditioning import have_local_predictors
 from gpytorch_partition.inference.spaces.feature_space import cached_feature_space
 from gpytorch_partition.linalg.conjugate_gradients import UnconvergedError
-from gpytorch_partition.operators.algebra import structured_terms
 from gpytorch_partition.settings import num_variance_samples, predictive_variances
 from gpytorch_partition.solvers.direct import MOST_ROWS, has_feature_factor, is_small, num_columns
-from gpytorch_partition.solvers.iterative_solvers import expected_iterations, most_iterations
+from gpytorch_partition.solvers.iterative_solvers import most_iterations
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.solvers.solver import has_few_rows
 
@@ -130,22 +129,7 @@ def _slowness(noisy: PartitionAddedDiagLinearOperator) -> float:
 
 def _iterations(noisy: PartitionAddedDiagLinearOperator) -> float:
     """Return the iterations of the last solve, or those to expect, no more than are tried before a better method is."""
-    found = noisy.iterations or expected_iterations(noisy.size(-1), noise_ratio(noisy))
-    return min(found, most_iterations(noisy))
-
-
-def noise_ratio(noisy: PartitionAddedDiagLinearOperator) -> float:
-    """
-    Return the noise (its harmonic mean) over the prior variance of the terms that take iterations.
-
-    A term with a single cluster has a few large eigenvalues, which the preconditioner removes.
-    """
-    covariances = structured_terms(noisy._linear_op)
-    hard = [term for term in covariances if term.left.num_clusters > 1] or covariances
-    variance = sum(float(term.diagonal().mean()) for term in hard)
-    tiny = torch.finfo(noisy.dtype).tiny
-    noise = 1 / float(noisy._diag_tensor._diagonal().clamp_min(tiny).reciprocal().mean())
-    return max(noise, tiny) / max(variance, tiny)
+    return min(noisy.iterations or noisy.expected_iterations, most_iterations(noisy))
 
 
 # The choice for the posterior of cluster effects at some points.
