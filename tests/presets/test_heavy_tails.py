@@ -57,6 +57,15 @@ def test_outliers_count_for_little(fitted):
     assert "weights" not in summary.facts()  # which the user did not give
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("far", [100, 1_000])
+def test_a_few_errors_far_away_do_not_hide_the_function(far):
+    """Squared errors of all rows are those of three, whose chance must not refuse the discounts."""
+    y, places = CLEAN.copy(), np.random.RandomState(2).permutation(160)[:3]
+    y[places] += [far, -far, far]
+    assert error(model_of(y)) < 2 * error(model_of(CLEAN))
+
+
 def is_undiscounted(model):
     noise = student_t_noise(model.likelihood_)
     return noise is None or bool((noise.weights == 1).all())
