@@ -82,8 +82,8 @@ class NystromPreconditioner(LinearOperator):
     @torch.no_grad()
     def iterations(self) -> float:
         """Return about how many iterations a solve takes, by the largest eigenvalue that P leaves, over the noise."""
-        eigenvalue = (self.scale * self.factor.shift).unsqueeze(-1)
-        return _ITERATIONS * (1 + float((eigenvalue / self.noise._diagonal()).mean(-1).max())) ** 0.5
+        eigenvalue, tiny = (self.scale * self.factor.shift).unsqueeze(-1), torch.finfo(self.dtype).tiny
+        return _ITERATIONS * (1 + float((eigenvalue / self.noise._diagonal().clamp_min(tiny)).mean(-1).max())) ** 0.5
 
     @property
     def saved_iterations(self) -> float:
@@ -94,8 +94,8 @@ class NystromPreconditioner(LinearOperator):
         """
         values = self.factor.gram.diagonal(dim1=-2, dim2=-1) + self.factor.shift.unsqueeze(-1)
         quarter = values.sort(-1, descending=True)[0][..., values.shape[-1] // 4]
-        fall = float((quarter / self.factor.shift.clamp_min(torch.finfo(quarter.dtype).tiny)).min())
-        return self.iterations * (1 - fall**-0.25)
+        fall = (quarter / self.factor.shift.clamp_min(torch.finfo(quarter.dtype).tiny)).clamp_min(1)
+        return self.iterations * (1 - float(fall.min()) ** -0.25)
 
     @property
     def larger_rank(self) -> int | None:

@@ -141,6 +141,15 @@ def test_solves_take_a_larger_rank_where_that_saves_iterations(monkeypatch):
             assert steep.nystrom().larger_rank == (rank if rank >= 2 * 50 else None)
 
 
+@pytest.mark.parametrize(("scale", "noise"), [(0.0, 0.5), (0.0, 0.0), (1.0, 0.0)])
+def test_a_covariance_or_a_noise_of_zero_has_a_number_of_iterations(scale, noise):
+    covariance = low_rank(torch.tensor(scale).double(), X)
+    with linear_operator.settings.min_preconditioning_size(10), settings.preconditioner_rank(3):
+        noisy = covariance.add_diagonal(torch.tensor(noise).double())
+        assert noisy.nystrom() is not None
+        assert is_hard(noisy) == (scale > 0)
+
+
 def test_iterations_are_expected_by_the_spectrum():
     """A large prior variance of few directions takes few iterations, which the noise alone does not tell."""
     noisy = _low_rank(1e4) + low_rank(torch.tensor(1e6).double(), torch.ones(2_500, 1).double())
