@@ -212,7 +212,7 @@ def expected_iterations_of(noisy: AddedDiagLinearOperator) -> float:
     """
     Return about how many iterations a solve takes, by the preconditioner's spectrum.
 
-    Without one, by the noise: terms with a single cluster do not count, of which a few large eigenvalues are left.
+    Without one, by the noise: terms with a single cluster do not count, which have few large eigenvalues.
     """
     if (preconditioner := noisy.nystrom()) is not None:
         return preconditioner.iterations - (preconditioner.saved_iterations if preconditioner.larger_rank else 0)
@@ -220,14 +220,10 @@ def expected_iterations_of(noisy: AddedDiagLinearOperator) -> float:
     terms = [term for term in every if not isinstance(term, PartitionLinearOperator) or term.left.num_clusters > 1]
     terms = terms or every
     prior = sum(float(term.diagonal(dim1=-2, dim2=-1).mean()) for term in terms)
-    share = float(noisy._diag_tensor._diagonal().min()) / max(prior, torch.finfo(torch.float64).tiny)
-    return expected_iterations(noisy.size(-1), max(share, torch.finfo(torch.float64).tiny))
-
-
-def expected_iterations(num_rows: int, noise_share: float) -> float:
-    """Return about how many iterations a solve takes for N rows and a noise, in units of the prior variance."""
-    growth = (num_rows / _ITERATIONS_ROWS) ** _ITERATIONS_GROWTH
-    return _ITERATIONS * growth * (_ITERATIONS_NOISE / noise_share) ** 0.5
+    tiny = torch.finfo(torch.float64).tiny
+    share = max(float(noisy._diag_tensor._diagonal().min()) / max(prior, tiny), tiny)
+    growth = (noisy.size(-1) / _ITERATIONS_ROWS) ** _ITERATIONS_GROWTH
+    return _ITERATIONS * growth * (_ITERATIONS_NOISE / share) ** 0.5
 
 
 def _least_eigenvalue(noisy: AddedDiagLinearOperator) -> float:
