@@ -20,7 +20,6 @@ from gpytorch_partition.callers import not_compiled
 from gpytorch_partition.linalg.factors import stable_cholesky
 from gpytorch_partition.operators.guards import CovarianceOperator
 from gpytorch_partition.operators.sums_and_roots import exact_root, sum_of_roots
-from gpytorch_partition.settings import preconditioner_rank
 from gpytorch_partition.solvers.decision_table import choose_solver
 from gpytorch_partition.solvers.direct import (
     DirectSolver,
@@ -69,6 +68,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     has_failed = False  #: whether conjugate gradients have not converged, so that they need not be tried again
     iterations: int | None = None  #: of the last solve by conjugate gradients, from which costs of others are expected
     _nystrom_preconditioner: NystromPreconditioner | None = None
+    _larger_nystrom: NystromPreconditioner | None = None
 
     def evaluate_kernel(self) -> LinearOperator:
         return self._linear_op.evaluate_kernel() + self._diag_tensor
@@ -146,14 +146,16 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         preconditioner = self._nystrom_of_solves
         return None if preconditioner is None else preconditioner.inverse_closure()
 
-    @cached_property
+    @property
     def _nystrom_of_solves(self) -> NystromPreconditioner | None:
         """The preconditioner, or one of a larger rank where that saves time; likelihoods keep the rank they had."""
         usual = self.nystrom()
         if usual is None or (rank := usual.larger_rank) is None:
             return usual
-        with preconditioner_rank(rank):
-            return nystrom_preconditioner(self._linear_op.evaluate_kernel(), self._diag_tensor)
+        if self._larger_nystrom is None:
+            inputs = self._linear_op.evaluate_kernel(), self._diag_tensor
+            self._larger_nystrom = nystrom_preconditioner(*inputs, larger_rank=rank)
+        return self._larger_nystrom
 
     def nystrom(self) -> NystromPreconditioner | None:
         """Return the Nystrom preconditioner, which has a log determinant; None if another or none is set."""

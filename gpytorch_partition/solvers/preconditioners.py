@@ -37,6 +37,7 @@ from gpytorch_partition.operators.partition_linear_operator import PartitionLine
 from gpytorch_partition.settings import preconditioner, preconditioner_rank, probe_seed
 
 _FACTOR: Key[NystromFactor] = Key("nystrom")  # the Nystrom factor of unit scale, kept with the rows
+_LARGER_FACTOR: Key[NystromFactor] = Key("larger nystrom")  # the same of a larger rank
 # Iterations of a solve for means by the root of eigenvalues over noise: 11 to 23 in default models of five data sets.
 _ITERATIONS = 15.0
 _LARGER = 4  # a larger rank over the usual one
@@ -172,16 +173,19 @@ def probe_vectors(noisy: LinearOperator, chosen: NystromPreconditioner | None) -
     return probes / norms, norms
 
 
-def nystrom_preconditioner(operator: LinearOperator, noise: DiagLinearOperator) -> NystromPreconditioner:
+def nystrom_preconditioner(
+    operator: LinearOperator, noise: DiagLinearOperator, larger_rank: int | None = None
+) -> NystromPreconditioner:
     """Return the Nystrom preconditioner of `operator + noise`; the factor of a partition operator is kept with rows."""
-    rank, seed = preconditioner_rank.value(), probe_seed.value()
+    rank, key = (preconditioner_rank.value(), _FACTOR) if larger_rank is None else (larger_rank, _LARGER_FACTOR)
+    seed = probe_seed.value()
     if not isinstance(operator, PartitionLinearOperator) or operator.left_loadings is not None:
         scale = torch.ones(operator.batch_shape, dtype=operator.dtype, device=operator.device)
         with torch.no_grad():
             return NystromPreconditioner(scale, noise, factor=nystrom_factor_of(operator, rank))
     unit = operator.without_scale()
     options = (rank, seed, unit.cluster_operator.structure)
-    factor = operator.left.cache.get(_FACTOR, unit, lambda: nystrom_factor_of(unit, rank), *options)
+    factor = operator.left.cache.get(key, unit, lambda: nystrom_factor_of(unit, rank), *options)
     return NystromPreconditioner(operator.scale, noise, factor=factor)
 
 

@@ -21,6 +21,7 @@ from gpytorch_partition.solvers.iterative_solvers import ConjugateGradients, is_
 from gpytorch_partition.solvers.preconditioners import nystrom_preconditioner, partition_inverse
 from tests.operators.operator_zoo import low_rank
 
+made = preconditioners.nystrom_factor_of
 N = 300
 X = torch.randn(N, 4, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
 Y = X[:, 0].sin() + X[:, 1].abs() + 0.3 * torch.randn(N, generator=torch.Generator().manual_seed(6)).double()
@@ -139,6 +140,20 @@ def test_solves_take_a_larger_rank_where_that_saves_iterations(monkeypatch):
         for rank in (120, 90):  # a memory of so many columns
             monkeypatch.setattr(preconditioners, "_MOST_BYTES", 8 * 2_500 * rank)
             assert steep.nystrom().larger_rank == (rank if rank >= 2 * 50 else None)
+
+
+def test_both_ranks_are_kept_with_the_rows_and_settings_are_read_at_every_solve(small_settings, monkeypatch):
+    monkeypatch.setattr(preconditioners, "_LEAST_SAVED", -1)
+    monkeypatch.setattr(preconditioners, "_LEAST_SHARE", -1)
+    covariance, ranks = _covariance("forest"), []
+    noted = {"side_effect": lambda operator, rank: ranks.append(rank) or made(operator, rank)}
+    with settings.preconditioner_rank(20), patch.object(preconditioners, "nystrom_factor_of", **noted):
+        for level in (0.1, 0.2):
+            noisy = covariance.add_diagonal(torch.tensor(level).double())
+            assert noisy.nystrom() is not noisy._nystrom_of_solves
+        with settings.preconditioner("none"):
+            assert noisy.preconditioner_inverse() is None
+    assert ranks == [20, 60]
 
 
 @pytest.mark.parametrize(("scale", "noise"), [(0.0, 0.5), (0.0, 0.0), (1.0, 0.0)])
