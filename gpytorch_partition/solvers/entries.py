@@ -30,6 +30,7 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.linalg.factors import stable_cholesky, tall_product, transposed_product
 from gpytorch_partition.solvers.direct import DirectSolver, direct_solver, is_small
+from gpytorch_partition.solvers.iterative_solvers import iterations_by_noise
 from gpytorch_partition.solvers.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.solvers.preconditioners import is_preconditioned, nystrom_factor_of
 
@@ -103,6 +104,10 @@ class EntriesPlusNoise(PartitionAddedDiagLinearOperator):
         with torch.no_grad():
             covariance = DenseLinearOperator(self.entries.to_dense())
         return direct_solver(covariance, self._diag_tensor._diagonal())
+
+    @cached_property
+    def expected_iterations(self) -> float:
+        return iterations_by_noise(self)  # the parent's preconditioner, whose spectrum tells, is not that of solves
 
     def preconditioner_inverse(self) -> Callable[[Tensor], Tensor] | None:
         """Return the inverse of this module's preconditioner where a Nystrom one is chosen, else the parent's."""

@@ -209,13 +209,15 @@ def most_iterations(noisy: AddedDiagLinearOperator) -> int:
 
 @torch.no_grad()
 def expected_iterations_of(noisy: AddedDiagLinearOperator) -> float:
-    """
-    Return about how many iterations a solve takes, by the preconditioner's spectrum.
+    """Return about how many iterations a solve takes, by the preconditioner's spectrum; without one, by the noise."""
+    if (preconditioner := noisy.nystrom()) is None:
+        return iterations_by_noise(noisy)
+    return preconditioner.iterations - (preconditioner.saved_iterations if preconditioner.larger_rank else 0)
 
-    Without one, by the noise: terms with a single cluster do not count, which have few large eigenvalues.
-    """
-    if (preconditioner := noisy.nystrom()) is not None:
-        return preconditioner.iterations - (preconditioner.saved_iterations if preconditioner.larger_rank else 0)
+
+@torch.no_grad()
+def iterations_by_noise(noisy: AddedDiagLinearOperator) -> float:
+    """Return the same by the noise: terms with a single cluster do not count, which have few large eigenvalues."""
     every = terms_of(noisy)
     terms = [term for term in every if not isinstance(term, PartitionLinearOperator) or term.left.num_clusters > 1]
     terms = terms or every

@@ -63,6 +63,12 @@ def inverse(operator, rank):
         return operator.preconditioner_inverse()(torch.eye(operator.shape[-1], dtype=torch.float64))
 
 
+def test_no_other_preconditioner_is_made_to_expect_iterations():
+    operator = noisy()[0].restricted_to(torch.arange(50))
+    assert operator.expected_iterations > 0
+    assert operator._nystrom_preconditioner is None
+
+
 @pytest.mark.parametrize("matrices", [noisy, white])
 def test_with_every_direction_the_preconditioner_is_the_inverse(matrices):
     operator, dense = matrices()
