@@ -95,9 +95,9 @@ class preconditioner_rank(_local_value):  # noqa: N801
 
     Use it to lower the rank where memory is short, or to raise it where one set-up serves many solves. A rank of l
     costs l products with the kernel and O(N l^2) once, O(N l) in every iteration and right-hand side, and l numbers per
-    row, three times as many during the set-up. Solves for predictions use a rank of 4 l, of half a GiB at most, where
-    that is expected to save 30 iterations and 30 %; those for 128 or more posterior samples set l to 4 l before, of a
-    GiB at most.
+    row, three times as many during the set-up. Solves for predictions use a rank of 4 l, 400 and half a GiB at most,
+    where that is expected to save 30 iterations and 30 %; those for 128 or more posterior samples always use 4 l, up to
+    a GiB.
     """
 
     _global_value: int = 100

@@ -73,8 +73,7 @@ def _set_mkl_threads(number: int) -> int:
     """
     Set the threads of PyTorch's own MKL for the calling thread; return their number, 0 for that of OpenMP.
 
-    `torch.set_num_threads` sets it beside that of OpenMP, and threadpoolctl does not see it. Beside another process, an
-    inverse of 400 rows on two threads of two cores took 80 times as long as on one.
+    `torch.set_num_threads` sets it beside that of OpenMP, and threadpoolctl does not see it.
     """
     function = _mkl_function()
     return 0 if function is None else function(number)

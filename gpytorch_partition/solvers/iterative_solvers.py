@@ -217,7 +217,11 @@ def expected_iterations_of(noisy: AddedDiagLinearOperator) -> float:
 
 @torch.no_grad()
 def iterations_by_noise(noisy: AddedDiagLinearOperator) -> float:
-    """Return the same by the noise: terms with a single cluster do not count, which have few large eigenvalues."""
+    """
+    Return about how many iterations a solve takes, by the noise over the prior variance.
+
+    Terms with a single cluster do not count, which have few large eigenvalues.
+    """
     every = terms_of(noisy)
     terms = [term for term in every if not isinstance(term, PartitionLinearOperator) or term.left.num_clusters > 1]
     terms = terms or every

@@ -41,6 +41,7 @@ _LARGER_FACTOR: Key[NystromFactor] = Key("larger nystrom")  # the same of a larg
 # Iterations of a solve for means by the root of eigenvalues over noise: 11 to 23 in default models of five data sets.
 _ITERATIONS = 15.0
 _LARGER = 4  # a larger rank over the usual one
+_MOST_RANK = 400  # of a larger one: for samples, 1,600 took a quarter more time than 400
 _FEWEST_ROWS = 5  # rows over a larger rank
 _LEAST_SAVED = 30  # iterations by a larger rank, whose products take as long
 _LEAST_SHARE = 0.3  # of iterations, each of which takes longer
@@ -89,7 +90,7 @@ class NystromPreconditioner(LinearOperator):
     @property
     def saved_iterations(self) -> float:
         r"""
-        Return about how many of them a larger rank saves.
+        Return about how many iterations a larger rank saves.
 
         Eigenvalues fall from a quarter of the rank to its end, and as their root beyond: the last ones are too small.
         """
@@ -103,7 +104,7 @@ class NystromPreconditioner(LinearOperator):
         """Return a larger rank by which solves take less time; None where they do not."""
         root, (*_, num_rows, usual) = self.factor.root, self.factor.root.shape
         most = _MOST_BYTES // (root[..., 0].numel() * root.dtype.itemsize)
-        rank = min(_LARGER * usual, num_rows // _FEWEST_ROWS, most)
+        rank = min(_LARGER * usual, _MOST_RANK, num_rows // _FEWEST_ROWS, most)
         saves = self.saved_iterations > max(_LEAST_SAVED, _LEAST_SHARE * self.iterations)
         return rank if rank >= 2 * usual and saves else None
 

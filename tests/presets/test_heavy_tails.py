@@ -63,7 +63,7 @@ def test_a_few_errors_far_away_do_not_hide_the_function(far):
     """Squared errors of all rows are those of three, whose chance must not refuse the discounts."""
     y, places = CLEAN.copy(), np.random.RandomState(2).permutation(160)[:3]
     y[places] += [far, -far, far]
-    assert error(model_of(y)) < 2 * error(model_of(CLEAN))
+    assert error(model_of(y)) < 1.5 * error(model_of(CLEAN))
 
 
 def is_undiscounted(model):

@@ -12,6 +12,7 @@ from linear_operator.operators import ConstantDiagLinearOperator, DenseLinearOpe
 
 from gpytorch_partition import FastClusterKernel, RandomForestKernel, settings
 from gpytorch_partition.linalg.conjugate_gradients import relative_residual
+from gpytorch_partition.linalg.factors import NystromFactor
 from gpytorch_partition.operators import (
     PartitionLinearOperator,
     PartitionSumLinearOperator,
@@ -136,10 +137,36 @@ def test_solves_take_a_larger_rank_where_that_saves_iterations(monkeypatch):
         for noisy, rank in ((steep, 200), (even, 50)):
             assert noisy.nystrom().factor.root.shape[-1] == 50
             assert noisy._nystrom_of_solves.factor.root.shape[-1] == rank
+        usual = steep.nystrom()
+        assert steep.expected_iterations == usual.iterations - usual.saved_iterations
+        assert even.expected_iterations == even.nystrom().iterations
         assert steep.iterations < 0.8 * steep.nystrom().iterations
         for rank in (120, 90):  # a memory of so many columns
             monkeypatch.setattr(preconditioners, "_MOST_BYTES", 8 * 2_500 * rank)
             assert steep.nystrom().larger_rank == (rank if rank >= 2 * 50 else None)
+
+
+def _of_eigenvalues(quarters, shifts, rank=8) -> preconditioners.NystromPreconditioner:
+    """A batch of preconditioners of 2,500 rows, by the eigenvalues at a quarter of the rank and at its end."""
+    values = torch.tensor(quarters).unsqueeze(-1).expand(-1, rank).clone()
+    values[:, : rank // 4], values[:, rank // 4 + 1 :] = 1e6, torch.tensor(shifts).unsqueeze(-1)
+    gram, root = torch.diag_embed(values - torch.tensor(shifts).unsqueeze(-1)), torch.zeros(len(shifts), 2_500, rank)
+    noise = DiagLinearOperator(torch.tensor([0.5, 0.25]).repeat(1_250))  # whose reciprocal is 3 on average
+    return preconditioners.NystromPreconditioner(
+        torch.tensor(1.0), noise, factor=NystromFactor(root, gram, torch.tensor(shifts))
+    )
+
+
+@pytest.mark.parametrize(("fall", "larger"), [(8.0, 32), (2.0, None)])
+def test_iterations_of_known_eigenvalues(fall, larger):
+    """The slowest element of a batch decides, and the least fall of its eigenvalues."""
+    found = _of_eigenvalues([16.0 * 33, fall * 33], [33.0, 33.0])
+    assert found.iterations == pytest.approx(15 * (1 + 3 * 33) ** 0.5)
+    assert _of_eigenvalues([9.0, 33.0], [9.0, 33.0]).iterations == found.iterations
+    assert found.saved_iterations == pytest.approx(150 * (1 - fall**-0.25))
+    assert found.larger_rank == larger
+    assert _of_eigenvalues([16.0], [1.0]).larger_rank is None  # saves half of 30 iterations
+    assert _of_eigenvalues([16.0 * 33], [33.0], rank=220).larger_rank is None  # 400 is less than twice as much
 
 
 def test_both_ranks_are_kept_with_the_rows_and_settings_are_read_at_every_solve(small_settings, monkeypatch):
