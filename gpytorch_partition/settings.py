@@ -98,9 +98,16 @@ class preconditioner_rank(_local_value):  # noqa: N801
     row, three times as many during the set-up. Solves for predictions use a rank of 4 l, 400 and half a GiB at most,
     where that is expected to save 30 iterations and 30 %; those for 128 or more posterior samples always use 4 l, up to
     a GiB.
+
+    :raises ValueError: If it is less than 1.
     """
 
     _global_value: int = 100
+
+    def __init__(self, value: int) -> None:
+        if not value >= 1:
+            raise ValueError(f"expected a preconditioner_rank of 1 or more, got {value!r}: try preconditioner('none')")
+        super().__init__(value)
 
 
 class probe_seed(_local_value):  # noqa: N801

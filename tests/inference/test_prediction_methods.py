@@ -101,6 +101,7 @@ def test_no_samples_and_samples_of_nothing():
     ("setting", "message"),
     [
         (lambda: settings.num_variance_samples(1), "at least 2, got 1"),
+        (lambda: settings.preconditioner_rank(0), "preconditioner_rank of 1 or more, got 0"),
         (lambda: settings.predictive_variances("fast"), "predictive_variances to be one of"),
         *[
             (lambda value=value: settings.variance_tolerance(value), "variance_tolerance above 0 and below 1")
