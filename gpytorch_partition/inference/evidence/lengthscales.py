@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -35,18 +37,16 @@ def learn_lengthscales(x: Tensor, y: Tensor, noise_factors: Tensor | None = None
     :param has_prior: Whether to maximize the posterior density instead. (Default: no.)
     """
     unit, num_columns = _deviation(x.double()), x.shape[1]
-    points, targets = x.double() / unit, _standardized(y.double(), noise_factors)
+    points, targets = (x.double() - x.double().mean(0)) / unit, _standardized(y.double(), noise_factors)
     factors = torch.ones_like(points[:, 0]) if noise_factors is None else noise_factors
 
     def objective(logs: np.ndarray) -> tuple[float, np.ndarray]:
-        position = torch.tensor(logs, device=points.device, requires_grad=True)
-        with torch.enable_grad():
-            covariance = _covariance(points, position.exp(), factors)
-        loss, sensitivity = _negative_log_likelihood(covariance.detach(), targets)
-        (gradient,) = torch.autograd.grad(covariance, position, sensitivity)
+        covariance, derivatives = _covariance(points, torch.from_numpy(logs).to(points).exp(), factors)
+        loss, sensitivity = _negative_log_likelihood(covariance, targets)
+        gradient = derivatives(sensitivity).cpu().numpy()
         excess, by_prior = logs[:-2] - prior_mean, np.zeros_like(logs)
         by_prior[:-2] = has_prior * excess / (_PRIOR_VARIANCE * len(targets))
-        return loss + 0.5 * float(excess @ by_prior[:-2]), gradient.cpu().numpy() + by_prior
+        return loss + 0.5 * float(excess @ by_prior[:-2]), gradient + by_prior
 
     prior_mean = _PRIOR_MEAN + 0.5 * np.log(num_columns)
     start = np.log([num_columns**0.5] * num_columns + [1.0, 0.1])
@@ -68,10 +68,25 @@ def _standardized(y: Tensor, noise_factors: Tensor | None) -> Tensor:
     return Standardization.of_weighted(y, (1 / noise_factors).clamp_max(1.0)).apply(y)
 
 
-def _covariance(x: Tensor, values: Tensor, noise_factors: Tensor) -> Tensor:
-    distance = 3**0.5 * torch.cdist(x / values[:-2], x / values[:-2])
-    matern = (1 + distance) * torch.exp(-distance)
-    return values[-2] * matern + values[-1] * torch.diag(noise_factors)
+def _covariance(x: Tensor, values: Tensor, noise_factors: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    r"""
+    Return the covariance, and the function from a loss's derivative G by it to those by the logarithms of the values.
+
+    With :math:`z = x / l` and distance r, :math:`s k(r) = s (1 + \sqrt 3 r) e^{-\sqrt 3 r}` has the derivative
+    :math:`3 s e^{-\sqrt 3 r} (z_d - z'_d)^2` by :math:`\log l_d`.
+    """
+    z, scale, noise = x / values[:-2], values[-2], values[-1] * noise_factors
+    distance = 3**0.5 * torch.cdist(z, z)
+    decay = torch.exp(-distance)
+    signal = scale * torch.addcmul(decay, distance, decay)
+
+    def derivatives(sensitivity: Tensor) -> Tensor:
+        by_square = 3 * scale * sensitivity * decay  # symmetric, as G is
+        by_lengthscales = 2 * (by_square.sum(1) @ z.square() - (z * (by_square @ z)).sum(0))
+        others = torch.stack([(sensitivity * signal).sum(), sensitivity.diagonal() @ noise])
+        return torch.cat([by_lengthscales, others])
+
+    return signal + torch.diag(noise), derivatives
 
 
 def _negative_log_likelihood(covariance: Tensor, y: Tensor) -> tuple[float, Tensor]:
