@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor
 
 # A column whose standard deviation is smaller than this, relative to its mean, is constant up to rounding.
 _ROUNDING = 10 * torch.finfo(torch.float64).eps
+_FAR = 10.0  # standard deviations of the middle values: normal ones of a million rows reach five, exponential ones 14
+_EXTREME = 0.01  # share of the values on each side, one at least, that are not among the middle ones
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,10 +24,13 @@ class Standardization:
     :param mean: `D` means of the values that are not NaN; 0 where there are none.
     :param scale: `D` standard deviations. It is 1 for columns that are constant up to rounding. For constant targets it
         is their size, so that uncertainty is in their unit, or 1 if they are all 0.
+    :param far: `D` standardized distances from 0; a larger one counts as :math:`far\, (1 + \log(|z| / far))`. (Default:
+        None, all count in full.)
     """
 
     mean: Tensor
     scale: Tensor
+    far: Tensor | None = None
 
     @classmethod
     def of(cls, values: Tensor, are_targets: bool = False) -> Standardization:
@@ -32,6 +38,21 @@ class Standardization:
         values = values.detach().double()
         mean = values.nanmean(0).nan_to_num()
         return cls._with_constants(mean, (values - mean).square().nanmean(0).sqrt().nan_to_num(), are_targets)
+
+    @classmethod
+    def of_columns_with_outliers(cls, values: Tensor) -> Standardization:
+        """
+        Return the standardization of columns (`N x D`) in which values far from the others count by their logarithm.
+
+        Call it where a single wrong cell (9,831 mm of rain in an hour) would make all other values of its column alike,
+        and linear functions of it huge. Values are far beyond ten standard deviations of the middle 98 %; there they
+        count as ten in the column's moments.
+        """
+        values = values.detach().double()
+        mean, deviation = _middle_moments(values)
+        reach = torch.where(deviation > _ROUNDING * mean.abs(), _FAR * deviation, math.inf)
+        found = cls.of(values.clamp(mean - reach, mean + reach))
+        return replace(found, far=torch.full_like(found.mean, _FAR))
 
     # NumPy adds in another order than torch. The last digits decide between equally good splits of trees, so arrays
     # keep NumPy's sums: with torch's, estimators would predict differently from the same seed.
@@ -61,11 +82,15 @@ class Standardization:
         """Return the map that does not change some columns, such as codes of categories."""
         mean, scale, numbers = self.mean.clone(), self.scale.clone(), list(columns)
         mean[numbers], scale[numbers] = 0.0, 1.0
-        return Standardization(mean, scale)
+        far = None if self.far is None else self.far.index_fill(0, torch.tensor(numbers, dtype=torch.int64), math.inf)
+        return Standardization(mean, scale, far)
 
     def apply(self, values: Tensor) -> Tensor:
         """Return values (`*batch x N x D`, or `N`) in standard deviations from the mean (float64); NaN stays."""
-        return (values.double() - self.mean) / self.scale
+        found = (values.double() - self.mean) / self.scale
+        if self.far is None:
+            return found
+        return found.clamp(-self.far, self.far) * (1 + (found.abs() / self.far).clamp_min(1).log())
 
     def apply_array(self, values: np.ndarray) -> Tensor:
         """Return a standardized array as a tensor; the array may be read-only or reversed, which tensors cannot be."""
@@ -73,4 +98,18 @@ class Standardization:
 
     def undo(self, values: Tensor) -> Tensor:
         """Return standardized values (`*batch x N x D`, or `*shape` of targets) in their original units (float64)."""
-        return values.double() * self.scale + self.mean
+        values = values.double()
+        if self.far is not None:
+            values = values.clamp(-self.far, self.far) * ((values.abs() / self.far).clamp_min(1) - 1).exp()
+        return values * self.scale + self.mean
+
+
+def _middle_moments(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return means and standard deviations (`D`) of columns (`N x D`) without their extreme values."""
+    counts = (~values.isnan()).sum(0)
+    left_out = (_EXTREME * counts).long().clamp_min(1)
+    ordered, places = values.sort(0)[0], torch.arange(len(values), device=values.device).unsqueeze(-1)
+    is_middle = (places >= left_out) & (places < counts - left_out)  # NaN is sorted to the end
+    middle = torch.where(is_middle, ordered, math.nan)
+    mean = middle.nanmean(0)
+    return mean, (middle - mean).square().nanmean(0).sqrt()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from functools import reduce
@@ -202,7 +203,7 @@ class StandardizedKernel(_WrapperKernel):
     0 (linear kernels). Means and standard deviations are those of the training rows.
 
     :param base_kernel: :math:`k_0`, built on standardized rows.
-    :param train_x: `N x D` rows, or their means and scales; None for an unfitted kernel for `load_state_dict`.
+    :param train_x: `N x D` rows, or the map of their columns; None for an unfitted kernel for `load_state_dict`.
 
     Example:
         >>> from gpytorch.kernels import LinearKernel
@@ -222,7 +223,7 @@ class StandardizedKernel(_WrapperKernel):
 
     def standardized(self, x: Tensor) -> Tensor:
         """Standardize points (`*batch x N x D`) for the kernel inside."""
-        columns = Standardization(floats_of(self.units.mean), floats_of(self.units.scale))
+        columns = Standardization(*map(floats_of, (self.units.mean, self.units.scale, self.units.far)))
         if not columns.scale.numel():
             raise RuntimeError("StandardizedKernel is not fitted: give it training rows, or load a state")
         if x.shape[-1] != (size := columns.scale.numel()):
@@ -240,15 +241,17 @@ class StandardizedKernel(_WrapperKernel):
 
 
 class _Units(ShapedBuffers):
-    """Means and scales of the columns; GPyTorch would treat buffers of the kernel itself as batched."""
+    """The map of the columns; GPyTorch would treat buffers of the kernel itself as batched."""
 
     mean: Tensor  # (D,) bit patterns of float64, which no change of dtype can round
     scale: Tensor  # (D,)
+    far: Tensor  # (D,)
 
     def __init__(self, columns: Standardization) -> None:
         super().__init__()
-        self.register_buffer("mean", bits_of(columns.mean))
-        self.register_buffer("scale", bits_of(columns.scale))
+        far = torch.full_like(columns.mean, math.inf) if columns.far is None else columns.far
+        for name, values in (("mean", columns.mean), ("scale", columns.scale), ("far", far)):
+            self.register_buffer(name, bits_of(values))
 
     def extra_repr(self) -> str:
         return counted(self.mean.numel(), "column") if self.mean.numel() else "unfitted"

@@ -84,15 +84,18 @@ def default_targets_model(
     """
     setup, x, y = Setup(random_state_of(random_state), n_jobs, options), decode_missing(x).double(), y.double()
     categories = checked_categories(categories, x)
-    columns = categories, needs_view(x, categories)
-    rows = PartInputs(x, y, None, setup, *columns, blocks=blocks, new_x=as_new_rows(x, categories, blocks))
+    units = Standardization.of_columns_with_outliers(x).without(categories)
+    seen, has_view = units.apply(x), needs_view(x, categories)
+    rows = PartInputs(
+        seen, y, None, setup, categories, has_view, blocks=blocks, new_x=as_new_rows(seen, categories, blocks)
+    )
     with stage("choosing weights and noise"):
         chosen = _choose(rows)
     if options.calibrates(len(x)):
         with stage("calibrating"):
-            chosen = chosen._replace(found=_calibrated(chosen, rows))
+            chosen = chosen._replace(found=_calibrated(chosen, rows, x, units))
     with stage("building the model of all rows"):
-        return _assembled(chosen, rows)
+        return _assembled(chosen, rows, x, units)
 
 
 def imputed(x: Tensor, y: Tensor, categories: Mapping[int, int], random: Any, n_jobs: int | None) -> Tensor:
@@ -183,12 +186,13 @@ def _evidence(covariance: Tensor, y: Tensor) -> Evidence:
     return SpectralEvidence(dense_measure(covariance, y), centred=True)
 
 
-def _calibrated(chosen: _Chosen, rows: PartInputs) -> Coregionalization:
+def _calibrated(chosen: _Chosen, rows: PartInputs, x: Tensor, units: Standardization) -> Coregionalization:
     """Scale and noise of each target with which a model of other rows predicts held-out ones best."""
     options, (kept, held_out) = rows.setup.options, _calibrating(chosen, rows)
     if not len(held_out):
         return chosen.found
-    model, points = _assembled(chosen, rows.of_rows(kept)), rows.x_without(held_out)[held_out]
+    model = _assembled(chosen, rows.of_rows(kept), x[kept], units)
+    points = units.undo(rows.x_without(held_out)[held_out])
     with num_variance_samples(options.num_variance_samples):
         means, variances = model.means(points), model.variances(points)
     columns = zip((rows.y[held_out] - means).mT, variances.mT, chosen.found.noise.tolist())
@@ -221,15 +225,13 @@ def _calibrating(chosen: _Chosen, rows: PartInputs) -> Split:
     return np.setdiff1d(everything, held_out), held_out
 
 
-def _assembled(chosen: _Chosen, rows: PartInputs) -> CoregionalizedGP:
-    columns = Standardization.of(rows.x).without(rows.categories)
-    standardized = _filled(replace(rows, x=columns.apply(rows.x), lengthscales=chosen.lengthscales))
-    parts = new_parts(standardized, names=chosen.weights)
+def _assembled(chosen: _Chosen, rows: PartInputs, x: Tensor, units: Standardization) -> CoregionalizedGP:
+    parts = new_parts(_filled(replace(rows, lengthscales=chosen.lengthscales)), names=chosen.weights)
     description = {
         "parts": list(chosen.weights),
         "noise": {"noise_varies": False, "threshold": None},
         "log_predictive_density": chosen.log_density,
         "view_columns": len(chosen.lengthscales) if rows.has_view else None,
     }
-    kernel = IterativeKernel(weighted_parts(parts, chosen.weights, columns))
-    return CoregionalizedGP(rows.x, rows.y, kernel, chosen.found, description)
+    kernel = IterativeKernel(weighted_parts(parts, chosen.weights, units))
+    return CoregionalizedGP(x, rows.y, kernel, chosen.found, description)

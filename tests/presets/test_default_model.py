@@ -93,6 +93,17 @@ def test_a_smooth_function_gets_a_smooth_part():
     assert isinstance(noise_of(smooth_model), HomoskedasticNoise)
 
 
+def test_a_wrong_cell_hides_no_column():
+    """Beside a cell a million times as large all others are alike in standard deviations, and slopes are huge."""
+    x, y = X.clone(), SMOOTH + 0.1 * NORMAL
+    x[0, 0] = 1e6
+    model = model_of(x, y, random_state=0, options=FEW_TREES)
+    mean, _ = predicted(model)
+    assert (mean - (6 * NEW[:, 0]).sin() - NEW[:, 1]).square().mean().sqrt() < 0.05  # .09 where the column is hidden
+    wrong = NEW[:1].index_fill(1, torch.tensor([1]), 1e7)
+    assert predicted(model, wrong)[0].abs() < 1e3
+
+
 def test_steps_get_forests():
     """In columns of so many scales that only the order of values tells something."""
     model = default_model((12 * X).exp(), STEPS + 0.1 * NORMAL)
