@@ -108,7 +108,7 @@ class DaskPartitionGPRegressor(BaseEstimator):
         client, seed = client_of(self.client), int(random_state_of(self.random_state).randint(2**31))
         shards = shards_of((X, y))
         sample = sampled_rows(client, shards, self.sample_rows, seed)
-        self._units = Units(Standardization.of(sample.x), Standardization.of(sample.y, are_targets=True))
+        self._units = Units(Standardization.of_columns(sample.x), Standardization.of(sample.y, are_targets=True))
         chunks = [dask.delayed(self._units.of, pure=False)(shard) for shard in shards.chunks]
         self._columns = Columns(sample.x.shape[1], names_of(X))
         self.n_features_in_ = self._columns.number

@@ -376,6 +376,7 @@ def state_of(fitted: FittedRegressor, encoder: TableEncoder | None) -> dict[str,
         "encoder": None if encoder is None else encoder.to_state(),
         "x_mean": fitted.columns.mean,
         "x_scale": fitted.columns.scale,
+        "x_far": torch.zeros_like(fitted.columns.mean) + fitted.columns.far,
         "y_mean": fitted.unit.mean,
         "y_scale": fitted.unit.scale,
         "train_x": fitted.train_x,
@@ -389,7 +390,8 @@ def state_of(fitted: FittedRegressor, encoder: TableEncoder | None) -> dict[str,
 
 def fitted_of(state: Mapping[str, Any]) -> tuple[FittedRegressor, TableEncoder | None]:
     encoder = None if state["encoder"] is None else TableEncoder.from_state(state["encoder"])
-    columns, unit = (Standardization(state[f"{name}_mean"], state[f"{name}_scale"]) for name in "xy")
+    columns = Standardization(state["x_mean"], state["x_scale"], state["x_far"])
+    unit = Standardization(state["y_mean"], state["y_scale"])
     categories = {} if encoder is None else {column: len(each) for column, each in encoder.categories_.items()}
     _check_units(state, encoder)
     model = _model_of(state).eval()
@@ -404,14 +406,15 @@ def fitted_of(state: Mapping[str, Any]) -> tuple[FittedRegressor, TableEncoder |
 def _check_units(state: Mapping[str, Any], encoder: TableEncoder | None) -> None:
     width = state["train_x"].shape[-1] if encoder is None else len(encoder.sources_)
     rows, targets = len(state["train_x"]), state["train_y"].shape[1:]
-    shapes = {"x_mean": (width,), "x_scale": (width,), "y_mean": targets, "y_scale": targets}
+    shapes = {"x_mean": (width,), "x_scale": (width,), "x_far": (width,), "y_mean": targets, "y_scale": targets}
     shapes |= {"train_x": (rows, width), "train_y": (rows, *targets)}
     for name, shape in shapes.items():
         values = state[name]
         if not (isinstance(values, torch.Tensor) and values.is_floating_point() and values.shape == shape):
             raise ValueError(f"expected {name} of shape {tuple(shape)}, got {values!r:.60}: fit again")
-        if not bool(values.isfinite().all()) and not (name == "train_y" and targets):
-            raise ValueError(f"expected {name} of finite numbers, got others: fit again")
+        is_usable = values > 0 if name == "x_far" else values.isfinite()  # far may be infinite
+        if not bool(is_usable.all()) and not (name == "train_y" and targets):
+            raise ValueError(f"expected {name} of usable numbers, got others: fit again")
 
 
 def _model_of(state: Mapping[str, Any]) -> Any:

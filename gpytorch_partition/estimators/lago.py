@@ -113,7 +113,7 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
         check_magnitudes(X, "X")
         is_rare = self._checked_classes(y)
         X = self._fit_view(X, torch.from_numpy(is_rare.astype(np.float64)))
-        self._columns = Standardization.of_array(X)
+        self._columns = Standardization.of_columns(X)
         x = self._columns.apply_array(X).numpy()
         self.centers_ = x[is_rare]
         most = int((~is_rare).sum()) - 1

@@ -48,7 +48,7 @@ class KernelMachine(ReadsTables, BaseEstimator):
         check_magnitudes(rows, "X")
         rows = rows if unlabelled is None else np.concatenate([rows, unlabelled])
         is_raw = sees_raw_columns(self.kernel)
-        self._columns = None if is_raw else Standardization.of_array(rows).without(self._categories)
+        self._columns = None if is_raw else Standardization.of_columns(rows).without(self._categories)
         return self._seen_by_kernel(rows)
 
     def _new_rows(self, X: Any) -> Tensor:

@@ -173,7 +173,7 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         self._check_shares(len(y), len(np.unique(y)))
         self.classes_ = classes
         X = self._fit_view(X, class_indicators(self._numbers(y)))
-        self._columns = Standardization.of_array(X)
+        self._columns = Standardization.of_columns(X)
         self._random = np.random.RandomState(random_state_of(self.random_state).randint(2**31))
         x, numbers = self._columns.apply_array(X), self._numbers(y)
         kernel = self._new_kernel(x)

@@ -66,10 +66,11 @@ def target_unit(y: np.ndarray, weights: RowWeights | None) -> Standardization:
 
 def columns_of(estimator: Any, rows: np.ndarray) -> Standardization:
     """Return the standardization of all columns but codes; no column changes for kernels that see raw columns."""
-    columns = Standardization.of_array(rows)
     if kernel_parameter.sees_raw_columns(estimator.kernel):
         kernel_parameter.check_columns(estimator.kernel, estimator)
-        return columns.without(range(rows.shape[1]))
+        return Standardization.of_array(rows).without(range(rows.shape[1]))
+    is_default = kernel_parameter.name_of(estimator.kernel) == "auto"  # whose kernel brings values nearer that are far
+    columns = Standardization.of_array(rows) if is_default else Standardization.of_columns(rows)
     return columns.without(estimator._categories)
 
 

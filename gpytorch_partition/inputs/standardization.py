@@ -24,13 +24,13 @@ class Standardization:
     :param mean: `D` means of the values that are not NaN; 0 where there are none.
     :param scale: `D` standard deviations. It is 1 for columns that are constant up to rounding. For constant targets it
         is their size, so that uncertainty is in their unit, or 1 if they are all 0.
-    :param far: `D` standardized distances from 0; a larger one counts as :math:`far\, (1 + \log(|z| / far))`. (Default:
-        None, all count in full.)
+    :param far: `D` distances from 0 (or one for all) in standard deviations; a larger one d counts as
+        :math:`far\, (1 + \log(d / far))`. (Default: infinity, all count in full.)
     """
 
     mean: Tensor
     scale: Tensor
-    far: Tensor | None = None
+    far: Tensor | float = math.inf
 
     @classmethod
     def of(cls, values: Tensor, are_targets: bool = False) -> Standardization:
@@ -40,19 +40,19 @@ class Standardization:
         return cls._with_constants(mean, (values - mean).square().nanmean(0).sqrt().nan_to_num(), are_targets)
 
     @classmethod
-    def of_columns_with_outliers(cls, values: Tensor) -> Standardization:
+    def of_columns(cls, values: Tensor | np.ndarray) -> Standardization:
         """
         Return the standardization of columns (`N x D`) in which values far from the others count by their logarithm.
 
-        Call it where a single wrong cell (9,831 mm of rain in an hour) would make all other values of its column alike,
-        and linear functions of it huge. Values are far beyond ten standard deviations of the middle 98 %; there they
-        count as ten in the column's moments.
+        Call it for columns of training rows: a single wrong cell (9,831 mm of rain in an hour) would make all other
+        values of its column alike, and linear functions of it huge. Values are far beyond ten standard deviations of
+        the middle 98 %; there they count as ten in the column's moments.
         """
-        values = values.detach().double()
-        mean, deviation = _middle_moments(values)
+        rows = values.detach().double() if isinstance(values, Tensor) else torch.from_numpy(np.array(values, float))
+        mean, deviation = _middle_moments(rows)
         reach = torch.where(deviation > _ROUNDING * mean.abs(), _FAR * deviation, math.inf)
-        found = cls.of(values.clamp(mean - reach, mean + reach))
-        return replace(found, far=torch.full_like(found.mean, _FAR))
+        counted = rows.clamp(mean - reach, mean + reach)
+        return replace(cls.of(counted) if isinstance(values, Tensor) else cls.of_array(counted.numpy()), far=_FAR)
 
     # NumPy adds in another order than torch. The last digits decide between equally good splits of trees, so arrays
     # keep NumPy's sums: with torch's, estimators would predict differently from the same seed.
@@ -81,27 +81,27 @@ class Standardization:
     def without(self, columns: Iterable[int]) -> Standardization:
         """Return the map that does not change some columns, such as codes of categories."""
         mean, scale, numbers = self.mean.clone(), self.scale.clone(), list(columns)
-        mean[numbers], scale[numbers] = 0.0, 1.0
-        far = None if self.far is None else self.far.index_fill(0, torch.tensor(numbers, dtype=torch.int64), math.inf)
+        far = torch.zeros_like(mean) + self.far
+        mean[numbers], scale[numbers], far[numbers] = 0.0, 1.0, math.inf
         return Standardization(mean, scale, far)
 
     def apply(self, values: Tensor) -> Tensor:
         """Return values (`*batch x N x D`, or `N`) in standard deviations from the mean (float64); NaN stays."""
-        found = (values.double() - self.mean) / self.scale
-        if self.far is None:
-            return found
-        return found.clamp(-self.far, self.far) * (1 + (found.abs() / self.far).clamp_min(1).log())
+        return self._nearer((values.double() - self.mean) / self.scale)
 
     def apply_array(self, values: np.ndarray) -> Tensor:
         """Return a standardized array as a tensor; the array may be read-only or reversed, which tensors cannot be."""
-        return torch.from_numpy((values - self.mean.numpy()) / self.scale.numpy())
+        return self._nearer(torch.from_numpy((values - self.mean.numpy()) / self.scale.numpy()))
+
+    def _nearer(self, standardized: Tensor) -> Tensor:
+        far = torch.as_tensor(self.far, dtype=torch.float64, device=standardized.device)
+        return standardized.clamp(-far, far) * (1 + (standardized.abs() / far).clamp_min(1).log())
 
     def undo(self, values: Tensor) -> Tensor:
         """Return standardized values (`*batch x N x D`, or `*shape` of targets) in their original units (float64)."""
-        values = values.double()
-        if self.far is not None:
-            values = values.clamp(-self.far, self.far) * ((values.abs() / self.far).clamp_min(1) - 1).exp()
-        return values * self.scale + self.mean
+        values, far = values.double(), torch.as_tensor(self.far, dtype=torch.float64, device=values.device)
+        farther = values.clamp(-far, far) * ((values.abs() / far).clamp_min(1) - 1).exp()
+        return farther * self.scale + self.mean
 
 
 def _middle_moments(values: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable
 from functools import reduce
@@ -249,7 +248,7 @@ class _Units(ShapedBuffers):
 
     def __init__(self, columns: Standardization) -> None:
         super().__init__()
-        far = torch.full_like(columns.mean, math.inf) if columns.far is None else columns.far
+        far = torch.zeros_like(columns.mean) + columns.far
         for name, values in (("mean", columns.mean), ("scale", columns.scale), ("far", far)):
             self.register_buffer(name, bits_of(values))
 

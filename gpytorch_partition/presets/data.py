@@ -142,7 +142,7 @@ class TrainingData:
     @cached_property
     def columns(self) -> Standardization:
         """Return the map that standardizes the columns; codes, and columns for an ensemble, do not change."""
-        columns = Standardization.of_columns_with_outliers(self.rows)
+        columns = Standardization.of_columns(self.rows)
         if self.original is not None:
             return columns.without(range(self.rows.shape[1]))
         return columns.without(self.categories) if self.categories else columns

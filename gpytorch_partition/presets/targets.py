@@ -84,7 +84,7 @@ def default_targets_model(
     """
     setup, x, y = Setup(random_state_of(random_state), n_jobs, options), decode_missing(x).double(), y.double()
     categories = checked_categories(categories, x)
-    units = Standardization.of_columns_with_outliers(x).without(categories)
+    units = Standardization.of_columns(x).without(categories)
     seen, has_view = units.apply(x), needs_view(x, categories)
     rows = PartInputs(
         seen, y, None, setup, categories, has_view, blocks=blocks, new_x=as_new_rows(seen, categories, blocks)

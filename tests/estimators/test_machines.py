@@ -119,7 +119,7 @@ def test_distances_are_those_of_the_feature_space(name):
 
 
 def standardized_gram(machine, x1, x2):
-    columns = Standardization.of_array(X)
+    columns = Standardization.of_columns(X)
     return dense(machine.kernel_, columns.apply_array(x1), columns.apply_array(x2))
 
 

@@ -131,7 +131,7 @@ def test_constant_targets_have_the_unit_of_their_size(level):
 def test_values_far_from_the_others_count_by_their_logarithm(wrong, num_wrong):
     values, others = X.clone(), X[num_wrong:, 0]
     values[:num_wrong, 0], values[5, 1] = wrong, torch.nan
-    found = Standardization.of_columns_with_outliers(values)
+    found = Standardization.of_columns(values)
     middle = others.sort()[0][2:-2]
     assert abs(found.mean[0] - others.mean()) < num_wrong * 10 * middle.std() / 200 + 0.05
     assert middle.std() < found.scale[0] < 2 * others.std()  # 8 to 5,000 times as large with these cells
@@ -149,14 +149,14 @@ def test_values_far_from_the_others_count_by_their_logarithm(wrong, num_wrong):
 def test_codes_and_columns_of_nearly_one_value_stay():
     rare = torch.zeros(300, 2).double()
     rare[0, 0], rare[:, 1] = 1.0, torch.arange(300)
-    found = Standardization.of_columns_with_outliers(rare).without([1])
+    found = Standardization.of_columns(rare).without([1])
     assert torch.equal(found.apply(rare)[:, 1], rare[:, 1])
     assert torch.equal(found.scale[:1], Standardization.of(rare).scale[:1])
     torch.testing.assert_close(found.undo(found.apply(rare)), rare)
 
 
 def test_far_values_have_finite_gradients():
-    found = Standardization.of_columns_with_outliers(X).without([2])
+    found = Standardization.of_columns(X).without([2])
     points = torch.tensor([[1e7, 2.0, 300.0]], dtype=torch.float64, requires_grad=True)
     (gradient,) = torch.autograd.grad(found.apply(points).sum(), points)
     expected = torch.stack([10 / (points[0, 0] - found.mean[0]), 1 / found.scale[1], torch.ones(()).double()])
