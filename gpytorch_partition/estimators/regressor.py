@@ -58,11 +58,12 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
     Use it as the first model of a table of numbers, text, dates and missing cells (docs/estimator.md).
 
-    Columns of X and the targets are standardized inside. For most kernels noise, outputscale and constant mean maximize
-    the marginal likelihood; for `"auto"` and tree ensembles, whose trees have seen the targets, the predictive density
-    of held-out rows. A value at its bound gives a :class:`~sklearn.exceptions.ConvergenceWarning`. Several targets (Y
-    of T columns) are one model (docs/classes_and_targets.md). A mean costs O(m) per row; the model holds 8 bytes per
-    (row, partition), and above 2,000 rows 100 to 400 numbers per row.
+    Columns of X and the targets are standardized inside; a value beyond ten standard deviations of the middle 98 % of
+    its column counts by its logarithm. For most kernels noise, outputscale and constant mean maximize the marginal
+    likelihood; for `"auto"` and tree ensembles, whose trees have seen the targets, the predictive density of held-out
+    rows. A value at its bound gives a :class:`~sklearn.exceptions.ConvergenceWarning`. Several targets (Y of T columns)
+    are one model (docs/classes_and_targets.md). A mean costs O(m) per row; the model holds 8 bytes per (row,
+    partition), and above 2,000 rows 100 to 400 numbers per row.
 
     :param kernel: `"auto"`, `"forest"` (supervised; above some thousand rows slower than the next two),
         `"fast_cluster"`, `"mondrian"`, or an object of docs/own_kernels.md: a tree ensemble, a kernel of this package
