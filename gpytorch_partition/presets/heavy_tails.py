@@ -21,7 +21,7 @@ from gpytorch_partition.training.predictive_density import DEGREES_OF_FREEDOM, H
 # Squared errors, in those of the usual choice: by chance those of a few outliers grow or shrink by .7 %, and where rare
 # rows that a column tells were discounted, all together grew by a tenth or more.
 _MOST_SQUARES = 1.01
-_LEAST_PRECISION = 1e-6  # of a row, so that its noise stays finite
+_LEAST_PRECISION = 1e-12  # of a row, so that its noise stays finite
 _MOST_ROUNDS = 3  # of EM, where all rows choose; else one
 _NUM_FOLDS = 2  # of all rows, where few of them chose
 _OUTLIER = 0.5  # precision below which a row is an outlier; usual rows have about 1

@@ -34,7 +34,8 @@ _MOST_SHARED_ITERATIONS = 40  # of the search for the weights that targets share
 _START, _START_NOISE = 0.5, 0.2  # sum of the weights, and noise, in variances of the targets
 _DECIMALS = 9  # kept decimals of logarithms
 DEGREES_OF_FREEDOM = (2.5, 3.0, 4.0, 6.0, 10.0)  # the variance is finite; above them, noise is nearly Gaussian
-_LOG_FACTORS = (math.log(1e-3), math.log(4.0))  # bounds of the squared scale over the variance of Gaussian noise
+# Bounds of the squared scale over the variance of Gaussian noise, which a few outliers of 1e5 deviations make 1e8.
+_LOG_FACTORS = (math.log(1e-12), math.log(4.0))
 
 
 @dataclass(frozen=True, eq=False)

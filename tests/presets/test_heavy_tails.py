@@ -58,12 +58,20 @@ def test_outliers_count_for_little(fitted):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("far", [100, 1_000])
-def test_a_few_errors_far_away_do_not_hide_the_function(far):
+@pytest.mark.parametrize("far", [100, 1_000, 100_000])
+def test_a_few_errors_far_away_hide_no_function_and_widen_few_intervals(far):
     """Squared errors of all rows are those of three, whose chance must not refuse the discounts."""
     y, places = CLEAN.copy(), np.random.RandomState(2).permutation(160)[:3]
     y[places] += [far, -far, far]
-    assert error(model_of(y)) < 1.5 * error(model_of(CLEAN))
+    found, usual = model_of(y), model_of(CLEAN)
+    assert error(found) < 1.5 * error(usual)
+    assert width(found) < 2 * width(usual)
+
+
+def width(model):
+    """Of intervals of 90 %."""
+    judged = model.judge(NEW, TRUTH)
+    return np.median(judged.upper - judged.lower)
 
 
 def is_undiscounted(model):
