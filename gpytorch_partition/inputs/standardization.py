@@ -111,5 +111,5 @@ def _middle_moments(values: Tensor) -> tuple[Tensor, Tensor]:
     ordered, places = values.sort(0)[0], torch.arange(len(values), device=values.device).unsqueeze(-1)
     is_middle = (places >= left_out) & (places < counts - left_out)  # NaN is sorted to the end
     middle = torch.where(is_middle, ordered, math.nan)
-    mean = middle.nanmean(0)
-    return mean, (middle - mean).square().nanmean(0).sqrt()
+    mean = middle.nanmean(0).nan_to_num()
+    return mean, (middle - mean).square().nanmean(0).sqrt().nan_to_num()

@@ -146,6 +146,14 @@ def test_values_far_from_the_others_count_by_their_logarithm(wrong, num_wrong):
     torch.testing.assert_close(found.undo(standardized), values, equal_nan=True)
 
 
+@pytest.mark.parametrize("num_known", [0, 1, 2, 3])
+def test_columns_of_few_known_values_are_standardized_as_others(num_known):
+    values = X.clone()
+    values[num_known:, 0] = torch.nan
+    found, expected = Standardization.of_columns(values), Standardization.of(values)
+    assert torch.equal(found.apply(values).nan_to_num(9.9), expected.apply(values).nan_to_num(9.9))
+
+
 def test_codes_and_columns_of_nearly_one_value_stay():
     rare = torch.zeros(300, 2).double()
     rare[0, 0], rare[:, 1] = 1.0, torch.arange(300)
