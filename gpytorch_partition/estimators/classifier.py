@@ -194,8 +194,8 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         x = self._new_rows(X)
         self._warn_of_new_holes(x, self._train_x)
         if not checks.tends_to_frequencies(self.kernel_):
-            codes = tuple(self._categories)
-            self._range.warn_of_rows_outside(x, model_column_names(self), codes, _FREQUENCIES, self._told)
+            names, codes = model_column_names(self), tuple(self._categories)
+            self._range.warn_of_rows_outside(self._in_full(x), names, codes, _FREQUENCIES, self._told)
         blocks = self._complete(x).split(_ROWS_AT_ONCE)
         with settings.iterative(), threads_for(len(self._train_x)), verbosity(self.verbose):
             found = [self.link_.log_probabilities(self._excess(x)).numpy() for x in progress(blocks, "predicting rows")]
@@ -360,7 +360,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
     def _build_model(self, rows: PartInputs, chosen: ClassFit, *, is_last: bool = False) -> None:
         parts = self._parts(rows, is_last=is_last)
         self.outputscales_, self._train_x = dict(zip(parts, chosen.outputscales.tolist())), rows.x
-        self._range = checks.TrainingRange.of(rows.x)
+        self._range = checks.TrainingRange.of(self._in_full(rows.x))
         self.kernel_ = IterativeKernel(weighted_sum(parts, self.outputscales_)).requires_grad_(False).eval()
 
     @torch.no_grad()

@@ -91,7 +91,7 @@ class FittedRegressor:
 
     @cached_property
     def range(self) -> TrainingRange:
-        return TrainingRange.of(self.model.extremes if self.is_counted else self.train_x)
+        return TrainingRange.of(self.columns.in_full(self.model.extremes if self.is_counted else self.train_x))
 
     @property
     def scale(self) -> Any:
@@ -412,9 +412,9 @@ def _check_units(state: Mapping[str, Any], encoder: TableEncoder | None) -> None
         values = state[name]
         if not (isinstance(values, torch.Tensor) and values.is_floating_point() and values.shape == shape):
             raise ValueError(f"expected {name} of shape {tuple(shape)}, got {values!r:.60}: fit again")
-        is_usable = values > 0 if name == "x_far" else values.isfinite()  # far may be infinite
+        is_usable, wanted = (values > 0, "positive") if name == "x_far" else (values.isfinite(), "finite")
         if not bool(is_usable.all()) and not (name == "train_y" and targets):
-            raise ValueError(f"expected {name} of usable numbers, got others: fit again")
+            raise ValueError(f"expected {name} of {wanted} numbers, got others: fit again")
 
 
 def _model_of(state: Mapping[str, Any]) -> Any:

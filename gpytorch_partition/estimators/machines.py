@@ -60,6 +60,9 @@ class KernelMachine(ReadsTables, BaseEstimator):
             return torch.from_numpy(np.require(rows, requirements=["C", "W"]))
         return self._columns.apply_array(rows)
 
+    def _in_full(self, x: Tensor) -> Tensor:
+        return x if self._columns is None else self._columns.in_full(x)
+
 
 def optional_targets(y: Any, num_rows: int) -> Tensor | None:
     """Return an unsupervised machine's targets for a supervised kernel: `N` numbers, `N x k` indicators or None."""

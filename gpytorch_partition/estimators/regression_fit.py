@@ -69,8 +69,9 @@ def columns_of(estimator: Any, rows: np.ndarray) -> Standardization:
     if kernel_parameter.sees_raw_columns(estimator.kernel):
         kernel_parameter.check_columns(estimator.kernel, estimator)
         return Standardization.of_array(rows).without(range(rows.shape[1]))
-    is_default = kernel_parameter.name_of(estimator.kernel) == "auto"  # whose kernel brings values nearer that are far
-    columns = Standardization.of_array(rows) if is_default else Standardization.of_columns(rows)
+    columns = Standardization.of_columns(rows)
+    if kernel_parameter.name_of(estimator.kernel) == "auto":
+        columns = replace(columns, far=inf)  # the model itself compresses far values
     return columns.without(estimator._categories)
 
 

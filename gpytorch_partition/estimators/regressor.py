@@ -619,7 +619,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         x = known.columns.apply_array(rows)
         if checks.is_blind(known.model.covar_module, known.likelihood):
             remedy = _FIT_THERE if known.is_chosen and not is_ensemble(self.kernel) else _WIDENS
-            known.range.warn_of_rows_outside(x, model_column_names(self), tuple(self._categories), remedy, self._told)
+            in_full, names = known.columns.in_full(x), model_column_names(self)
+            known.range.warn_of_rows_outside(in_full, names, tuple(self._categories), remedy, self._told)
         self._warn_of_new_holes(x, known.train_x)
         return rows
 

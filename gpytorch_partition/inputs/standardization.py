@@ -12,7 +12,7 @@ from torch import Tensor
 
 # A column whose standard deviation is smaller than this, relative to its mean, is constant up to rounding.
 _ROUNDING = 10 * torch.finfo(torch.float64).eps
-_FAR = 10.0  # standard deviations of the middle values: normal ones of a million rows reach five, exponential ones 14
+FAR = 10.0  # standard deviations beyond which values count by their logarithm; normal ones of a million rows reach 5
 _EXTREME = 0.01  # share of the values on each side, one at least, that are not among the middle ones
 
 
@@ -45,14 +45,15 @@ class Standardization:
         Return the standardization of columns (`N x D`) in which values far from the others count by their logarithm.
 
         Call it for columns of training rows: a single wrong cell (9,831 mm of rain in an hour) would make all other
-        values of its column alike, and linear functions of it huge. Values are far beyond ten standard deviations of
-        the middle 98 %; there they count as ten in the column's moments.
+        values of its column alike, and linear functions of it huge. Moments count values beyond ten standard deviations
+        of the middle 98 % as if at ten. In columns where hardly any value of the middle differs from the others (rare
+        events) they count in full.
         """
         rows = values.detach().double() if isinstance(values, Tensor) else torch.from_numpy(np.array(values, float))
         mean, deviation = _middle_moments(rows)
-        reach = torch.where(deviation > _ROUNDING * mean.abs(), _FAR * deviation, math.inf)
+        reach = torch.where(deviation > _ROUNDING * mean.abs(), FAR * deviation, math.inf)
         counted = rows.clamp(mean - reach, mean + reach)
-        return replace(cls.of(counted) if isinstance(values, Tensor) else cls.of_array(counted.numpy()), far=_FAR)
+        return replace(cls.of(counted) if isinstance(values, Tensor) else cls.of_array(counted.numpy()), far=FAR)
 
     # NumPy adds in another order than torch. The last digits decide between equally good splits of trees, so arrays
     # keep NumPy's sums: with torch's, estimators would predict differently from the same seed.
@@ -87,29 +88,39 @@ class Standardization:
 
     def apply(self, values: Tensor) -> Tensor:
         """Return values (`*batch x N x D`, or `N`) in standard deviations from the mean (float64); NaN stays."""
-        return self._nearer((values.double() - self.mean) / self.scale)
+        return self._compressed((values.double() - self.mean) / self.scale)
 
     def apply_array(self, values: np.ndarray) -> Tensor:
         """Return a standardized array as a tensor; the array may be read-only or reversed, which tensors cannot be."""
-        return self._nearer(torch.from_numpy((values - self.mean.numpy()) / self.scale.numpy()))
+        return self._compressed(torch.from_numpy((values - self.mean.numpy()) / self.scale.numpy()))
 
-    def _nearer(self, standardized: Tensor) -> Tensor:
+    def _compressed(self, standardized: Tensor) -> Tensor:
         far = torch.as_tensor(self.far, dtype=torch.float64, device=standardized.device)
         return standardized.clamp(-far, far) * (1 + (standardized.abs() / far).clamp_min(1).log())
 
     def undo(self, values: Tensor) -> Tensor:
         """Return standardized values (`*batch x N x D`, or `*shape` of targets) in their original units (float64)."""
-        values, far = values.double(), torch.as_tensor(self.far, dtype=torch.float64, device=values.device)
-        farther = values.clamp(-far, far) * ((values.abs() / far).clamp_min(1) - 1).exp()
-        return farther * self.scale + self.mean
+        return self.in_full(values) * self.scale + self.mean
+
+    def in_full(self, values: Tensor) -> Tensor:
+        """Return standardized values (`*batch x N x D`) with the distances of far ones themselves (float64)."""
+        return expanded(values.double(), torch.as_tensor(self.far, dtype=torch.float64, device=values.device))
+
+
+def expanded(standardized: Tensor, far: Tensor | float = FAR) -> Tensor:
+    """Return standardized values in full, of which distances beyond `far` count by their logarithm."""
+    within = standardized.clamp(-far, far)  # type: ignore[arg-type]  # a tensor or a number, as both ends are
+    return within * ((standardized.abs() / far).clamp_min(1) - 1).exp()
 
 
 def _middle_moments(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return means and standard deviations (`D`) of columns (`N x D`) without their extreme values."""
+    """Return means and standard deviations (`D`) of columns (`N x D`) without extreme values; 0 for too few others."""
     counts = (~values.isnan()).sum(0)
     left_out = (_EXTREME * counts).long().clamp_min(1)
     ordered, places = values.sort(0)[0], torch.arange(len(values), device=values.device).unsqueeze(-1)
     is_middle = (places >= left_out) & (places < counts - left_out)  # NaN is sorted to the end
     middle = torch.where(is_middle, ordered, math.nan)
+    median = ordered.gather(0, (counts // 2).clamp_max(len(values) - 1).unsqueeze(0))
+    varies = (is_middle & (middle != median)).sum(0) >= left_out
     mean = middle.nanmean(0).nan_to_num()
-    return mean, (middle - mean).square().nanmean(0).sqrt().nan_to_num()
+    return mean, torch.where(varies, (middle - mean).square().nanmean(0).sqrt(), 0.0)

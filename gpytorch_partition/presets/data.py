@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gpytorch_partition.inputs.row_choice import Split, row_folds
 from gpytorch_partition.inputs.row_weights import RowWeights
-from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.inputs.standardization import FAR, Standardization
 from gpytorch_partition.inputs.text_targets import composed
 from gpytorch_partition.presets.options import Setup
 from gpytorch_partition.tables import NumberView, view_in_folds
@@ -174,6 +174,12 @@ class TrainingData:
         return TrainingData(self.rows[numbers], self.y[numbers], *others)
 
 
+def has_far_values(x: Tensor, categories: Mapping[int, int]) -> bool:
+    """Return whether a number of standardized rows (`N x D`) counts by its logarithm; codes do not."""
+    numbers = [column for column in range(x.shape[1]) if column not in categories]
+    return bool((x[:, numbers].abs() > FAR).any())
+
+
 @dataclass(frozen=True, eq=False)
 class PartInputs:
     """Hold the inputs from which a part is built; fields without a comment are those of :class:`TrainingData`."""
@@ -190,11 +196,13 @@ class PartInputs:
     blocks: Blocks | None = None
     new_x: Tensor | None = None  # the rows as held-out ones; None: x
     unlabelled: Tensor | None = None  # M x D more rows, on which the kernel is built too
+    has_far_values: bool = False  # that count by their logarithms
 
     @classmethod
     def of(cls, data: TrainingData, setup: Setup, lengthscales: Tensor | None = None) -> PartInputs:
         """Return the inputs of parts for training data."""
         others: dict[str, Any] = {"weights": data.weights, "original": data.original, "blocks": data.blocks}
+        others["has_far_values"] = has_far_values(data.x, data.categories)
         return cls(data.x, data.y, lengthscales, setup, data.categories, data.has_view, **others)
 
     def of_rows(self, rows: Tensor | np.ndarray | slice, **changes: Any) -> PartInputs:

@@ -17,6 +17,8 @@ from sklearn.ensemble import BaseEnsemble, GradientBoostingRegressor
 from sklearn.tree import DecisionTreeRegressor
 from torch import Tensor
 
+from gpytorch_partition.inputs.numbers import ShapedBuffers, bits_of, floats_of
+from gpytorch_partition.inputs.standardization import expanded
 from gpytorch_partition.kernels import (
     EncodedKernel,
     LandmarkKernel,
@@ -50,13 +52,16 @@ class Part:
     compares_numbers: bool = True  # sees a NumberView where rows have categories or missing cells; else knows both
     is_rough: bool = False  # only rough fields have it
     is_given: bool = False  # only models of a user's ensemble have it
+    is_of_far_values: bool = False  # takes the place of the linear part where columns have far values
     # For rough fields, the limit for many trees: covariances (n x n) from standardized rows and lengthscales.
     limit: Callable[[Tensor, Tensor], Tensor] | None = None
 
 
 def new_parts(inputs: PartInputs, names: Collection[str] | None = None) -> dict[str, Kernel]:
     """Return new parts of unit scale, by name: those of the given names, or (None) those of the usual sum."""
-    names = usual_parts() if names is None else names
+    if names is None:
+        others = {"linear": FAR_LINEAR} if inputs.has_far_values else {}
+        names = [others.get(name, name) for name in usual_parts()]
     wanted = [part for part in PARTS if part.name in names]
     # The rows are checked already; a check for every tree would take a tenth of the time for a thousand rows.
     with sklearn.config_context(assume_finite=True):
@@ -72,7 +77,7 @@ def new_parts(inputs: PartInputs, names: Collection[str] | None = None) -> dict[
 
 def usual_parts() -> tuple[str, ...]:
     """Return the names of the parts of the usual sum."""
-    return tuple(part.name for part in PARTS if not (part.is_rough or part.is_given))
+    return tuple(part.name for part in PARTS if not (part.is_rough or part.is_given or part.is_of_far_values))
 
 
 def unfitted_parts(num_columns: int, view_columns: int | None) -> dict[str, Kernel]:
@@ -201,10 +206,43 @@ def _matern(lengthscales: Tensor) -> MaternKernel:
     return kernel.requires_grad_(False)
 
 
-def _linear(num_columns: int) -> LinearKernel:
-    kernel = LinearKernel()
+def _linear(num_columns: int, kernel: LinearKernel | None = None) -> LinearKernel:
+    kernel = LinearKernel() if kernel is None else kernel
     kernel.variance = 1 / num_columns
     return kernel
+
+
+class FarLinearKernel(LinearKernel):
+    """
+    Multiply standardized columns, and as columns of their own what far values are beyond their logarithms.
+
+    So a target that is linear in a column with a long tail is found, and of a wrong cell nothing is learned but its own
+    row. The excess is in units of its root mean square; columns without any have none.
+
+    :param x: `N x D` standardized rows. (Default: None, unfitted.)
+    """
+
+    def __init__(self, x: Tensor | None = None) -> None:
+        super().__init__()
+        self.excess = _Excess(x)
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
+        return super().forward(self.excess(x1), self.excess(x2), diag=diag, **params)
+
+
+class _Excess(ShapedBuffers):
+    scales: Tensor  # (D,) bit patterns of float64; 0 for columns without far values
+
+    def __init__(self, x: Tensor | None) -> None:
+        super().__init__()
+        scales = torch.empty(0) if x is None else (expanded(x) - x).square().mean(0).sqrt()
+        self.register_buffer("scales", bits_of(scales.double()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scales = floats_of(self.scales)
+        has_excess = scales > 0
+        far = x[..., has_excess]
+        return torch.cat([x, (expanded(far) - far) / scales[has_excess].to(x)], -1)
 
 
 # Rough parts.
@@ -254,7 +292,7 @@ def _mean_exponential(x: Tensor, lengthscales: Tensor, widths: Sequence[float]) 
     )
 
 
-ENSEMBLE = "ensemble"
+ENSEMBLE, FAR_LINEAR = "ensemble", "far_linear"
 SMOOTH = Part("smooth", _smooth, lambda num_columns: LandmarkKernel.from_kernel(_matern(torch.ones(num_columns)), None))
 
 # Forests of most rows, and of trees that ignore the targets; boosted trees, deep ones (their leaves) and shallow ones
@@ -280,6 +318,12 @@ PARTS = (
     Part("slopes", _slopes, lambda num_columns: LocalLinearKernel(_unfitted_trees(num_columns), num_columns)),
     SMOOTH,
     Part("linear", lambda inputs: _linear(inputs.x.shape[1]), _linear, limit=lambda x, _: x @ x.T / x.shape[1]),
+    Part(
+        FAR_LINEAR,
+        lambda inputs: _linear(inputs.x.shape[1], FarLinearKernel(inputs.x)),
+        lambda num_columns: _linear(num_columns, FarLinearKernel()),
+        is_of_far_values=True,
+    ),
     _rough_part("rough", 2.0, 1 / 2, 1 / 8, 1 / 32),
     _rough_part("rough_short", 1 / 32),
     Part(ENSEMBLE, _given, _unfitted_trees, compares_numbers=False, is_given=True),

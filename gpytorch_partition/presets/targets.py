@@ -21,7 +21,7 @@ from gpytorch_partition.kernels import IterativeKernel
 from gpytorch_partition.models import CoregionalizedGP
 from gpytorch_partition.partitions.grown_forest import grow_forest
 from gpytorch_partition.presets.assembly import weighted_parts
-from gpytorch_partition.presets.data import Blocks, PartInputs, as_new_rows, folds, random_rows
+from gpytorch_partition.presets.data import Blocks, PartInputs, as_new_rows, folds, has_far_values, random_rows
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
 from gpytorch_partition.presets.parts import new_parts
 from gpytorch_partition.progress import stage
@@ -86,9 +86,9 @@ def default_targets_model(
     categories = checked_categories(categories, x)
     units = Standardization.of_columns(x).without(categories)
     seen, has_view = units.apply(x), needs_view(x, categories)
-    rows = PartInputs(
-        seen, y, None, setup, categories, has_view, blocks=blocks, new_x=as_new_rows(seen, categories, blocks)
-    )
+    rows = PartInputs(seen, y, None, setup, categories, has_view, blocks=blocks)
+    unseen, is_far = as_new_rows(seen, categories, blocks), has_far_values(seen, categories)
+    rows = replace(rows, new_x=unseen, has_far_values=is_far)
     with stage("choosing weights and noise"):
         chosen = _choose(rows)
     if options.calibrates(len(x)):
@@ -144,7 +144,7 @@ def _folds(rows: PartInputs) -> tuple[list[str], list[Tensor], list[tuple[Tensor
         inputs = _filled(rows.of_rows(kept))
         lengthscales = _lengthscales(inputs.of_rows(slice(options.num_lengthscale_rows)))
         parts = new_parts(replace(inputs, lengthscales=lengthscales))
-        parts = {name: part for name, part in parts.items() if name not in options.omitted_parts}
+        parts = {name: part for name, part in parts.items() if name.removeprefix("far_") not in options.omitted_parts}
         names = list(parts)
         covariances.append(dense_covariances(parts.values(), rows.x_without(held_out)))
         splits.append((torch.from_numpy(kept), torch.from_numpy(held_out)))

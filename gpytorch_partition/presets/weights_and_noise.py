@@ -327,7 +327,7 @@ def _folds(inputs: PartInputs) -> tuple[list[str], list[Fold], list[Tensor]]:
                 some = inputs.of_rows(kept[: setup.options.num_lengthscale_rows])
                 lengthscales = _lengthscales(some.seen_in_folds(), some)
                 parts = new_parts(inputs.of_rows(kept, lengthscales=lengthscales), wanted)
-                parts = {name: part for name, part in parts.items() if name not in omitted}
+                parts = {name: part for name, part in parts.items() if name.removeprefix("far_") not in omitted}
                 found.append(submit(_fold, parts.values(), inputs, kept, held_out))
                 all_lengthscales.append(lengthscales)
     return list(parts), [each.result() for each in found], all_lengthscales

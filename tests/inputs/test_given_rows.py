@@ -154,9 +154,19 @@ def test_columns_of_few_known_values_are_standardized_as_others(num_known):
     assert torch.equal(found.apply(values).nan_to_num(9.9), expected.apply(values).nan_to_num(9.9))
 
 
-def test_codes_and_columns_of_nearly_one_value_stay():
+@pytest.mark.parametrize("num_rows", [40, 300])
+def test_a_wrong_cell_and_missing_ones_leave_the_moments_of_the_others(num_rows):
+    values = torch.randn(num_rows, 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    values[0], values[1 : num_rows // 3] = 1e9, torch.nan
+    found, expected = Standardization.of_columns(values), Standardization.of(values[1:])
+    assert abs(found.mean - expected.mean) < 0.6
+    assert expected.scale < found.scale < 3 * expected.scale
+
+
+@pytest.mark.parametrize("num_rare", [1, 4])
+def test_codes_and_columns_of_nearly_one_value_stay(num_rare):
     rare = torch.zeros(300, 2).double()
-    rare[0, 0], rare[:, 1] = 1.0, torch.arange(300)
+    rare[:num_rare, 0], rare[:, 1] = torch.arange(1.0, num_rare + 1).double(), torch.arange(300)
     found = Standardization.of_columns(rare).without([1])
     assert torch.equal(found.apply(rare)[:, 1], rare[:, 1])
     assert torch.equal(found.scale[:1], Standardization.of(rare).scale[:1])

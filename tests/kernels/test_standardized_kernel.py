@@ -9,6 +9,7 @@ import torch
 from gpytorch.kernels import LinearKernel, ScaleKernel
 
 from gpytorch_partition import FastClusterKernel, RandomForestKernel, encode_missing
+from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import StandardizedKernel
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -29,6 +30,16 @@ def test_it_is_the_kernel_inside():
     torch.testing.assert_close(kernel(NEW, diag=True), kernel.base_kernel(new, diag=True))
     linear = StandardizedKernel(LinearKernel(), X).double()
     torch.testing.assert_close(linear(X).to_dense(), linear.base_kernel.variance * Z @ Z.T)
+
+
+def test_far_values_of_the_map_count_by_their_logarithm_in_a_loaded_kernel_too():
+    x = X.index_put((torch.tensor(0), torch.tensor(2)), torch.tensor(1e9).double())
+    columns = Standardization.of_columns(x)
+    kernel, loaded = (StandardizedKernel(LinearKernel(), each).double() for each in (columns, None))
+    loaded.load_state_dict(kernel.state_dict())
+    for each in (kernel, loaded):
+        assert torch.equal(each.standardized(x), columns.apply(x))
+    assert 10 < float(columns.apply(x).max()) < 200
 
 
 def test_missing_values_stay_missing():
