@@ -196,7 +196,7 @@ class PartInputs:
     blocks: Blocks | None = None
     new_x: Tensor | None = None  # the rows as held-out ones; None: x
     unlabelled: Tensor | None = None  # M x D more rows, on which the kernel is built too
-    has_far_values: bool = False  # that count by their logarithms
+    has_far_values: bool = False  # numbers that count by their logarithms
 
     @classmethod
     def of(cls, data: TrainingData, setup: Setup, lengthscales: Tensor | None = None) -> PartInputs:

@@ -33,7 +33,8 @@ class Options:
         20
     """
 
-    #: Names of parts of the usual sum to leave out, as `summary()` names them; the others' draws do not change.
+    #: Names of parts of the usual sum to leave out, as `summary()` names them (`"linear"` for `far_linear` as well).
+    #: Draws of the others do not change.
     omitted_parts: tuple[str, ...] = ()
     most_rows: float = inf  #: Training rows of `PartitionGPRegressor`, at most; of more, a random sample of this size.
 
