@@ -58,8 +58,8 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
     Use it as the first model of a table of numbers, text, dates and missing cells (docs/estimator.md).
 
-    Columns of X and the targets are standardized inside; a value beyond ten standard deviations of the middle 98 % of
-    its column counts by its logarithm. For most kernels noise, outputscale and constant mean maximize the marginal
+    Columns of X and the targets are standardized inside; a value beyond some ten standard deviations of the middle 98 %
+    of its column counts by its logarithm. For most kernels noise, outputscale and constant mean maximize the marginal
     likelihood; for `"auto"` and tree ensembles, whose trees have seen the targets, the predictive density of held-out
     rows. A value at its bound gives a :class:`~sklearn.exceptions.ConvergenceWarning`. Several targets (Y of T columns)
     are one model (docs/classes_and_targets.md). A mean costs O(m) per row; the model holds 8 bytes per (row,

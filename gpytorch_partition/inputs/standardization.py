@@ -45,9 +45,10 @@ class Standardization:
         Return the standardization of columns (`N x D`) in which values far from the others count by their logarithm.
 
         Call it for columns of training rows: a single wrong cell (9,831 mm of rain in an hour) would make all other
-        values of its column alike, and linear functions of it huge. Moments count values beyond ten standard deviations
-        of the middle 98 % as if at ten. In columns where hardly any value of the middle differs from the others (rare
-        events) they count in full.
+        values of its column alike, and linear functions of it huge. In means and standard deviations a value counts as
+        at most ten deviations of the middle 98 % from their mean; beyond ten of the resulting deviations it counts by
+        its logarithm. Means and deviations are the usual ones where hardly any value of the middle differs from the
+        others (rare events).
         """
         rows = values.detach().double() if isinstance(values, Tensor) else torch.from_numpy(np.array(values, float))
         mean, deviation = _middle_moments(rows)

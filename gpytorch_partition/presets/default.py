@@ -63,8 +63,8 @@ def default_model(
     column, through up to 3,000 inducing points) and a linear one. Parts that do not help have no weight. Forests split
     on categories and missing values; all other parts see a :class:`~gpytorch_partition.tables.NumberView`. Above 1,200
     rows of at most 20 columns of numbers, a sum of rough kernels is tried too. Columns are standardized, and values
-    beyond ten standard deviations of the middle 98 % count by their logarithms; the linear part sees their excess over
-    these as columns of their own.
+    beyond some ten standard deviations of the middle 98 % count by their logarithms; the linear part sees their excess
+    over these as columns of their own.
 
     Weights and noise maximize the predictive density of held-out rows, by folds whose forests and lengthscales are
     learned without them (Rasmussen & Williams 2006, section 5.3). Weights come from a quarter of the rows, but 700 at
