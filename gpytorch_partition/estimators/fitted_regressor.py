@@ -91,7 +91,8 @@ class FittedRegressor:
 
     @cached_property
     def range(self) -> TrainingRange:
-        return TrainingRange.of(self.columns.in_full(self.model.extremes if self.is_counted else self.train_x))
+        rows = self.model.extremes if self.is_counted else self.train_x
+        return TrainingRange.of(self.columns.in_full(decode_missing(rows)))
 
     @property
     def scale(self) -> Any:

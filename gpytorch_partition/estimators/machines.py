@@ -20,6 +20,7 @@ from gpytorch_partition.estimators.kernel_parameter import KernelLike, resolved_
 from gpytorch_partition.estimators.reading import ReadsTables
 from gpytorch_partition.inputs.numbers import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.inputs.training_rows import decode_missing
 from gpytorch_partition.models.cluster_features import ClusterFeatures
 from gpytorch_partition.models.spectral import spectral_embedding, spectral_truncation
 from gpytorch_partition.progress import doing
@@ -61,7 +62,7 @@ class KernelMachine(ReadsTables, BaseEstimator):
         return self._columns.apply_array(rows)
 
     def _in_full(self, x: Tensor) -> Tensor:
-        return x if self._columns is None else self._columns.in_full(x)
+        return x if self._columns is None else self._columns.in_full(decode_missing(x))
 
 
 def optional_targets(y: Any, num_rows: int) -> Tensor | None:
