@@ -113,6 +113,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("estimators/regression_fit.py", "Standardization.of_columns(", "Standardization.of_array(", "estimators"),
     ("estimators/fitted_regressor.py", "columns.mean) + fitted.columns.far", "columns.mean) + 10", "files"),
     ("presets/parts.py", "if inputs.has_far_values else {}", "if False else {}", "estimators"),
+    ("presets/parts.py", "(excess - known) / scales", "0 * (excess - known) / scales", "estimators"),
     ("inference/evidence/lengthscales.py", "3 * scale * sensitivity", "scale * sensitivity", "inference"),
     ("likelihoods/scale_mixture.py", "(1e-30, 1e-7)", "(1e-7, 1e-7)", "likelihoods"),
     # estimators, tables, files

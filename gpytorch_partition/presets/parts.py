@@ -37,6 +37,7 @@ from gpytorch_partition.presets.options import Setup
 from gpytorch_partition.tables import NumberView
 
 _LEARNING_RATE = 0.1  # of boosted trees of several targets
+_MOST_EXCESS = 2.0  # of far values over their logarithms, in the largest one of training rows
 _SHARE_OF_COLUMNS = 0.5  # share of the columns that boosted trees try at each split
 
 AnyPartitionKernel = TypeVar("AnyPartitionKernel", bound=PartitionKernel)
@@ -217,7 +218,8 @@ class FarLinearKernel(LinearKernel):
     Multiply standardized columns, and as columns of their own what far values are beyond their logarithms.
 
     So a target that is linear in a column with a long tail is found, and of a wrong cell nothing is learned but its own
-    row. The excess is in units of its root mean square; columns without any have none.
+    row. The excess is in units of its root mean square. Beyond twice the largest one of the rows, it is in one more
+    column, which is 0 in all of them: there means end, and variances grow.
 
     :param x: `N x D` standardized rows. (Default: None, unfitted.)
     """
@@ -232,17 +234,20 @@ class FarLinearKernel(LinearKernel):
 
 class _Excess(ShapedBuffers):
     scales: Tensor  # (D,) bit patterns of float64; 0 for columns without far values
+    most: Tensor  # (D,) largest excess that means depend on
 
     def __init__(self, x: Tensor | None) -> None:
         super().__init__()
-        scales = torch.empty(0) if x is None else (expanded(x) - x).square().mean(0).sqrt()
-        self.register_buffer("scales", bits_of(scales.double()))
+        excess = torch.empty(1, 0, dtype=torch.float64) if x is None else (expanded(x) - x).double()
+        self.register_buffer("scales", bits_of(excess.square().mean(0).sqrt()))
+        self.register_buffer("most", bits_of(_MOST_EXCESS * excess.abs().amax(0)))
 
     def forward(self, x: Tensor) -> Tensor:
-        scales = floats_of(self.scales)
+        scales, most = floats_of(self.scales).to(x), floats_of(self.most).to(x)
         has_excess = scales > 0
-        far = x[..., has_excess]
-        return torch.cat([x, (expanded(far) - far) / scales[has_excess].to(x)], -1)
+        excess, most = (expanded(x) - x)[..., has_excess], most[has_excess]
+        known = excess.clamp(-most, most)
+        return torch.cat([x, known / scales[has_excess], (excess - known) / scales[has_excess]], -1)
 
 
 # Rough parts.

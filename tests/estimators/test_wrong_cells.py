@@ -77,8 +77,27 @@ def test_a_function_that_is_linear_in_a_long_tail_is_found(has_missing):
     rows, targets = torch.from_numpy(x[:300]), torch.from_numpy(y[:300])
     model = default_model(rows, targets, random_state=0, options=options)
     (part,) = (module for module in model.modules() if isinstance(module, FarLinearKernel))
-    assert part.excess(torch.full((1, 2), 5.0).double()).shape == (1, 3)  # the second column has no far values
+    assert part.excess(torch.full((1, 2), 5.0).double()).shape == (1, 4)  # the second column has no far values
     with torch.no_grad():
         error = (model(torch.from_numpy(x[300:])).mean - torch.from_numpy(x[300:] @ [0.2, 1.0])).abs()
     assert error.mean() < 0.1
     assert error.max() < 1.5
+
+
+def test_the_excess_of_far_values_is_known_up_to_twice_the_largest_and_then_uncertain():
+    x = torch.tensor([[0.5], [-1.0], [20.0], [-12.0]], dtype=torch.float64)
+    in_full = 10 * torch.exp(x.abs() / 10 - 1) * x.sign()  # of values beyond 10
+    excess = torch.where(x.abs() > 10, in_full - x, 0.0).squeeze(-1)
+    scale, most = excess.square().mean().sqrt(), excess.abs().max()
+    kernel = FarLinearKernel(x)
+    kernel.variance = 1.0
+    expected = torch.stack([x.squeeze(-1), excess / scale, 0 * excess], 1)
+    torch.testing.assert_close(kernel.excess(x), expected)
+    torch.testing.assert_close(kernel(x).to_dense().detach(), expected @ expected.T)
+    beyond = torch.tensor([[100.0]], dtype=torch.float64)
+    known, unknown = kernel.excess(beyond)[0, 1:]
+    assert known == 2 * most / scale
+    torch.testing.assert_close(known + unknown, (10 * torch.exp(beyond / 10 - 1) - beyond)[0, 0] / scale)
+    loaded = FarLinearKernel().double()
+    loaded.load_state_dict(kernel.state_dict())
+    assert torch.equal(loaded.excess(beyond), kernel.excess(beyond))
